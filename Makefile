@@ -1,0 +1,56 @@
+# Everything runs from a bare clone: `make test`. Only python >= 3.11 and make are needed beforehand.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# Every pip call obeys constraints.txt; without it torch may resolve to a build of several gigabytes.
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Without a docs folder yet, the doctest pass reads the README alone; without a README, the package alone.
+DOCTESTED := livi $(wildcard README.md docs)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup lint format types unit doctest test demo bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## create .venv and install livi with its development tools
+
+# The stamp is touched last, so that an interrupted or failed installation is tried again.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = "%d.%d" % sys.version_info[:2]; sys.exit(None if sys.version_info >= (3, 11) else \
+	  "livi needs python >= 3.11, but $(PYTHON) is " + v + "; try: make setup PYTHON=python3.11")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP_INSTALL) -e ".[dev,report]"
+	@touch $@
+
+lint: setup ## ruff: rules and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: setup ## ruff: mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: setup ## mypy, strict, over the package
+	$(BIN)/mypy
+
+unit: setup ## the tests, in parallel
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto tests
+
+doctest: setup ## the examples in docstrings, README and docs
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --doctest-modules --doctest-glob='*.md' $(DOCTESTED)
+
+test: lint types unit doctest ## lint, types, tests and doctests: what continuous integration runs
+
+demo: setup ## fit a posterior whose answer is known, and compare
+	$(BIN)/python examples/linear_regression.py
+
+bench: setup ## time the building blocks
+	$(BIN)/python -m benchmarks
+
+clean: ## remove the environment, caches and build outputs
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

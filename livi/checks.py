@@ -1,0 +1,70 @@
+"""Argument checks: one sentence with what was expected, what came, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def positive_int(name: str, value: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{name}: expected an int, got {type(value).__name__}.")
+    if value < 1:
+        raise ValueError(f"{name}: expected at least 1, got {value}.")
+    return value
+
+
+def positive_float(name: str, value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name}: expected a number, got {type(value).__name__}.")
+    if not 0.0 < value < float("inf"):
+        raise ValueError(f"{name}: expected a positive, finite number, got {value}.")
+    return float(value)
+
+
+def matrix(name: str, value: Tensor, columns: int) -> Tensor:
+    """A floating-point tensor of shape (rows, columns) with at least one row."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}.")
+    if value.ndim != 2 or value.shape[1] != columns or value.shape[0] < 1:
+        raise ValueError(
+            f"{name}: expected shape (num_samples >= 1, {columns}), got {tuple(value.shape)}; "
+            f"a single vector needs a leading sample axis, as in `{name}[None]`."
+        )
+    if not value.is_floating_point():
+        raise TypeError(f"{name}: expected a floating-point tensor, got {value.dtype}; convert with `.float()`.")
+    return value
+
+
+def vector(name: str, value: Tensor, size: int) -> Tensor:
+    """A finite floating-point tensor of shape (size,)."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}.")
+    if value.shape != (size,):
+        raise ValueError(f"{name}: expected shape ({size},), got {tuple(value.shape)}.")
+    if not value.is_floating_point():
+        raise TypeError(f"{name}: expected a floating-point tensor, got {value.dtype}; convert with `.float()`.")
+    if not torch.isfinite(value).all():
+        raise ValueError(f"{name}: expected finite numbers, got {int((~torch.isfinite(value)).sum())} NaN or inf.")
+    return value
+
+
+def same_kind(name: str, value: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """`value` has this dtype and lives on this device."""
+    if value.dtype != dtype or value.device != device:
+        raise ValueError(
+            f"{name}: expected {dtype} on {device}, got {value.dtype} on {value.device}; "
+            f"convert with `{name}.to({str(device)!r}, {dtype})`."
+        )
+    return value
+
+
+def sizes(name: str, values: Sequence[int], total: int) -> tuple[int, ...]:
+    """Positive sizes that add up to `total`."""
+    for value in values:
+        positive_int(f"each of {name}", value)
+    if sum(values) != total:
+        raise ValueError(f"{name}: expected sizes that add up to {total}, got {tuple(values)} with sum {sum(values)}.")
+    return tuple(values)

@@ -1,0 +1,18 @@
+"""Entropy of q(theta) = E_z N(theta; g(z), D) by linearising g: one estimator a file, nats with every constant."""
+
+from livi.entropy.estimate import EntropyEstimate, EntropyEstimator, EntropyReport
+from livi.entropy.exact import Exact
+from livi.entropy.importance import DensityEstimate, importance_log_density
+from livi.entropy.lanczos import Lanczos
+from livi.entropy.smallest import SmallestSingularValue
+
+__all__ = [
+    "DensityEstimate",
+    "EntropyEstimate",
+    "EntropyEstimator",
+    "EntropyReport",
+    "Exact",
+    "Lanczos",
+    "SmallestSingularValue",
+    "importance_log_density",
+]

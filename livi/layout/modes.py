@@ -1,0 +1,44 @@
+"""How the user's module runs while theta is being evaluated, and how it is left exactly as it was found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+
+@contextmanager
+def evaluation_mode(module: nn.Module, batch_statistics: bool) -> Iterator[None]:
+    """Make `module` a deterministic function of its parameters, and restore every flag afterwards.
+
+    - Everything runs in eval mode: dropout is off, since the posterior over weights takes its place.
+    - With `batch_statistics`, BatchNorm layers normalise by the batch and do not touch their buffers. (Writing to
+      shared buffers would also be wrong under vmap, where every sample of theta has its own statistics.)
+    - Recurrent layers stay in training mode without dropout: cuDNN offers their backward pass in no other.
+    - Fused attention is off: it has no rule for many parameter vectors at once, and no second derivative.
+    """
+    training = [(layer, layer.training) for layer in module.modules()]
+    norms = [(layer, layer.track_running_stats) for layer in module.modules() if isinstance(layer, _BatchNorm)]
+    recurrent = [(layer, layer.dropout) for layer in module.modules() if isinstance(layer, nn.RNNBase)]
+    fused = torch.backends.mha.get_fastpath_enabled()
+    try:
+        for layer, _ in training:
+            layer.training = False
+        for layer, _ in recurrent:
+            layer.training, layer.dropout = True, 0.0
+        if batch_statistics:
+            for layer, _ in norms:
+                layer.training, layer.track_running_stats = True, False
+        torch.backends.mha.set_fastpath_enabled(False)
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fused)
+        for layer, tracks in norms:
+            layer.track_running_stats = tracks
+        for layer, dropout in recurrent:
+            layer.dropout = dropout
+        for layer, was_training in training:
+            layer.training = was_training

@@ -1,0 +1,184 @@
+"""Likelihoods: log p(y | network output) for each example, and what a network output predicts.
+
+Shapes: outputs (S, B, ...) for S weight samples and B examples, targets (B, ...), log-probabilities (S, B). Axes
+behind B are one example's event (several targets, pixels, tokens) and are summed, at a cost linear in their number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from livi import checks
+
+
+class Likelihood(nn.Module):
+    """log p(targets | outputs): (S, B, ...), (B, ...) -> (S, B)."""
+
+    def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+class RegressionLikelihood(Likelihood):
+    """A likelihood whose prediction is a Gaussian for each target."""
+
+    def moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation of the targets for each sample, (S, B, ...) or broadcastable to it."""
+        raise NotImplementedError
+
+    def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        mean, std = self.moments(outputs)
+        mean, std = aligned(mean, targets), aligned(std, targets) if std.ndim else std
+        unit = (targets - mean) / std
+        density = -0.5 * unit.square() - std.log() - 0.5 * math.log(2.0 * math.pi)
+        return density.flatten(2).sum(2) if density.ndim > 2 else density
+
+
+class ClassificationLikelihood(Likelihood):
+    """A likelihood whose prediction is a vector of probabilities."""
+
+    def probabilities(self, outputs: Tensor) -> Tensor:
+        """(S, B, ...) -> (S, B, ...) of the same shape, summing to one over classes, or one for each label."""
+        raise NotImplementedError
+
+
+class Gaussian(RegressionLikelihood):
+    """y ~ N(output, obs_std^2), the same noise for every example.
+
+    Args:
+        obs_std: the known noise. None learns it with the rest of the bound (type-II maximum likelihood), from 1.
+
+    >>> Gaussian(0.5).log_prob(torch.zeros(1, 2, 1), torch.zeros(2))
+    tensor([[-0.2258, -0.2258]])
+    """
+
+    def __init__(self, obs_std: float | None = None, *, learned: bool | None = None) -> None:
+        super().__init__()
+        start = torch.tensor(math.log(1.0 if obs_std is None else checks.positive_float("obs_std", obs_std)))
+        self.log_std: Tensor
+        if obs_std is None if learned is None else learned:
+            self.log_std = nn.Parameter(start)
+        else:
+            self.register_buffer("log_std", start)
+
+    def obs_std(self) -> Tensor:
+        return self.log_std.exp()
+
+    def moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        return outputs, self.obs_std()
+
+
+class HeteroscedasticGaussian(RegressionLikelihood):
+    """y ~ N(mean(x), std(x)^2): the last axis holds means, then as many raw scales; std = floor + softplus(raw).
+
+    Args:
+        floor: the smallest standard deviation, in the targets' units; keeps single points from being fitted exactly.
+    """
+
+    def __init__(self, floor: float = 1e-3) -> None:
+        super().__init__()
+        self.floor = checks.positive_float("floor", floor)
+
+    def moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        if outputs.ndim < 3 or outputs.shape[-1] % 2:
+            raise ValueError(
+                f"outputs: expected an even last axis (means, then raw scales), got {tuple(outputs.shape)}; "
+                "give the network two outputs for each target."
+            )
+        mean, raw = outputs.chunk(2, -1)
+        return mean, self.floor + F.softplus(raw)
+
+
+class Bernoulli(ClassificationLikelihood):
+    """y in {0, 1} with the output as logit. Axes behind B are independent labels and are summed.
+
+    >>> Bernoulli().log_prob(torch.zeros(1, 2, 1), torch.tensor([0.0, 1.0]))
+    tensor([[-0.6931, -0.6931]])
+    """
+
+    def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        logits = aligned(outputs, targets)
+        if not bool(((targets >= 0) & (targets <= 1)).all()):
+            raise ValueError(f"targets: expected values in [0, 1], got {targets.min()} to {targets.max()}.")
+        expanded = targets.to(logits.dtype).expand_as(logits)
+        density = -F.binary_cross_entropy_with_logits(logits, expanded, reduction="none")
+        return density.flatten(2).sum(2) if density.ndim > 2 else density
+
+    def probabilities(self, outputs: Tensor) -> Tensor:
+        return outputs.sigmoid()
+
+
+class Multilabel(Bernoulli):
+    """L independent labels: outputs (S, B, L), targets (B, L)."""
+
+    def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if targets.ndim < 2:
+            raise ValueError(f"targets: expected shape (B, L), got {tuple(targets.shape)}; one label is Bernoulli.")
+        return super().log_prob(outputs, targets)
+
+
+class Categorical(ClassificationLikelihood):
+    """y in {0, ..., C-1} with outputs (S, B, C, ...) as logits, classes on the axis behind B as in F.cross_entropy.
+
+    Dense targets (B, ...) such as pixels or tokens are summed for each example; `ignore_index` ones count as zero.
+    """
+
+    def __init__(self, *, ignore_index: int = -100) -> None:
+        super().__init__()
+        self.ignore_index = ignore_index
+
+    def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if targets.is_floating_point() or targets.dtype == torch.bool:
+            raise TypeError(f"targets: expected integer class labels, got {targets.dtype}; convert with `.long()`.")
+        if outputs.ndim < 3 or (outputs.shape[1], *outputs.shape[3:]) != tuple(targets.shape):
+            raise ValueError(
+                f"outputs: expected (S, B, C, ...) with targets (B, ...), got {tuple(outputs.shape)} and "
+                f"{tuple(targets.shape)}."
+            )
+        classes = outputs.shape[2]
+        valid = ((targets >= 0) & (targets < classes)) | (targets == self.ignore_index)
+        if not bool(valid.all()):
+            raise ValueError(f"targets: expected labels 0 to {classes - 1}, got {targets[~valid][0].item()}.")
+        repeated = targets.long().expand(outputs.shape[0], *targets.shape).flatten(0, 1)
+        nats = F.cross_entropy(outputs.flatten(0, 1), repeated, reduction="none", ignore_index=self.ignore_index)
+        density: Tensor = -nats.unflatten(0, outputs.shape[:2])
+        return density.flatten(2).sum(2) if density.ndim > 2 else density
+
+    def probabilities(self, outputs: Tensor) -> Tensor:
+        return outputs.softmax(2)
+
+
+class FunctionLikelihood(Likelihood):
+    """Any log_prob(outputs, targets) -> (S, B). Outputs are whatever the module returns, with a leading sample axis."""
+
+    def __init__(self, log_prob: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = log_prob
+
+    def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        values = self.function(outputs, targets)
+        if not isinstance(values, Tensor) or values.ndim != 2:
+            got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+            raise ValueError(f"log_prob: expected shape (num_samples, batch), got {got}; sum over event axes.")
+        return values
+
+
+def aligned(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Outputs (S, *targets.shape). A trailing axis of one may be missing on either side; nothing else broadcasts.
+
+    (B, 1) against (B,) would silently broadcast to (B, B), the most common error of regression code.
+    """
+    if outputs.shape[1:] == targets.shape:
+        return outputs
+    if outputs.shape[-1:] == (1,) and outputs.shape[1:-1] == targets.shape:
+        return outputs.squeeze(-1)
+    if targets.shape[-1:] == (1,) and targets.shape[:-1] == outputs.shape[1:]:
+        return outputs.unsqueeze(-1)
+    raise ValueError(
+        f"outputs: expected (num_samples, *targets.shape) = (S, {', '.join(map(str, targets.shape))}), "
+        f"got {tuple(outputs.shape)}."
+    )

@@ -1,0 +1,115 @@
+"""Priors over theta: log p(theta), normalised."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from livi import checks
+from livi.layout import Layout
+
+
+class Prior(nn.Module):
+    """log p(theta) for each row: (S, m) -> (S,)."""
+
+    def log_prob(self, theta: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+class _Scaled(Prior):
+    """A prior with independent weights and a scale: global, per layer or per weight; fixed or learned (type-II).
+
+    Args:
+        scale: one number, one for each of `sizes`, or one for each weight.
+        sizes: numbers of weights of consecutive layers, for a scale per layer.
+        learned: make the scale a parameter of the bound, found by type-II maximum likelihood.
+    """
+
+    def __init__(
+        self,
+        scale: float | Sequence[float] | Tensor = 1.0,
+        *,
+        sizes: Sequence[int] | None = None,
+        learned: bool = False,
+    ) -> None:
+        super().__init__()
+        values = torch.as_tensor(scale, dtype=torch.get_default_dtype()).detach().clone()
+        if values.ndim > 1 or not bool((torch.isfinite(values) & (values > 0)).all()):
+            raise ValueError(f"scale: expected positive numbers, none or one axis, got {scale!r}.")
+        self.sizes = None if sizes is None else tuple(checks.positive_int("each of sizes", size) for size in sizes)
+        if self.sizes is not None:
+            values = values.expand(len(self.sizes)).clone()  # an error here names both lengths
+        self.learned = learned
+        self.log_scale: Tensor
+        if learned:
+            self.log_scale = nn.Parameter(values.log())
+        else:
+            self.register_buffer("log_scale", values.log())
+
+    @classmethod
+    def for_layout(
+        cls, layout: Layout, scale: float = 1.0, *, per_layer: bool = False, fan_in: bool = False, learned: bool = False
+    ) -> Self:
+        """With this layout's layers: one scale for each (`per_layer`), or scale / sqrt(fan-in) for each weight matrix
+        (`fan_in`; vectors such as biases keep `scale`)."""
+        if fan_in and (per_layer or learned):
+            raise ValueError("fan_in fixes a scale for each parameter; drop per_layer and learned, or drop fan_in.")
+        if fan_in:
+            values = torch.cat([torch.full((s.numel,), scale / math.sqrt(s.fan_in)) for s in layout.slots])
+            prior = cls(values)
+        else:
+            prior = cls(scale, sizes=layout.group_sizes if per_layer else None, learned=learned)
+        return prior.to(layout.device, layout.dtype)
+
+    def scale(self) -> Tensor:
+        """() or (m,)."""
+        if self.sizes is None:
+            return self.log_scale.exp()
+        repeats = torch.tensor(self.sizes, device=self.log_scale.device)
+        return self.log_scale.exp().repeat_interleave(repeats, output_size=sum(self.sizes))
+
+    def _standardise(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """theta / scale, and the log volume sum log scale."""
+        scale = self.scale()
+        if scale.ndim == 1 and scale.shape[0] != theta.shape[-1]:
+            raise ValueError(f"theta: expected {scale.shape[0]} weights as in the scale, got {theta.shape[-1]}.")
+        return theta / scale, scale.log().expand(theta.shape[-1]).sum()
+
+
+class Normal(_Scaled):
+    """Independent N(0, scale^2).
+
+    >>> Normal(1.0).log_prob(torch.zeros(1, 2))
+    tensor([-1.8379])
+    """
+
+    def log_prob(self, theta: Tensor) -> Tensor:  # (S, m) -> (S,)
+        unit, volume = self._standardise(theta)
+        return -0.5 * unit.square().sum(-1) - 0.5 * theta.shape[-1] * math.log(2.0 * math.pi) - volume
+
+
+class Laplace(_Scaled):
+    """Independent Laplace(0, scale), of standard deviation sqrt(2) scale: heavier tails, sharper peak."""
+
+    def log_prob(self, theta: Tensor) -> Tensor:  # (S, m) -> (S,)
+        unit, volume = self._standardise(theta)
+        return -unit.abs().sum(-1) - theta.shape[-1] * math.log(2.0) - volume
+
+
+class FunctionPrior(Prior):
+    """Any log_prob: (S, m) -> (S,), differentiable and normalised (an unnormalised one shifts every bound)."""
+
+    def __init__(self, log_prob: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = log_prob
+
+    def log_prob(self, theta: Tensor) -> Tensor:
+        values = self.function(theta)
+        if not isinstance(values, Tensor) or values.shape != theta.shape[:1]:
+            got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+            raise ValueError(f"log_prob: expected one value for each of {theta.shape[0]} samples, got {got}.")
+        return values
