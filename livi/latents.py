@@ -132,10 +132,10 @@ def mirrored(num_samples: int, draw: Callable[[int], Tensor]) -> Tensor:
 
 
 def _frame(rows: int, dim: int, rng: torch.Generator | None, dtype: torch.dtype, device: torch.device) -> Tensor:
-    gaussian = normal((dim, rows), rng, dtype, device)
-    q, r = torch.linalg.qr(gaussian)
+    precise = torch.promote_types(dtype, torch.float32)  # there is no QR factorisation in half precision
+    q, r = torch.linalg.qr(normal((dim, rows), rng, precise, device))
     # QR fixes the sign of R's diagonal by convention; undoing that makes Q exactly Haar distributed.
     directions: Tensor = (q * r.diagonal().sign()).T
     # The radius of an independent Gaussian vector, so that each row is again exactly N(0, I_d).
-    radii: Tensor = normal((rows, dim), rng, dtype, device).norm(dim=1, keepdim=True)
-    return directions * radii
+    radii: Tensor = normal((rows, dim), rng, precise, device).norm(dim=1, keepdim=True)
+    return (directions * radii).to(dtype)

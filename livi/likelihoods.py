@@ -140,10 +140,11 @@ class Categorical(ClassificationLikelihood):
                 f"{tuple(targets.shape)}."
             )
         classes = outputs.shape[2]
+        targets = targets.long()  # before comparing: uint8 labels would wrap the number of classes and ignore_index
         valid = ((targets >= 0) & (targets < classes)) | (targets == self.ignore_index)
         if not bool(valid.all()):
             raise ValueError(f"targets: expected labels 0 to {classes - 1}, got {targets[~valid][0].item()}.")
-        repeated = targets.long().expand(outputs.shape[0], *targets.shape).flatten(0, 1)
+        repeated = targets.expand(outputs.shape[0], *targets.shape).flatten(0, 1)
         nats = F.cross_entropy(outputs.flatten(0, 1), repeated, reduction="none", ignore_index=self.ignore_index)
         density: Tensor = -nats.unflatten(0, outputs.shape[:2])
         return density.flatten(2).sum(2) if density.ndim > 2 else density

@@ -50,6 +50,8 @@ class LayerNoise(Noise):
 
     def __init__(self, sizes: Sequence[int], noise_std: float = 0.01) -> None:
         super().__init__()
+        if not sizes:
+            raise ValueError("sizes: expected at least one layer, got none.")
         self.sizes = checks.sizes("sizes", sizes, sum(sizes))
         start = math.log(checks.positive_float("noise_std", noise_std))
         self.log_std = nn.Parameter(torch.full((len(sizes),), start))

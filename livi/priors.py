@@ -42,7 +42,11 @@ class _Scaled(Prior):
             raise ValueError(f"scale: expected positive numbers, none or one axis, got {scale!r}.")
         self.sizes = None if sizes is None else tuple(checks.positive_int("each of sizes", size) for size in sizes)
         if self.sizes is not None:
-            values = values.expand(len(self.sizes)).clone()  # an error here names both lengths
+            if not self.sizes or (values.ndim and values.shape[0] != len(self.sizes)):
+                raise ValueError(
+                    f"scale: expected one number, or one for each of {len(self.sizes)} sizes, got {values.numel()}."
+                )
+            values = values.expand(len(self.sizes)).clone()
         self.learned = learned
         self.log_scale: Tensor
         if learned:

@@ -29,13 +29,15 @@ class SmallestSingularValue:
     Args:
         tolerance: on |A^T A v - s^2 v| / (1 + s^2).
         block_size: vectors iterated together; more of them find a clustered smallest value in fewer, dearer steps.
+        memory: blocks of directions kept by the solver, see `livi.linalg.smallest_eigenpair`; 3 is plain LOBPCG.
 
-    Cost: one product and one adjoint product for each block vector and iteration; O((d + m) block_size) memory.
+    Cost: one product and one adjoint product for each block vector and iteration; O((d memory + m) block_size) memory.
     """
 
     tolerance: float = 1e-3
     max_iterations: int = 300
     block_size: int = 2
+    memory: int = 12
 
     def __call__(
         self,
@@ -81,5 +83,10 @@ class SmallestSingularValue:
         value = jacobian.value
         start = normal((samples, size, min(self.block_size, size)), rng, value.dtype, value.device)
         return smallest_eigenpair(
-            matvec, start, tolerance=self.tolerance, shift=1.0, max_iterations=self.max_iterations
+            matvec,
+            start,
+            tolerance=self.tolerance,
+            shift=1.0,
+            max_iterations=self.max_iterations,
+            memory=self.memory,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any
 
 import torch
@@ -54,6 +55,8 @@ def apply_many(
     """
     checks.matrix("theta", theta, layout.num_params)
     checks.same_kind("theta", theta, layout.dtype, layout.device)
+    if not isinstance(strategy, (Vmap, Loop, NoneType)):
+        raise TypeError(f"strategy: expected livi.Vmap(), livi.Loop() or None, got {strategy!r}.")
     shared, own = _split(layout, buffers or {}, theta.shape[0])
     with evaluation_mode(layout.module, batch_statistics):
         if strategy is None:
@@ -122,20 +125,10 @@ def _split(
     layout: Layout, buffers: Mapping[str, Tensor], num_samples: int
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Buffers shared by all samples, and those with one row per sample."""
-    shared, own = {}, {}
+    layout.check_buffers(buffers, num_samples)
     known = dict(layout.module.named_buffers())
-    for name, buffer in buffers.items():
-        if name not in known:
-            raise ValueError(f"buffers: expected the module's buffer names, got {name!r}; known: {sorted(known)[:8]}.")
-        if buffer.shape == known[name].shape:
-            shared[name] = buffer
-        elif buffer.shape == (num_samples, *known[name].shape):
-            own[name] = buffer
-        else:
-            raise ValueError(
-                f"buffers[{name!r}]: expected shape {tuple(known[name].shape)}, alone or with {num_samples} rows in "
-                f"front, got {tuple(buffer.shape)}."
-            )
+    shared = {name: buffer for name, buffer in buffers.items() if buffer.shape == known[name].shape}
+    own = {name: buffer for name, buffer in buffers.items() if name not in shared}
     return shared, own
 
 

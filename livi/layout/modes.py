@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.batchnorm import _BatchNorm
 
 
@@ -33,7 +34,8 @@ def evaluation_mode(module: nn.Module, batch_statistics: bool) -> Iterator[None]
             for layer, _ in norms:
                 layer.training, layer.track_running_stats = True, False
         torch.backends.mha.set_fastpath_enabled(False)
-        yield
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fused)
         for layer, tracks in norms:

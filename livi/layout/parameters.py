@@ -107,6 +107,7 @@ class Layout:
         self.include, self.exclude = _patterns(include), _patterns(exclude)
         self._root, self._prefix = (module, "") if forward is None else (_Called(module, forward), "module.")
         self.slots, self.fixed = _choose(module, self.include, self.exclude)
+        self._places = _places(module)
         self.num_params: int = self.slots[-1].stop
         self.groups = _group(self.slots)
 
@@ -139,7 +140,8 @@ class Layout:
         """Views of theta under the parameters' names."""
         if theta.shape[-1:] != (self.num_params,):
             raise ValueError(f"theta: expected a last axis of {self.num_params}, got shape {tuple(theta.shape)}.")
-        return {s.name: theta[..., s.start : s.stop].unflatten(-1, s.shape) for s in self.slots}
+        rows = theta.shape[:-1]
+        return {s.name: theta[..., s.start : s.stop].reshape(rows + s.shape) for s in self.slots}
 
     def load_(self, theta: Tensor) -> None:
         """Write theta into the module, in place."""
@@ -162,6 +164,12 @@ class Layout:
             batch_statistics: BatchNorm normalises by the batch at hand and leaves its buffers alone (fitting).
             buffers: replacements for named buffers, such as those of `livi.layout.estimate_statistics` (prediction).
         """
+        if theta.shape != (self.num_params,):
+            raise ValueError(
+                f"theta: expected shape ({self.num_params},), got {tuple(theta.shape)}; for many, use livi.apply_many."
+            )
+        checks.same_kind("theta", theta, self.dtype, self.device)
+        self.check_buffers(buffers or {})
         with evaluation_mode(self.module, batch_statistics):
             return self.call(theta, args, kwargs, buffers)
 
@@ -171,10 +179,28 @@ class Layout:
         """`apply` inside an already entered `evaluation_mode`; the package's only functional_call."""
         tensors = {name: self.module.get_parameter(name).detach() for name in self.fixed}
         tensors |= self.unflatten(theta)
-        if buffers is not None:
-            tensors |= buffers
-        named = {self._prefix + name: tensor for name, tensor in tensors.items()}
-        return functional_call(self._root, named, args, dict(kwargs))
+        # Copies, since a forward that writes to a buffer would change the module, and the next theta's output with it.
+        tensors |= {name: b.clone() for name, b in (dict(self.module.named_buffers()) | dict(buffers or {})).items()}
+        named = {
+            self._prefix + place: tensor
+            for name, tensor in tensors.items()
+            for place in self._places.get(name, (name,))  # a buffer may be newer than the layout
+        }
+        # Torch's own tying would replace the parameters of a submodule with two names twice and restore them wrongly.
+        return functional_call(self._root, named, args, dict(kwargs), tie_weights=False)
+
+    def check_buffers(self, buffers: Mapping[str, Tensor], num_samples: int | None = None) -> None:
+        """The module has buffers of these names and shapes; with num_samples, each may have that many rows in front."""
+        known = dict(self.module.named_buffers())
+        for name, buffer in buffers.items():
+            if name not in known:
+                raise ValueError(
+                    f"buffers: expected the module's buffer names, got {name!r}; known: {sorted(known)[:8]}."
+                )
+            shape = tuple(known[name].shape)
+            rows = "" if num_samples is None else f", alone or with {num_samples} rows in front"
+            if buffer.shape != shape and (num_samples is None or buffer.shape != (num_samples, *shape)):
+                raise ValueError(f"buffers[{name!r}]: expected shape {shape}{rows}, got {tuple(buffer.shape)}.")
 
     def verify(self, *args: Any, **kwargs: Any) -> tuple[str, ...]:
         """The stochastic parameters that these inputs' outputs do not depend on (their posterior is the prior).
@@ -193,7 +219,8 @@ class Layout:
                     "check for .detach(), torch.no_grad() or integer outputs in its forward."
                 )
             # Each leaf feeds `flat`, so unused ones show as an exactly zero gradient under a random cotangent.
-            cotangents = [torch.randn_like(output) for output in outputs]
+            rng = torch.Generator().manual_seed(0)  # a stream of its own leaves torch's global one alone
+            cotangents = [torch.randn(out.shape, generator=rng, dtype=out.dtype).to(out.device) for out in outputs]
             gradients = torch.autograd.grad(outputs, list(leaves.values()), cotangents)
         return tuple(name for name, grad in zip(leaves, gradients, strict=True) if not grad.any())
 
@@ -279,6 +306,20 @@ def _choose(
             "convert with module.to(...) or exclude some by pattern."
         )
     return tuple(slots), tuple(fixed)
+
+
+def _places(module: nn.Module) -> dict[str, tuple[str, ...]]:
+    """For the first name of every parameter and buffer, each place that holds it: a submodule counts once."""
+    homes = {prefix for prefix, _ in module.named_modules()}
+    members = [
+        *module.named_parameters(remove_duplicate=False),
+        *module.named_buffers(remove_duplicate=False),
+    ]
+    places: dict[int, list[str]] = {}
+    for name, tensor in members:
+        if name.rpartition(".")[0] in homes:
+            places.setdefault(id(tensor), []).append(name)
+    return {names[0]: tuple(names) for names in places.values()}
 
 
 def _matches(names: Iterable[str], patterns: Iterable[str]) -> bool:

@@ -70,7 +70,10 @@ def estimate_statistics(
     samples: list[dict[str, Tensor]] = []
     for row in theta:
         moments = {name: _Moments() for name in layers}
-        handles = [layer.register_forward_pre_hook(_recorder(moments[name])) for name, layer in layers.items()]
+        handles = [
+            layer.register_forward_pre_hook(_recorder(moments[name]), with_kwargs=True)
+            for name, layer in layers.items()
+        ]
         try:
             for batch in batches:
                 args, kwargs = as_call(batch)
@@ -97,7 +100,7 @@ def _tracked(module: nn.Module) -> Iterable[tuple[str, _BatchNorm]]:
 
 
 def _recorder(moments: _Moments) -> Any:
-    return lambda _layer, inputs: moments.add(inputs[0])
+    return lambda _layer, args, kwargs: moments.add(args[0] if args else kwargs["input"])
 
 
 def _buffers(moments: dict[str, _Moments], layers: dict[str, _BatchNorm]) -> dict[str, Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,12 +34,16 @@ def smallest_eigenpair(
     tolerance: float = 1e-3,
     shift: float = 0.0,
     max_iterations: int = 300,
+    memory: int = 12,
 ) -> EigenResult:
-    """Locally optimal block preconditioned conjugate gradients, k products a step and O(n k) memory.
+    """Locally optimal block preconditioned conjugate gradients, k products a step and O(n k memory) memory.
 
-    The search space [X, W, P] of iterates, residuals and previous directions is kept orthonormal throughout (P by the
-    small-matrix projection of Hetmaniuk and Lehoucq, 2006), so that no ill-conditioned Gram matrix is ever factorised.
-    Problems too small for that space are solved densely.
+    Each step adds the residuals W to an orthonormal basis and takes the best block X from its span. Once the basis
+    holds `memory` blocks it shrinks to X, the next best Ritz vectors, and the previous direction P. With memory 3
+    that is LOBPCG proper, [X, W, P]; a longer memory (the GD+k scheme of Stathopoulos, 2007) costs the same products and
+    takes far fewer of them when the spectrum has outliers. P is made orthonormal to the rest inside the small
+    projected problem (Hetmaniuk and Lehoucq, 2006), so that no ill-conditioned Gram matrix is ever factorised.
+    Problems too small for that are solved densely.
 
     Args:
         tolerance: problem i has converged when residual_i <= tolerance * (shift + |value_i|).
@@ -46,24 +51,31 @@ def smallest_eigenpair(
     """
     if start.ndim != 3 or start.shape[2] < 1:
         raise ValueError(f"start: expected shape (N, n, k >= 1), got {tuple(start.shape)}.")
+    if memory < 3:
+        raise ValueError(f"memory: expected room for at least X, W and P, that is 3, got {memory}.")
     batch, size, block = start.shape
-    if size <= 5 * block:
+    if size <= (memory + 2) * block:
         return _dense(matvec, batch, start)
-    x = torch.linalg.qr(start).Q
-    mx = matvec(x)
-    x, mx, values = _rotate(x, mx)
-    p, mp = x[..., :0], mx[..., :0]
+    basis = torch.linalg.qr(start).Q
+    images = matvec(basis)
+    ritz = _ritz(basis, images)
+    previous = ritz.vectors
     iterations = 0
-    while iterations < max_iterations:
-        gradient = mx - x * values[:, None, :]
+    while True:
+        best = ritz.vectors[..., :block]  # X in the basis' coordinates
+        x = basis @ best
+        gradient = images @ best - x * ritz.values[:, None, :block]
         residual = gradient[..., 0].norm(dim=-1)
-        if bool((residual <= tolerance * (shift + values[:, 0].abs())).all()):
+        if iterations == max_iterations or bool((residual <= tolerance * (shift + ritz.values[:, 0].abs())).all()):
             break
         iterations += 1
-        held = torch.cat([x, p], -1)
-        w = _orthonormal_against(gradient, held)
-        basis, images = torch.cat([held, w], -1), torch.cat([mx, mp, matvec(w)], -1)
-        values, x, mx, p, mp = _rayleigh_ritz(basis, images, block)
+        if basis.shape[2] >= memory * block:
+            kept = _restart(ritz, previous, block * max(1, memory // 2 - 1))
+            basis, images, best = basis @ kept, images @ kept, kept.mT @ best
+        w = _orthonormal_against(gradient, basis)
+        basis, images = torch.cat([basis, w], -1), torch.cat([images, matvec(w)], -1)
+        previous = torch.nn.functional.pad(best, (0, 0, 0, block))  # the same vectors, W's coordinates zero
+        ritz = _ritz(basis, images)
     mx = matvec(x)  # the running images carry rounding; the reported numbers do not
     value = (x[..., 0] * mx[..., 0]).sum(-1)
     residual = (mx[..., 0] - value[:, None] * x[..., 0]).norm(dim=-1)
@@ -82,10 +94,25 @@ def _dense(matvec: BlockMatvec, batch: int, start: Tensor) -> EigenResult:
     return EigenResult(values[:, 0], vector, residual, 1, torch.ones_like(residual, dtype=torch.bool))
 
 
-def _rotate(x: Tensor, mx: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    small = x.mT @ mx
+class _Ritz(NamedTuple):
+    """Eigenpairs of the projected problem, in the basis' own coordinates."""
+
+    values: Tensor  # (N, b)
+    vectors: Tensor  # (N, b, b)
+
+
+def _ritz(basis: Tensor, images: Tensor) -> _Ritz:
+    small = basis.mT @ images
     values, vectors = torch.linalg.eigh(0.5 * (small + small.mT))
-    return x @ vectors, mx @ vectors, values
+    return _Ritz(values, vectors)
+
+
+def _restart(ritz: _Ritz, previous: Tensor, keep: int) -> Tensor:
+    """Coordinates of the basis to go on with: the `keep` best Ritz vectors, and the previous block beside them."""
+    best, spare = ritz.vectors[..., :keep], ritz.vectors[..., keep : keep + previous.shape[-1]]
+    # A converged column has not moved since; a trace of the next Ritz vector keeps its direction defined.
+    moved = previous - best @ (best.mT @ previous) + 1e3 * torch.finfo(best.dtype).eps * spare
+    return torch.cat([best, _orthonormal_against(moved, best)], -1)
 
 
 def _orthonormal_against(w: Tensor, held: Tensor) -> Tensor:
@@ -95,16 +122,3 @@ def _orthonormal_against(w: Tensor, held: Tensor) -> Tensor:
         w = w - held @ (held.mT @ w)
         w = torch.linalg.qr(w).Q
     return w
-
-
-def _rayleigh_ritz(basis: Tensor, images: Tensor, block: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Best block in span(basis), and next directions P in the same span, orthonormal to it."""
-    small = basis.mT @ images
-    values, vectors = torch.linalg.eigh(0.5 * (small + small.mT))
-    chosen, spare = vectors[..., :block], vectors[..., block : 2 * block]
-    step = chosen.clone()
-    step[:, :block] = 0.0  # the part of the new block that did not come from the old one
-    # A converged column has no such part; a trace of the next Ritz vector keeps its direction defined.
-    step = step - chosen @ (chosen.mT @ step) + 1e3 * torch.finfo(step.dtype).eps * spare
-    directions = _orthonormal_against(step, chosen)
-    return values[:, :block], basis @ chosen, images @ chosen, basis @ directions, images @ directions
