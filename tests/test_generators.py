@@ -8,6 +8,7 @@ from livi import CMMNN, MLP, MMNN, Affine, Layout, PerLayer
 from livi.generators import Head, presets
 from livi.generators.cmmnn import merge_small
 from livi.generators.sizing import square_enough, widest
+from livi.jacobian import dense_jacobian
 
 
 def count(module):
@@ -145,6 +146,16 @@ def test_start_is_reproducible_and_leaves_the_global_stream_alone():
     torch.testing.assert_close(one.skip, two.skip)
     assert torch.equal(after_construction, torch.random.get_rng_state())
     assert not torch.equal(before, after_construction)
+
+
+@pytest.mark.parametrize("name", starts(Layout(nn.Linear(20, 20))))
+def test_a_generator_s_own_jacobian_is_that_of_forward_mode(name):
+    generator = starts(Layout(nn.Linear(20, 20)))[name]
+    deep = MLP(5, 30, hidden=(8, 9, 7), activation=nn.GELU, skip=True, scale_sizes=(10, 20))
+    for built in (generator, deep):
+        z = torch.randn(3, built.latent_dim)
+        reference = torch.func.vmap(torch.func.jacfwd(lambda row, g=built: g(row[None])[0]))(z)
+        torch.testing.assert_close(dense_jacobian(built, z), reference)
 
 
 def test_learning_rate_groups_cover_every_parameter_once(layout):

@@ -17,10 +17,9 @@ class Exact:
 
     H_z = m/2 (1 + log 2 pi) + sum log sigma + 1/2 log det(I_d + A^T A),  A = D^-1/2 J_g(z),
 
-    by Cholesky of the d x d matrix in float64 (or of the m x m matrix I + A A^T where m < d). The matrix is at least
-    I, so the factorisation cannot fail; what can be lost are singular values of A below about 1e-8 of the largest.
-    When the condition number comes near that, the determinant is taken from a QR factorisation of [A; I] instead,
-    which never squares it.
+    by Cholesky of the d x d matrix in float64 (or of the m x m matrix I + A A^T where m < d). Squaring A loses singular
+    values below about 1e-8 of the largest; when the condition number comes near that, the determinant is taken from a
+    QR factorisation of [A; I] instead, which never squares it. The gradient is <A M^-1, dA>, M = I + A^T A.
 
     For an affine g, averaging over z gives the exact entropy of N(b, W W^T + D), for every noise.
 
@@ -46,42 +45,72 @@ class Exact:
         noise_std: Tensor,  # () or (m,)
         rng: torch.Generator | None = None,  # noqa: ARG002 - nothing is random here
     ) -> EntropyEstimate:
-        function = whitened(generator, noise_std)
         if self.chunk_size is not None and not torch.is_grad_enabled():
-            jacobian = Jacobian(function, z)
-            num_params = jacobian.shape[1]
-            check_inputs(z, noise_std, num_params)
-            log_det, terms, condition = self._from_gram(_gram(jacobian, self.chunk_size), z, num_params)
-        else:
-            a = dense_jacobian(function, z).double()  # (S, m, d)
-            num_params = a.shape[1]
-            check_inputs(z, noise_std, num_params)
-            log_det, terms, condition = self._from_dense(a, z.double())
-        nats = 0.5 * log_det.to(z.dtype) + gaussian_constants(noise_std, num_params)
+            return self._without_jacobian(generator, z, noise_std)
+        jacobian = dense_jacobian(generator, z)  # (S, m, d)
+        num_params = jacobian.shape[1]
+        check_inputs(z, noise_std, num_params)
+        a = jacobian / noise_std.expand(num_params)[:, None]
         if self.exact_terms:
-            nats = nats + 0.5 * (terms - num_params).to(z.dtype)
+            half, condition = self._every_term(a.double(), z.double())
+        else:
+            half, condition = self._log_det(a)
+        nats = half.to(z.dtype) + gaussian_constants(noise_std, num_params)
         return EntropyEstimate(nats, _report(condition, z.shape[1]))
 
-    def _from_dense(self, a: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        m, d = a.shape[1:]
-        if m < d:
-            factor = torch.linalg.cholesky(_plus_identity(a @ a.mT))
-            half = torch.linalg.solve_triangular(factor, a @ z[..., None], upper=False)
-            terms = half.square().sum((1, 2)) + _inverse_trace(factor)
-            return 2.0 * factor.diagonal(dim1=1, dim2=2).log().sum(1), terms, _condition(factor)
-        log_det, terms, condition = self._from_gram(a.mT @ a, z, m)
-        if bool((condition <= self.qr_above).all()):
-            return log_det, terms, condition
-        identity = torch.eye(d, dtype=a.dtype, device=a.device).expand(a.shape[0], d, d)
-        upper = torch.linalg.qr(torch.cat([a, identity], 1), mode="reduced").R
-        # R^T R = I + A^T A, with R known to the accuracy of A itself; the sign of its rows is free.
-        factor = (upper * upper.diagonal(dim1=1, dim2=2).sign()[..., None]).mT
-        return 2.0 * factor.diagonal(dim1=1, dim2=2).log().sum(1), _terms(factor, z, m), condition.sqrt()
+    def _log_det(self, a: Tensor) -> tuple[Tensor, Tensor]:
+        """1/2 log det(I + A^T A), with the gradient <A M^-1, dA> in place of one through the factorisation."""
+        with torch.no_grad():
+            wide = a.double() if a.shape[1] >= a.shape[2] else a.double().mT  # the smaller side is factorised
+            factor, condition = self._factorise(wide)
+            half = factor.diagonal(dim1=1, dim2=2).log().sum(1)
+        if not a.requires_grad:
+            return half, condition
+        with torch.no_grad():
+            pulled = torch.cholesky_solve(wide.mT, factor)  # M^-1 A^T
+            pulled = (pulled.mT if a.shape[1] >= a.shape[2] else pulled).to(a.dtype)
+        surrogate = (pulled * a).sum((1, 2))
+        return half + (surrogate - surrogate.detach()).double(), condition
 
-    def _from_gram(self, gram: Tensor, z: Tensor, num_params: int) -> tuple[Tensor, Tensor, Tensor]:
-        factor = torch.linalg.cholesky(_plus_identity(gram.double()))
-        terms = _terms(factor, z.double(), num_params)
-        return 2.0 * factor.diagonal(dim1=1, dim2=2).log().sum(1), terms, _condition(factor)
+    def _every_term(self, a: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+        """1/2 [log det(I + A^T A) + z^T (I - M^-1) z + tr((I + A A^T)^-1) - m], through the factorisation."""
+        m, d = a.shape[1:]
+        factor, condition = self._factorise(a if m >= d else a.mT)
+        half = factor.diagonal(dim1=1, dim2=2).log().sum(1)
+        if m >= d:
+            return half + 0.5 * (_terms(factor, z, m) - m), condition
+        pushed: Tensor = torch.linalg.solve_triangular(factor, a @ z[..., None], upper=False)
+        return half + 0.5 * (pushed.square().sum((1, 2)) + _inverse_trace(factor) - m), condition
+
+    def _factorise(self, a: Tensor) -> tuple[Tensor, Tensor]:
+        """Lower L with L L^T = I + A^T A for A with at least as many rows as columns, and a condition number."""
+        identity = torch.eye(a.shape[2], dtype=a.dtype, device=a.device)
+        factor, condition = _cholesky(a.mT @ a + identity)
+        if bool((condition <= self.qr_above).all()):
+            return factor, condition
+        upper = torch.linalg.qr(torch.cat([a, identity.expand(a.shape[0], -1, -1)], 1), mode="reduced").R
+        # R^T R = I + A^T A, with R known to the accuracy of A itself; the sign of its rows is free.
+        return (upper * upper.diagonal(dim1=1, dim2=2).sign()[..., None]).mT, condition.sqrt()
+
+    def _without_jacobian(self, generator: RowFunction, z: Tensor, noise_std: Tensor) -> EntropyEstimate:
+        """The value alone, from d x d products: J is never held whole."""
+        assert self.chunk_size is not None
+        jacobian = Jacobian(whitened(generator, noise_std), z)
+        num_params = jacobian.shape[1]
+        check_inputs(z, noise_std, num_params)
+        gram = _gram(jacobian, self.chunk_size).double()
+        identity = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
+        factor, condition = _cholesky(gram + identity)
+        if not bool(torch.isfinite(condition).all()):
+            raise ValueError(
+                "the Gram matrix is singular to working precision; drop chunk_size to factorise the Jacobian itself, or "
+                "raise the noise."
+            )
+        half = factor.diagonal(dim1=1, dim2=2).log().sum(1)
+        if self.exact_terms:
+            half = half + 0.5 * (_terms(factor, z.double(), num_params) - num_params)
+        nats = half.to(z.dtype) + gaussian_constants(noise_std, num_params)
+        return EntropyEstimate(nats, _report(condition, z.shape[1]))
 
 
 def _terms(factor: Tensor, z: Tensor, num_params: int) -> Tensor:
@@ -96,14 +125,12 @@ def _inverse_trace(factor: Tensor) -> Tensor:
     return inverse.square().sum((1, 2))
 
 
-def _plus_identity(gram: Tensor) -> Tensor:
-    return gram + torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
-
-
-def _condition(factor: Tensor) -> Tensor:
-    """A lower estimate of the condition number, from the spread of the Cholesky diagonal."""
+def _cholesky(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """The factor, and a lower estimate of the condition number from its diagonal: infinite where rounding defeats it."""
+    factor, failed = torch.linalg.cholesky_ex(matrix)
     diagonal = factor.detach().diagonal(dim1=1, dim2=2)
-    return (diagonal.amax(1) / diagonal.amin(1)).square()
+    condition = (diagonal.amax(1) / diagonal.amin(1)).square()
+    return factor, torch.where(failed == 0, condition, float("inf"))
 
 
 def _gram(jacobian: Jacobian, chunk_size: int) -> Tensor:  # (S, d, d)

@@ -106,6 +106,12 @@ class Generator(nn.Module):
         self._move_to(theta.to(centre), centre)
         return self
 
+    def _with_skip(self, jacobian: Tensor) -> Tensor:  # (S, m, d)
+        """A branch's Jacobian made that of the whole generator."""
+        if self.log_scale is not None:
+            jacobian = jacobian * self._scale()[:, None]
+        return jacobian if self.skip is None else jacobian + self.skip
+
     def _rescale_branch(self, factor: float) -> None:
         """Multiply the branch's outputs by a factor."""
         raise NotImplementedError

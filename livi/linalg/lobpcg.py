@@ -40,8 +40,8 @@ def smallest_eigenpair(
 
     Each step adds the residuals W to an orthonormal basis and takes the best block X from its span. Once the basis
     holds `memory` blocks it shrinks to X, the next best Ritz vectors, and the previous direction P. With memory 3
-    that is LOBPCG proper, [X, W, P]; a longer memory (the GD+k scheme of Stathopoulos, 2007) costs the same products and
-    takes far fewer of them when the spectrum has outliers. P is made orthonormal to the rest inside the small
+    that is LOBPCG proper, [X, W, P]; a longer memory (the GD+k scheme of Stathopoulos, 2007) costs as many products a
+    step and takes far fewer steps when the spectrum has outliers. P is made orthonormal to the rest inside the small
     projected problem (Hetmaniuk and Lehoucq, 2006), so that no ill-conditioned Gram matrix is ever factorised.
     Problems too small for that are solved densely.
 
