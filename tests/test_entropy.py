@@ -221,7 +221,14 @@ def test_qr_resolves_what_the_squared_matrix_loses():
     truth = 0.5 * (spectrum.square() + 1e-14).log().sum() + 17 * math.log(1e-7) + 12.5 * (1 + math.log(2 * math.pi))
     estimate = Exact()(generator, torch.randn(1, 8), std)
     assert abs(estimate.nats.item() - truth) < 1e-4
-    assert abs(Exact(qr_above=float("inf"))(generator, torch.randn(1, 8), std).nats.item() - truth) > 1e-3
+    assert estimate.report.condition > 1e9  # of the unsquared matrix
+
+
+def test_a_gram_matrix_beyond_rounding_is_an_error_where_qr_cannot_help():
+    generator = Affine(8, 25)
+    generator.skip.data = torch.linalg.qr(torch.randn(25, 8)).Q * torch.logspace(-9, 3, 8) @ torch.randn(8, 8)
+    with torch.no_grad(), pytest.raises(ValueError, match="singular to working precision; drop chunk_size"):
+        Exact(chunk_size=4)(generator, torch.randn(1, 8), torch.tensor(1e-8))
 
 
 @pytest.mark.parametrize("name", [*CONVERGED, "smallest"])

@@ -86,7 +86,7 @@ class Exact:
         """Lower L with L L^T = I + A^T A for A with at least as many rows as columns, and a condition number."""
         identity = torch.eye(a.shape[2], dtype=a.dtype, device=a.device)
         factor, condition = _cholesky(a.mT @ a + identity)
-        if bool((condition <= self.qr_above).all()):
+        if bool(((condition <= self.qr_above) & torch.isfinite(condition)).all()):
             return factor, condition
         upper = torch.linalg.qr(torch.cat([a, identity.expand(a.shape[0], -1, -1)], 1), mode="reduced").R
         # R^T R = I + A^T A, with R known to the accuracy of A itself; the sign of its rows is free.
@@ -103,8 +103,8 @@ class Exact:
         factor, condition = _cholesky(gram + identity)
         if not bool(torch.isfinite(condition).all()):
             raise ValueError(
-                "the Gram matrix is singular to working precision; drop chunk_size to factorise the Jacobian itself, or "
-                "raise the noise."
+                "the Gram matrix is singular to working precision; drop chunk_size to factorise the Jacobian itself, "
+                "or raise the noise."
             )
         half = factor.diagonal(dim1=1, dim2=2).log().sum(1)
         if self.exact_terms:
@@ -126,7 +126,7 @@ def _inverse_trace(factor: Tensor) -> Tensor:
 
 
 def _cholesky(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """The factor, and a lower estimate of the condition number from its diagonal: infinite where rounding defeats it."""
+    """The factor, and a lower estimate of the condition number from its diagonal: infinite where rounding wins."""
     factor, failed = torch.linalg.cholesky_ex(matrix)
     diagonal = factor.detach().diagonal(dim1=1, dim2=2)
     condition = (diagonal.amax(1) / diagonal.amin(1)).square()

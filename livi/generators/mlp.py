@@ -113,5 +113,5 @@ class Affine(Generator):
 
 def _with_slope(activation: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
     """An elementwise activation and its derivative."""
-    value, slope = jvp(activation, (x,), (torch.ones_like(x),), has_aux=False)
-    return value, slope
+    result: tuple[Tensor, Tensor] = jvp(activation, (x,), (torch.ones_like(x),))  # type: ignore[assignment]
+    return result
