@@ -208,10 +208,9 @@ class Layout:
         Raises:
             TypeError: no gradient reaches any parameter, so no posterior can be fitted.
         """
-        theta = self.flatten()
-        leaves = {name: value.clone().requires_grad_() for name, value in self.unflatten(theta).items()}
-        flat = torch.cat([leaf.reshape(-1) for leaf in leaves.values()])
         with torch.enable_grad():
+            leaves = {n: value.clone().requires_grad_() for n, value in self.unflatten(self.flatten()).items()}
+            flat = torch.cat([leaf.reshape(-1) for leaf in leaves.values()])
             outputs = _differentiable(self.apply(flat, *args, batch_statistics=True, **kwargs))
             if not outputs:
                 raise TypeError(

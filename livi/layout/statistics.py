@@ -2,7 +2,8 @@
 
 While a posterior is fitted, BatchNorm normalises by the batch (`Layout.apply(batch_statistics=True)`). For prediction
 it needs fixed statistics, and those of the training run belong to no particular theta. `estimate_statistics` measures
-them anew from data: for one theta they are the exact mean and variance over all examples it is shown; for several
+them anew from data: for one theta they are the exact mean and variance of all that reached the layer, which, behind
+another BatchNorm, was normalised batch by batch, so that large batches serve deep networks better; for several theta
 they are either kept per sample or averaged into one shared set.
 """
 
