@@ -1,0 +1,233 @@
+"""Priors against torch.distributions, and their scales: per layer, by fan-in, learned."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, distributions, nn
+
+import livi
+from livi.priors import Prior
+
+FAMILIES = {
+    "Normal": (livi.Normal, distributions.Normal, lambda theta: theta.square().mean().sqrt()),
+    "Laplace": (livi.Laplace, distributions.Laplace, lambda theta: theta.abs().mean()),
+}
+every_family = pytest.mark.parametrize(("family", "oracle", "best_scale"), FAMILIES.values(), ids=FAMILIES.keys())
+
+
+@pytest.fixture
+def layout() -> livi.Layout:
+    return livi.Layout(nn.Sequential(nn.Conv1d(2, 3, 4), nn.ReLU(), nn.Linear(5, 2)))  # 24 + 3, 10 + 2
+
+
+def reference(oracle: Callable[..., distributions.Distribution], scale: Tensor, theta: Tensor) -> Tensor:
+    return oracle(torch.zeros_like(theta), scale.expand_as(theta)).log_prob(theta).sum(-1)
+
+
+# --- densities ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", [0.05, 1.0, 3])
+@every_family
+def test_one_scale_for_all_weights(family, oracle, best_scale, scale):
+    theta = torch.randn(4, 6)
+    found = family(scale).log_prob(theta)
+    assert found.shape == (4,)
+    torch.testing.assert_close(found, reference(oracle, torch.tensor(float(scale)), theta))
+
+
+@pytest.mark.parametrize("scale", [[0.1, 1.0, 10.0], (0.1, 1.0, 10.0), torch.tensor([0.1, 1.0, 10.0])])
+@every_family
+def test_one_scale_for_each_weight(family, oracle, best_scale, scale):
+    theta = torch.randn(4, 3)
+    expected = reference(oracle, torch.as_tensor(scale, dtype=torch.float64), theta)
+    torch.testing.assert_close(family(scale).log_prob(theta), expected)
+
+
+@every_family
+def test_one_scale_for_each_layer(family, oracle, best_scale):
+    theta = torch.randn(4, 6)
+    prior = family([0.1, 2.0], sizes=(4, 2))
+    expected = torch.tensor([0.1, 0.1, 0.1, 0.1, 2.0, 2.0])
+    torch.testing.assert_close(prior.scale(), expected)
+    torch.testing.assert_close(prior.log_prob(theta), reference(oracle, expected, theta))
+
+
+@every_family
+def test_one_number_serves_every_layer(family, oracle, best_scale):
+    torch.testing.assert_close(family(0.3, sizes=(4, 2)).scale(), torch.full((6,), 0.3))
+
+
+@every_family
+def test_density_integrates_to_one(family, oracle, best_scale):
+    grid = torch.linspace(-40.0, 40.0, 400_001)
+    density = family(0.8).log_prob(grid[:, None]).exp()
+    torch.testing.assert_close(torch.trapezoid(density, grid), torch.tensor(1.0))
+
+
+@pytest.mark.parametrize("scale", [0.5, [0.5, 1.0, 2.0]])
+@pytest.mark.parametrize("learned", [True, False])
+@every_family
+def test_gradients_agree_with_differences(family, oracle, best_scale, scale, learned):
+    prior = family(scale, learned=learned)
+    theta = torch.randn(2, 3, requires_grad=True)
+    assert torch.autograd.gradcheck(prior.log_prob, (theta,))
+
+
+# --- for a layout ---------------------------------------------------------------------------------
+
+
+@every_family
+def test_scale_per_layer_follows_the_layouts_layers(family, oracle, best_scale, layout):
+    prior = family.for_layout(layout, 0.4, per_layer=True, learned=True)
+    assert prior.log_scale.shape == (2,)
+    with torch.no_grad():
+        prior.log_scale.copy_(torch.tensor([0.1, 2.0]).log())
+    torch.testing.assert_close(prior.scale(), torch.cat([torch.full((27,), 0.1), torch.full((12,), 2.0)]))
+
+
+@every_family
+def test_fan_in_divides_matrices_and_leaves_vectors(family, oracle, best_scale, layout):
+    prior = family.for_layout(layout, 0.4, fan_in=True)
+    expected = {
+        "0.weight": torch.full((3, 2, 4), 0.4 / math.sqrt(8)),
+        "0.bias": torch.full((3,), 0.4),
+        "2.weight": torch.full((2, 5), 0.4 / math.sqrt(5)),
+        "2.bias": torch.full((2,), 0.4),
+    }
+    torch.testing.assert_close(layout.unflatten(prior.scale()), expected)
+    theta = torch.randn(3, layout.num_params)
+    torch.testing.assert_close(prior.log_prob(theta), reference(oracle, prior.scale(), theta))
+
+
+def test_fan_in_prior_keeps_preactivations_at_unit_variance(rng):
+    inputs, samples = 50, 4_000
+    layout = livi.Layout(nn.Linear(inputs, 1, bias=False))
+    scale = livi.Normal.for_layout(layout, fan_in=True).scale()
+    theta = scale * torch.randn(samples, inputs, generator=rng)
+    outputs = livi.apply_many(layout, theta, torch.ones(1, inputs))
+    # The mean square of n standard normal numbers has the standard error sqrt(2 / n).
+    assert abs(outputs.square().mean().item() - 1.0) < 5.0 * math.sqrt(2.0 / samples)
+
+
+@pytest.mark.parametrize("options", [{}, {"per_layer": True}, {"fan_in": True}, {"learned": True}])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@every_family
+def test_prior_has_the_layouts_dtype(family, oracle, best_scale, options, dtype, layout):
+    layout.module.to(dtype)
+    prior = family.for_layout(layout, 0.3, **options)
+    assert prior.scale().dtype == dtype
+    assert prior.log_prob(layout.flatten()[None]).dtype == dtype
+
+
+@pytest.mark.parametrize("options", [{"per_layer": True}, {"learned": True}])
+def test_fan_in_excludes_other_scales(options, layout):
+    with pytest.raises(ValueError, match="fan_in fixes a scale for each parameter"):
+        livi.Normal.for_layout(layout, fan_in=True, **options)
+
+
+# --- learned scales -------------------------------------------------------------------------------
+
+
+def test_scale_is_a_parameter_only_where_learned():
+    assert list(livi.Normal(0.5).parameters()) == []
+    assert [name for name, _ in livi.Normal(0.5, learned=True).named_parameters()] == ["log_scale"]
+    assert list(livi.Normal(0.5).state_dict()) == ["log_scale"]
+
+
+@pytest.mark.parametrize("sizes", [None, (5, 1, 14)])
+@every_family
+def test_learned_scale_reaches_its_type_two_optimum(family, oracle, best_scale, sizes, rng):
+    theta = torch.randn(8, 20, generator=rng) * torch.logspace(-2, 1, 20)
+    prior = family(1.0, sizes=sizes, learned=True)
+    optimiser = torch.optim.LBFGS(
+        prior.parameters(), max_iter=200, line_search_fn="strong_wolfe", tolerance_grad=1e-12, tolerance_change=1e-16
+    )
+
+    def closure() -> Tensor:
+        optimiser.zero_grad()
+        loss = -prior.log_prob(theta).mean() / 20
+        loss.backward()
+        return loss
+
+    optimiser.step(closure)
+    parts = theta.split(sizes or 20, dim=1)
+    expected = torch.cat([best_scale(part).expand(part.shape[1]) for part in parts])
+    torch.testing.assert_close(prior.scale().detach().expand(20), expected, rtol=1e-6, atol=0)
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, math.nan, math.inf, [1.0, 0.0], torch.ones(2, 2)])
+@every_family
+def test_scale_must_be_positive_numbers(family, oracle, best_scale, scale):
+    with pytest.raises(ValueError, match="scale: expected positive numbers"):
+        family(scale)
+
+
+@pytest.mark.parametrize(
+    ("scale", "sizes", "error", "message"),
+    [
+        ([1.0, 2.0], (1, 2, 3), ValueError, "expected one number, or one for each of 3 sizes, got 2"),
+        ([1.0], (1, 2), ValueError, "expected one number, or one for each of 2 sizes, got 1"),
+        (1.0, (), ValueError, "one for each of 0 sizes"),
+        (1.0, (1, 0), ValueError, "each of sizes: expected at least 1, got 0"),
+        (1.0, (1, 2.0), TypeError, "each of sizes: expected an int, got float"),
+    ],
+)
+@every_family
+def test_scales_and_sizes_must_match(family, oracle, best_scale, scale, sizes, error, message):
+    with pytest.raises(error, match=message):
+        family(scale, sizes=sizes)
+
+
+@pytest.mark.parametrize("columns", [1, 5, 7])
+@every_family
+def test_theta_of_another_length_is_an_error(family, oracle, best_scale, columns):
+    for prior in (family(torch.ones(6)), family(1.0, sizes=(4, 2))):
+        with pytest.raises(ValueError, match=f"theta: expected 6 weights as in the scale, got {columns}"):
+            prior.log_prob(torch.zeros(3, columns))
+
+
+@every_family
+def test_callers_tensor_is_copied(family, oracle, best_scale):
+    scale = torch.ones(3)
+    prior = family(scale, learned=True)
+    with torch.no_grad():
+        prior.log_scale.fill_(5.0)
+    assert torch.equal(scale, torch.ones(3))
+
+
+# --- a prior of one's own -------------------------------------------------------------------------
+
+
+def test_users_function_is_the_density():
+    student = distributions.StudentT(3.0)
+    theta = torch.randn(4, 6)
+    prior = livi.FunctionPrior(lambda theta: student.log_prob(theta).sum(-1))
+    torch.testing.assert_close(prior.log_prob(theta), student.log_prob(theta).sum(-1))
+
+
+@pytest.mark.parametrize(
+    ("function", "got"),
+    [
+        (lambda theta: theta, r"\(4, 6\)"),
+        (lambda theta: theta.sum(), r"\(\)"),
+        (lambda theta: theta.sum(0), r"\(6,\)"),
+        (lambda theta: theta.sum(-1, keepdim=True), r"\(4, 1\)"),
+        (lambda _: 0.0, "float"),
+    ],
+)
+def test_users_function_of_another_shape_is_an_error(function, got):
+    with pytest.raises(ValueError, match=rf"log_prob: expected one value for each of 4 samples, got {got}"):
+        livi.FunctionPrior(function).log_prob(torch.zeros(4, 6))
+
+
+def test_base_class_has_no_density():
+    with pytest.raises(NotImplementedError):
+        Prior().log_prob(torch.zeros(1, 1))
