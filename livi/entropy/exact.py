@@ -67,8 +67,8 @@ class Exact:
         if not a.requires_grad:
             return half, condition
         with torch.no_grad():
-            pulled = torch.cholesky_solve(wide.mT, factor)  # M^-1 A^T
-            pulled = (pulled.mT if a.shape[1] >= a.shape[2] else pulled).to(a.dtype)
+            pulled = wide @ torch.cholesky_inverse(factor)  # A M^-1; quicker than solving for m right-hand sides
+            pulled = (pulled if a.shape[1] >= a.shape[2] else pulled.mT).to(a.dtype)
         surrogate = (pulled * a).sum((1, 2))
         return half + (surrogate - surrogate.detach()).double(), condition
 
@@ -101,7 +101,7 @@ class Exact:
         gram = _gram(jacobian, self.chunk_size).double()
         identity = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
         factor, condition = _cholesky(gram + identity)
-        if not bool(torch.isfinite(condition).all()):
+        if not bool((condition < 1e15).all()):
             raise ValueError(
                 "the Gram matrix is singular to working precision; drop chunk_size to factorise the Jacobian itself, "
                 "or raise the noise."
