@@ -334,10 +334,19 @@ def test_lazy_module_is_an_error_until_it_has_seen_a_batch():
 def test_parameter_that_cannot_be_stochastic_is_an_error_and_may_be_excluded(extra, error, message):
     net = Holder(extra)
     with pytest.raises(error, match=message):
-        Layout(net)
+        Layout(net, include=("*", "extra"))
     layout = Layout(net, exclude="extra")
     x = torch.randn(4, 2)
     torch.testing.assert_close(layout.apply(layout.flatten(), x), net(x))
+
+
+def test_frozen_parameters_stay_fixed_unless_named():
+    net = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
+    net[0].requires_grad_(False)
+    assert [slot.name for slot in Layout(net).slots] == ["1.weight", "1.bias"]
+    assert Layout(net, include=("*", "0.weight")).num_params == 6 + 4
+    with pytest.raises(ValueError, match="requires_grad=False count only if"):
+        Layout(net.requires_grad_(False))
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -296,3 +296,17 @@ def test_theta_of_another_shape_is_an_error(shape):
     assert layout.num_params == 108
     with pytest.raises(ValueError, match=r"theta: expected shape \(num_samples >= 1, 108\)"):
         estimate_statistics(layout, torch.zeros(shape), [torch.zeros(2, 1, 3, 3)])
+
+
+@pytest.mark.parametrize("frozen", ["excluded", "requires_grad"])
+def test_norms_of_a_frozen_backbone_keep_their_own_statistics(rng, frozen):
+    net = deep()
+    net[1].running_mean.uniform_(-1, 1, generator=rng)
+    if frozen == "requires_grad":
+        net[:4].requires_grad_(False)
+    layout = Layout(net) if frozen == "requires_grad" else Layout(net, exclude=("0.*", "1.*"))
+    x = torch.randn(8, 1, 3, 3, generator=rng)
+    backbone = net[:4].eval()(x)
+    expected = net[4:].train()(backbone)
+    torch.testing.assert_close(layout.apply(layout.flatten(), x, batch_statistics=True), expected)
+    assert set(estimate_statistics(layout, layout.flatten()[None], [x])) == {"5.running_mean", "5.running_var"}

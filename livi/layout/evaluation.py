@@ -14,7 +14,6 @@ from torch.func import vmap
 from torch.utils import _pytree as pytree
 
 from livi import checks
-from livi.layout.modes import evaluation_mode
 from livi.layout.parameters import Layout
 
 
@@ -58,7 +57,7 @@ def apply_many(
     if not isinstance(strategy, (Vmap, Loop, NoneType)):
         raise TypeError(f"strategy: expected livi.Vmap(), livi.Loop() or None, got {strategy!r}.")
     shared, own = _split(layout, buffers or {}, theta.shape[0])
-    with evaluation_mode(layout.module, batch_statistics):
+    with layout.evaluation(batch_statistics):
         if strategy is None:
             try:
                 return _vmap(layout, theta, args, kwargs, shared, own, None)

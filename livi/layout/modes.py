@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -12,12 +12,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 
 @contextmanager
-def evaluation_mode(module: nn.Module, batch_statistics: bool) -> Iterator[None]:
+def evaluation_mode(module: nn.Module, batch_statistics: bool, frozen: Collection[nn.Module] = ()) -> Iterator[None]:
     """Make `module` a deterministic function of its parameters, and restore every flag afterwards.
 
     - Everything runs in eval mode: dropout is off, since the posterior over weights takes its place.
     - With `batch_statistics`, BatchNorm layers normalise by the batch and do not touch their buffers. (Writing to
-      shared buffers would also be wrong under vmap, where every sample of theta has its own statistics.)
+      shared buffers would also be wrong under vmap, where every sample of theta has its own statistics.) Those in
+      `frozen` keep their buffers' statistics all the same.
     - Recurrent layers stay in training mode without dropout: cuDNN offers their backward pass in no other.
     - Fused attention is off: it has no rule for many parameter vectors at once, and no second derivative.
     """
@@ -32,7 +33,8 @@ def evaluation_mode(module: nn.Module, batch_statistics: bool) -> Iterator[None]
             layer.training, layer.dropout = True, 0.0
         if batch_statistics:
             for layer, _ in norms:
-                layer.training, layer.track_running_stats = True, False
+                if layer not in frozen:
+                    layer.training, layer.track_running_stats = True, False
         torch.backends.mha.set_fastpath_enabled(False)
         with sdpa_kernel(SDPBackend.MATH):
             yield

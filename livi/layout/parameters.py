@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -73,12 +74,14 @@ class Layout:
     """A one-to-one map between a module's chosen parameters and a flat vector theta of `num_params` numbers.
 
     Parameters are chosen by shell-style patterns over their dotted names: a parameter is stochastic if it matches any
-    `include` and no `exclude` pattern. The rest stays fixed at the module's current values and receives no gradient.
+    `include` and no `exclude` pattern. The rest stays fixed at the module's current values and receives no gradient;
+    so do parameters with requires_grad=False, unless a pattern other than "*" includes them.
     Tied parameters are one slot, and a pattern that matches any of their names chooses them. A pattern that
     matches nothing is an error.
 
     The module is evaluated as a deterministic function of theta: dropout is off, BatchNorm layers use the buffers
-    (or the batch's statistics while fitting, see `apply`). The user's module is never modified.
+    (or the batch's statistics while fitting, see `apply`; a BatchNorm layer whose own parameters are all fixed belongs to
+    a frozen backbone and always uses its buffers). The user's module is never modified.
 
     Args:
         module: any nn.Module whose chosen parameters share one floating dtype and one device.
@@ -104,11 +107,12 @@ class Layout:
         if not isinstance(module, nn.Module):
             raise TypeError(f"module: expected a torch.nn.Module, got {type(module).__name__}.")
         self.module = module
-        self.include, self.exclude = _patterns(include), _patterns(exclude)
+        self.include, self.exclude, self.forward = _patterns(include), _patterns(exclude), forward
         self._root, self._prefix = (module, "") if forward is None else (_Called(module, forward), "module.")
         self.slots, self.fixed = _choose(module, self.include, self.exclude)
         self._places = _places(module)
         self.num_params: int = self.slots[-1].stop
+        self.frozen_norms = _frozen_norms(module, self.fixed)
         self.groups = _group(self.slots)
 
     @property
@@ -170,13 +174,17 @@ class Layout:
             )
         checks.same_kind("theta", theta, self.dtype, self.device)
         self.check_buffers(buffers or {})
-        with evaluation_mode(self.module, batch_statistics):
+        with self.evaluation(batch_statistics):
             return self.call(theta, args, kwargs, buffers)
+
+    def evaluation(self, batch_statistics: bool) -> AbstractContextManager[None]:
+        """The state in which the module is a function of theta; see `livi.layout.modes`."""
+        return evaluation_mode(self.module, batch_statistics, self.frozen_norms)
 
     def call(
         self, theta: Tensor, args: tuple[Any, ...], kwargs: Mapping[str, Any], buffers: Mapping[str, Tensor] | None
     ) -> Any:
-        """`apply` inside an already entered `evaluation_mode`; the package's only functional_call."""
+        """`apply` inside an already entered `evaluation`; the package's only functional_call."""
         tensors = {name: self.module.get_parameter(name).detach() for name in self.fixed}
         tensors |= self.unflatten(theta)
         # Copies, since a forward that writes to a buffer would change the module, and the next theta's output with it.
@@ -289,14 +297,18 @@ def _choose(
     fixed: list[str] = []
     for key, group in aliases.items():
         parameter = tensors[key]
-        if not _matches(group, include) or _matches(group, exclude):
+        wanted = include if parameter.requires_grad else [pattern for pattern in include if pattern != "*"]
+        if not _matches(group, wanted) or _matches(group, exclude):
             fixed.append(group[0])
             continue
         _check_parameter(group[0], parameter)
         start = slots[-1].stop if slots else 0
         slots.append(Slot(group[0], tuple(group), parameter.shape, start, start + parameter.numel()))
     if not slots:
-        raise ValueError(f"include={include}, exclude={exclude}: expected at least one stochastic parameter, got none.")
+        raise ValueError(
+            f"include={include}, exclude={exclude}: expected at least one stochastic parameter, got none; parameters with "
+            'requires_grad=False count only if a pattern other than "*" includes them.'
+        )
     chosen = [module.get_parameter(slot.name) for slot in slots]
     kinds = {(parameter.dtype, parameter.device) for parameter in chosen}
     if len(kinds) > 1:
@@ -305,6 +317,17 @@ def _choose(
             "convert with module.to(...) or exclude some by pattern."
         )
     return tuple(slots), tuple(fixed)
+
+
+def _frozen_norms(module: nn.Module, fixed: Sequence[str]) -> tuple[nn.Module, ...]:
+    """BatchNorm layers that have parameters, all of them fixed."""
+    held = set(fixed)
+    frozen = []
+    for prefix, layer in module.named_modules():
+        own = [f"{prefix}.{name}" if prefix else name for name, _ in layer.named_parameters(recurse=False)]
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm) and own and held.issuperset(own):
+            frozen.append(layer)
+    return tuple(frozen)
 
 
 def _places(module: nn.Module) -> dict[str, tuple[str, ...]]:

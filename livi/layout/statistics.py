@@ -67,7 +67,7 @@ def estimate_statistics(
         ValueError: the batches hold no example (for instance an exhausted iterator).
     """
     checks.matrix("theta", theta, layout.num_params)
-    layers = dict(_tracked(layout.module))
+    layers = {name: layer for name, layer in _tracked(layout.module) if layer not in layout.frozen_norms}
     samples: list[dict[str, Tensor]] = []
     for row in theta:
         moments = {name: _Moments() for name in layers}
