@@ -1,0 +1,20 @@
+"""The posterior predictive: weight samples pushed through the network, and what the targets are then expected to be."""
+
+from livi.prediction.chunks import DEFAULT_MEMORY_LIMIT, evaluate
+from livi.prediction.classification import ClassificationPrediction
+from livi.prediction.functions import FunctionDraws
+from livi.prediction.outputs import SampledOutputs
+from livi.prediction.predictive import Prediction, WeightSampler, predict
+from livi.prediction.regression import RegressionPrediction
+
+__all__ = [
+    "DEFAULT_MEMORY_LIMIT",
+    "ClassificationPrediction",
+    "FunctionDraws",
+    "Prediction",
+    "RegressionPrediction",
+    "SampledOutputs",
+    "WeightSampler",
+    "evaluate",
+    "predict",
+]

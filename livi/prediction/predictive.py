@@ -1,0 +1,119 @@
+"""The Monte Carlo predictive: weight samples in, a prediction of the likelihood's kind out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from livi import checks
+from livi.layout import Layout, Strategy
+from livi.likelihoods import (
+    Bernoulli,
+    Categorical,
+    ClassificationLikelihood,
+    Likelihood,
+    Multilabel,
+    RegressionLikelihood,
+)
+from livi.prediction.chunks import evaluate
+from livi.prediction.classification import ClassificationPrediction, sum_to_one
+from livi.prediction.mixture import check_outputs
+from livi.prediction.outputs import SampledOutputs
+from livi.prediction.regression import RegressionPrediction
+
+Prediction = RegressionPrediction | ClassificationPrediction | SampledOutputs
+
+
+@runtime_checkable
+class WeightSampler(Protocol):
+    """Anything that draws weight vectors for a layout: an implicit posterior, an ensemble, a Markov chain."""
+
+    @property
+    def layout(self) -> Layout: ...
+
+    def sample(self, num_samples: int, rng: torch.Generator | None = None) -> Tensor: ...  # (S, m)
+
+
+@torch.no_grad()
+def predict(
+    sampler: WeightSampler,
+    likelihood: Likelihood,
+    inputs: Any,
+    *,
+    num_samples: int = 100,
+    rng: torch.Generator | None = None,
+    buffers: Mapping[str, Tensor] | None = None,
+    memory_limit: int | None = None,
+    strategy: Strategy | None = None,
+    theta: Tensor | None = None,  # (m,) or (S, m)
+) -> Prediction:
+    """The posterior predictive p(y | x, D) ~ 1/S sum_s p(y | x, theta_s), theta_s from the sampler.
+
+    A RegressionLikelihood gives a RegressionPrediction, a ClassificationLikelihood a ClassificationPrediction, any
+    other one SampledOutputs. The result has the device of the module and its dtype, or float32 for half precision.
+
+    Args:
+        inputs: a tensor, a tuple of positional or a dict of keyword arguments of the module.
+        num_samples: S; the error of the predictive mean is the epistemic standard deviation over sqrt(S).
+        buffers: BatchNorm statistics, shared or with S rows in front, as in `livi.apply_many`.
+        memory_limit: bytes of activations at a time, `livi.prediction.DEFAULT_MEMORY_LIMIT` where not given; changes
+            nothing but rounding. See `livi.prediction.evaluate` for how it is kept.
+        strategy: as in `livi.apply_many`.
+        theta: predict at these weights instead of draws. One vector is a deterministic network, without epistemic
+            uncertainty.
+
+    Raises:
+        TypeError: the sampler, the likelihood or an input is of the wrong kind.
+        ValueError: num_samples < 1; inputs on another device or of another dtype than the module.
+
+    Cost: S forward passes. Memory: S m numbers for the weights, and the outputs, besides memory_limit.
+
+    >>> from torch import nn
+    >>> from livi.generators import MLP
+    >>> from livi.likelihoods import Gaussian
+    >>> from livi.posterior import ImplicitPosterior
+    >>> layout = Layout(nn.Linear(2, 1))
+    >>> posterior = ImplicitPosterior(layout, MLP(4, layout.num_params, hidden=(8,)))
+    >>> prediction = predict(posterior, Gaussian(0.1), torch.ones(5, 2), num_samples=20)
+    >>> prediction
+    RegressionPrediction(num_samples=20, shape=(5,))
+    """
+    if not isinstance(sampler, WeightSampler):
+        raise TypeError(
+            f"sampler: expected an object with a layout and sample(num_samples, rng), got {type(sampler).__name__}."
+        )
+    if not isinstance(likelihood, Likelihood):
+        raise TypeError(f"likelihood: expected a livi likelihood such as Gaussian(), got {type(likelihood).__name__}.")
+    checks.positive_int("num_samples", num_samples)
+    if theta is None:
+        theta = sampler.sample(num_samples, rng)
+        if theta.shape != (num_samples, sampler.layout.num_params):
+            raise ValueError(
+                f"sampler: expected samples of shape {(num_samples, sampler.layout.num_params)}, "
+                f"got {tuple(theta.shape)}."
+            )
+    elif isinstance(theta, Tensor) and theta.ndim == 1:
+        theta = theta[None]
+    outputs = evaluate(sampler.layout, theta, inputs, buffers=buffers, memory_limit=memory_limit, strategy=strategy)
+    if isinstance(likelihood, RegressionLikelihood):
+        return RegressionPrediction(*likelihood.moments(check_outputs(outputs)))
+    if isinstance(likelihood, ClassificationLikelihood):
+        return _classification(likelihood, check_outputs(outputs))
+    return SampledOutputs(outputs, likelihood)
+
+
+def _classification(likelihood: ClassificationLikelihood, outputs: Tensor) -> ClassificationPrediction:
+    if type(likelihood) is Categorical:
+        return ClassificationPrediction(outputs, Categorical(ignore_index=likelihood.ignore_index))
+    if type(likelihood) in (Bernoulli, Multilabel):
+        return ClassificationPrediction(outputs, Bernoulli())
+    # Of any other likelihood only the probabilities are known. Those that sum to one over axis 2 are of classes.
+    samples = likelihood.probabilities(outputs)
+    if isinstance(likelihood, Categorical):
+        prediction = ClassificationPrediction.from_probabilities(samples, exclusive=True)
+        return ClassificationPrediction(prediction.logits, Categorical(ignore_index=likelihood.ignore_index))
+    exclusive = not isinstance(likelihood, Bernoulli) and sum_to_one(samples)
+    return ClassificationPrediction.from_probabilities(samples, exclusive=exclusive)
