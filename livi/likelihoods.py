@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from livi import checks
+from livi.spec import Specified
 
 
-class Likelihood(nn.Module):
+class Likelihood(Specified, nn.Module):
     """log p(targets | outputs): (S, B, ...), (B, ...) -> (S, B)."""
 
     def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:

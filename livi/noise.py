@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from livi import checks
+from livi.spec import Specified
 
 
-class Noise(nn.Module):
+class Noise(Specified, nn.Module):
     """Standard deviation of eps's contribution: `std()` is () or (num_params,), positive and differentiable."""
 
     def std(self) -> Tensor:

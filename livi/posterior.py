@@ -15,6 +15,7 @@ from livi.generators import Generator
 from livi.latents import Independent, Latents, mirrored, normal
 from livi.layout import Layout
 from livi.noise import FixedNoise, Noise
+from livi.spec import Specified
 
 
 class Draw(NamedTuple):
@@ -24,7 +25,7 @@ class Draw(NamedTuple):
     latents: tuple[Tensor, ...]  # K of (S / K, d)
 
 
-class ImplicitPosterior(nn.Module):
+class ImplicitPosterior(Specified, nn.Module):
     """q(theta) = 1/K sum_k E_z N(theta; g_k(z), diag(sigma_k^2)), over the stochastic weights of a layout.
 
     Args:

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from livi import checks
 from livi.layout import Layout
+from livi.spec import Specified
 
 
-class Prior(nn.Module):
+class Prior(Specified, nn.Module):
     """log p(theta) for each row: (S, m) -> (S,)."""
 
     def log_prob(self, theta: Tensor) -> Tensor:

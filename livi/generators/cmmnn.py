@@ -16,10 +16,11 @@ from livi.generators.generator import Extras, Generator
 from livi.generators.mmnn import MatrixStack
 from livi.generators.sizing import Shape, extra_weights, latent_side, square_enough, widest
 from livi.layout import Layout
+from livi.spec import Specified
 
 
 @dataclass(frozen=True)
-class Head:
+class Head(Specified):
     """Shapes of one sub-network: its slice of the trunk, hidden matrices, and output (the first `keep` entries)."""
 
     input: Shape

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from livi import checks
+from livi.spec import Specified
 
 
 class Extras(TypedDict, total=False):
@@ -19,7 +20,7 @@ class Extras(TypedDict, total=False):
     scale_sizes: Sequence[int] | None
 
 
-class Generator(nn.Module):
+class Generator(Specified, nn.Module):
     """g: (S, latent_dim) -> (S, num_params), each row by itself:
 
         g(z) = offset + scale * branch(z)[:, :num_params] + skip(z).
