@@ -1,0 +1,19 @@
+"""Posteriors and checkpoints in single safetensors files: complete or not there, readable anywhere, never unpickled."""
+
+from livi.storage.file import StorageError, read, write
+from livi.storage.posteriors import LoadedParts, Saveable, load_parts, save_posterior
+from livi.storage.state import flatten_state, read_checkpoint, unflatten_state, write_checkpoint
+
+__all__ = [
+    "LoadedParts",
+    "Saveable",
+    "StorageError",
+    "flatten_state",
+    "load_parts",
+    "read",
+    "read_checkpoint",
+    "save_posterior",
+    "unflatten_state",
+    "write",
+    "write_checkpoint",
+]
