@@ -4,7 +4,9 @@ A neural sampler theta = g(z) + noise, trained on an approximate evidence lower 
 locally linearising g (Uppal et al., NeurIPS 2023), so that no discriminator is needed.
 """
 
+from livi import metrics, training
 from livi.entropy import Exact, Lanczos, SmallestSingularValue
+from livi.fitted import Posterior, load
 from livi.generators import CMMNN, MLP, MMNN, Affine, PerLayer
 from livi.latents import Antithetic, Independent, Orthogonal
 from livi.layout import Layout, Loop, Vmap, apply_many, estimate_statistics
@@ -20,6 +22,8 @@ from livi.noise import DiagonalNoise, FixedNoise, LayerNoise, LearnedNoise
 from livi.objective import Bound, BoundTerms
 from livi.posterior import ImplicitPosterior
 from livi.priors import FunctionPrior, Laplace, Normal
+from livi.storage import StorageError
+from livi.training import FitError, FitWarning, Recipe, fit, plan
 
 __version__ = "0.1.0"
 
@@ -35,6 +39,8 @@ __all__ = [
     "Categorical",
     "DiagonalNoise",
     "Exact",
+    "FitError",
+    "FitWarning",
     "FixedNoise",
     "FunctionLikelihood",
     "FunctionPrior",
@@ -52,8 +58,16 @@ __all__ = [
     "Normal",
     "Orthogonal",
     "PerLayer",
+    "Posterior",
+    "Recipe",
     "SmallestSingularValue",
+    "StorageError",
     "Vmap",
     "apply_many",
     "estimate_statistics",
+    "fit",
+    "load",
+    "metrics",
+    "plan",
+    "training",
 ]

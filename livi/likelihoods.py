@@ -80,7 +80,7 @@ class HeteroscedasticGaussian(RegressionLikelihood):
         floor: the smallest standard deviation, in the targets' units; keeps single points from being fitted exactly.
     """
 
-    def __init__(self, floor: float = 1e-3) -> None:
+    def __init__(self, floor: float = 1e-2) -> None:
         super().__init__()
         self.floor = checks.positive_float("floor", floor)
 

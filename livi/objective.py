@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from livi import checks
 from livi.entropy import EntropyEstimator, EntropyReport, Exact
@@ -59,6 +60,8 @@ class Bound(nn.Module):
         latents: how to draw z.
         batch_statistics: BatchNorm by the batch at hand (fitting); False uses the module's buffers.
         strategy: how to evaluate many weight vectors; see `livi.layout.apply_many`.
+        autocast: run the network in this dtype (torch.bfloat16) by torch.autocast; likelihood, prior and the entropy
+            with its log-determinant stay in the module's own.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class Bound(nn.Module):
         latents: Latents | None = None,
         batch_statistics: bool = True,
         strategy: Strategy | None = None,
+        autocast: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         components = posterior.num_components
@@ -93,6 +97,7 @@ class Bound(nn.Module):
         self.latents = Orthogonal() if latents is None else latents
         self.batch_statistics = batch_statistics
         self.strategy = strategy
+        self.autocast = autocast
 
     def forward(self, inputs: Any, targets: Tensor, rng: torch.Generator | None = None) -> BoundTerms:
         """The bound's terms from B examples.
@@ -113,14 +118,17 @@ class Bound(nn.Module):
 
     def _log_likelihood(self, theta: Tensor, inputs: Any, targets: Tensor) -> Tensor:  # (S, B)
         args, kwargs = as_call(inputs)
-        outputs = apply_many(
-            self.posterior.layout,
-            theta,
-            *args,
-            batch_statistics=self.batch_statistics,
-            strategy=self.strategy,
-            **kwargs,
-        )
+        with torch.autocast(theta.device.type, self.autocast, enabled=self.autocast is not None):
+            outputs = apply_many(
+                self.posterior.layout,
+                theta,
+                *args,
+                batch_statistics=self.batch_statistics,
+                strategy=self.strategy,
+                **kwargs,
+            )
+        if self.autocast is not None:
+            outputs = pytree.tree_map(lambda leaf: leaf.to(theta.dtype) if leaf.is_floating_point() else leaf, outputs)
         values = self.likelihood.log_prob(outputs, targets)
         if values.shape[0] != theta.shape[0] or math.prod(values.shape) == 0:
             raise ValueError(f"log_prob: expected shape ({theta.shape[0]}, batch >= 1), got {tuple(values.shape)}.")

@@ -82,6 +82,14 @@ class ImplicitPosterior(Specified, nn.Module):
         """`sample` with the latents, in exactly equal shares: num_samples must be a multiple of num_components."""
         return self._draw(num_samples, rng, latents or Independent(), exact_shares=True)
 
+    def centre(self) -> Tensor:  # (m,)
+        """The first component's weights at z = 0: one network for a quick, deterministic answer."""
+        generator = self._generators()[0]
+        origin = torch.zeros(1, generator.latent_dim, dtype=self.layout.dtype, device=self.layout.device)
+        with torch.no_grad():
+            theta: Tensor = generator(origin)
+        return theta[0]
+
     def entropy(
         self,
         latents: Sequence[Tensor],  # K of (S_k, d)

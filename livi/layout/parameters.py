@@ -80,8 +80,8 @@ class Layout:
     matches nothing is an error.
 
     The module is evaluated as a deterministic function of theta: dropout is off, BatchNorm layers use the buffers
-    (or the batch's statistics while fitting, see `apply`; a BatchNorm layer whose own parameters are all fixed belongs to
-    a frozen backbone and always uses its buffers). The user's module is never modified.
+    (or the batch's statistics while fitting, see `apply`; a BatchNorm layer whose own parameters are all fixed is part
+    of a frozen backbone and always uses its buffers). The user's module is never modified.
 
     Args:
         module: any nn.Module whose chosen parameters share one floating dtype and one device.
@@ -306,7 +306,7 @@ def _choose(
         slots.append(Slot(group[0], tuple(group), parameter.shape, start, start + parameter.numel()))
     if not slots:
         raise ValueError(
-            f"include={include}, exclude={exclude}: expected at least one stochastic parameter, got none; parameters with "
+            f"include={include}, exclude={exclude}: expected at least one stochastic parameter, got none; those with "
             'requires_grad=False count only if a pattern other than "*" includes them.'
         )
     chosen = [module.get_parameter(slot.name) for slot in slots]

@@ -1,0 +1,10 @@
+"""Fitting: plan, MAP start, training loop with checkpoints, progress and alarms."""
+
+from livi.training.alarms import FitWarning
+from livi.training.fit import fit, plan
+from livi.training.loop import FitError, Trainer, make_optimiser
+from livi.training.plan import Plan
+from livi.training.recipe import Recipe
+from livi.training.start import map_weights
+
+__all__ = ["FitError", "FitWarning", "Plan", "Recipe", "Trainer", "fit", "make_optimiser", "map_weights", "plan"]

@@ -1,0 +1,232 @@
+"""`livi.fit`: a network and data in, a posterior out."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from livi import checks, storage
+from livi.data import Data, Unpack, as_data
+from livi.entropy import EntropyEstimator
+from livi.fitted import Posterior
+from livi.generators import Generator
+from livi.latents import Latents
+from livi.layout import Layout, Loop, Vmap, as_call, estimate_statistics, has_batch_norm
+from livi.layout.parameters import Forward
+from livi.likelihoods import Gaussian, Likelihood
+from livi.noise import Noise
+from livi.priors import Prior
+from livi.training.alarms import FitWarning, alarms
+from livi.training.loop import Trainer
+from livi.training.plan import Choice, Choices, Plan, make_plan
+from livi.training.progress import Progress
+from livi.training.recipe import Recipe
+from livi.training.start import log_joint, map_weights
+
+
+def fit(
+    net: nn.Module,
+    data: Any,
+    likelihood: Likelihood,
+    *,
+    seed: int = 0,
+    progress: bool = True,
+    log_dir: str | Path | None = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: int = 500,
+    **options: Any,
+) -> Posterior:
+    """An implicit posterior over the weights of `net`, from defaults that need no tuning.
+
+    Starts at the best of a few MAP fits, spreads out narrowly, and maximises the bound L' while the KL term is warmed
+    up (see `Recipe`). Network, likelihood and other objects passed in are copied, never modified.
+
+    Args:
+        net: any nn.Module.
+        data: (X, y) tensors or arrays, a DataLoader, or any re-iterable of batches (see `unpack`).
+        likelihood: Gaussian() for regression, Categorical() for classes, Bernoulli() for yes or no, ...
+        seed: decides every random draw of the fit.
+        progress: show a progress bar (plain lines when not on a terminal).
+        log_dir: write TensorBoard scalars there as well.
+        checkpoint: a file to write now and then; where it exists, the fit goes on from it, bit for bit on a CPU.
+        **options: as in `plan`, which shows what will be done without doing it.
+
+    Raises:
+        FitError: a term of the bound stayed non-finite after several attempts with smaller steps.
+    """
+    resumed = storage.read_checkpoint(checkpoint) if checkpoint is not None and Path(checkpoint).exists() else None
+    prepared = plan(net, data, likelihood, seed=seed, **options)
+    prepared = prepared if resumed is None else _as_before(prepared, resumed)
+    show = Progress(prepared.recipe.steps, quiet=not progress, log_dir=log_dir)
+    trainer = Trainer(
+        prepared.bound,
+        prepared.data,
+        prepared.recipe,
+        seed=seed,
+        progress=show,
+        checkpoint=checkpoint,
+        checkpoint_every=checkpoint_every,
+        facts=prepared.summary(),
+    )
+    if resumed is None:
+        trainer.start_log_likelihood = start(prepared, seed)
+        if checkpoint is not None:
+            trainer.save()
+    else:
+        trainer.load(resumed["state"])
+    trainer.run()
+    show.close()
+    return _finish(prepared, trainer)
+
+
+def plan(
+    net: nn.Module,
+    data: Any,
+    likelihood: Likelihood,
+    *,
+    include: str | Sequence[str] = "*",
+    exclude: str | Sequence[str] = (),
+    forward: Forward | None = None,
+    unpack: Unpack | None = None,
+    num_data: int | None = None,
+    batch_size: int | None = None,
+    generator: Choice[Generator] = None,
+    noise: Choice[Noise] = None,
+    prior: Choice[Prior] = None,
+    entropy: EntropyEstimator | None = None,
+    latents: Latents | None = None,
+    recipe: Recipe | None = None,
+    steps: int | None = None,
+    components: int = 1,
+    autocast: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    seed: int = 0,
+) -> Plan:
+    """What `fit` would do with these arguments, and what a step costs: `print(livi.plan(net, data, likelihood))`.
+
+    Args:
+        include, exclude, forward: which parameters are stochastic, and how the module is called; see `Layout`.
+        unpack: batch -> (inputs, targets), for batches that are neither pairs nor dicts with a usual target name.
+        num_data: N, where it cannot be found from the data.
+        batch_size: for (X, y) data; by default all of it up to 2,048 examples, 256 beyond.
+        generator, noise, prior: an object, or a function of the layout that makes one.
+        recipe, steps: the schedule; `steps` alone changes the default recipe's length.
+        components: K, the number of mixture components trained jointly.
+        autocast: torch.bfloat16 runs the network in mixed precision.
+        device: where to fit; by default where the network is.
+    """
+    if not isinstance(likelihood, Likelihood):
+        raise TypeError(
+            f"likelihood: expected one of livi's such as Gaussian() or Categorical(), got {type(likelihood).__name__}."
+        )
+    if not isinstance(net, nn.Module):
+        raise TypeError(f"net: expected a torch.nn.Module, got {type(net).__name__}.")
+    checks.positive_int("components", components)
+    module = copy.deepcopy(net) if device is None else copy.deepcopy(net).to(device)
+    layout = Layout(module, include, exclude, forward=forward)
+    batches = as_data(
+        data, device=layout.device, dtype=layout.dtype, unpack=unpack, batch_size=batch_size, num_data=num_data
+    )
+    _warn_of_unused(layout, batches)
+    chosen = copy.deepcopy(likelihood).to(layout.device, layout.dtype)
+    _scale_to_targets(chosen, batches.first()[1])
+    own = (copy.deepcopy(generator), copy.deepcopy(noise), copy.deepcopy(prior))
+    choices = Choices(*own, entropy, latents, recipe, components, autocast)
+    made = make_plan(layout, batches, chosen, choices, seed=seed)
+    return made if steps is None else replace(made, recipe=replace(made.recipe, steps=steps))
+
+
+def start(prepared: Plan, seed: int) -> float:
+    """Put every component around its own MAP estimate, and return the log likelihood there."""
+    bound, recipe, layout = prepared.bound, prepared.recipe, prepared.layout
+    components = bound.posterior.num_components
+    recipe = replace(recipe, map_restarts=max(recipe.map_restarts, components))
+    theta, joint = map_weights(
+        layout, bound.likelihood, bound.prior, prepared.data, recipe, seed=seed, strategy=prepared.strategy
+    )
+    for generator, row in zip(bound.posterior.generators, theta, strict=False):
+        assert isinstance(generator, Generator)
+        generator.init_around(row, recipe.spread)
+    inputs, targets = prepared.data.first()
+    with torch.no_grad():
+        prior = bound.prior.log_prob(theta[:1])
+        joint = log_joint(layout, theta[:1], bound.likelihood, bound.prior, inputs, targets, prepared.data.num_data)
+    return float((joint - prior)[0])
+
+
+def _finish(prepared: Plan, trainer: Trainer) -> Posterior:
+    bound = prepared.bound
+    unconverged = float(trainer.missed) / max(1, trainer.step)
+    if trainer.history and not trainer.interrupted:
+        recent = [row["log_likelihood"] for row in trainer.history[-10:]]
+        for text in alarms(bound, sum(recent) / len(recent), trainer.start_log_likelihood, unconverged, trainer.rng):
+            warnings.warn(text, FitWarning, stacklevel=3)
+    buffers = running_statistics(bound.posterior.layout, bound.posterior.sample(16, trainer.rng), prepared.data)
+    return Posterior(
+        bound.posterior.requires_grad_(False),
+        bound.likelihood.requires_grad_(False),
+        bound.prior.requires_grad_(False),
+        buffers=buffers,
+        history=trainer.history,
+        plan=prepared.summary(),
+    )
+
+
+def running_statistics(layout: Layout, theta: Tensor, data: Data, batches: int = 20) -> dict[str, Tensor]:
+    """BatchNorm's statistics for prediction under these weights, from the first batches; {} without BatchNorm."""
+    if not has_batch_norm(layout.module):
+        return {}
+    seen = [inputs for (inputs, _), _ in zip(data.epoch(0), range(batches), strict=False)]
+    return estimate_statistics(layout, theta.detach(), seen)
+
+
+def _warn_of_unused(layout: Layout, data: Data) -> None:
+    args, kwargs = as_call(data.first()[0])
+    unused = layout.verify(*args, **kwargs)
+    if unused:
+        warnings.warn(
+            f"the outputs do not depend on {', '.join(unused[:4])}: their posterior will be the prior. "
+            "Exclude them by pattern if that is not meant.",
+            FitWarning,
+            stacklevel=3,
+        )
+
+
+def _scale_to_targets(likelihood: Likelihood, targets: Tensor) -> None:
+    """A learned Gaussian noise starts at the targets' own spread, whatever their units."""
+    if isinstance(likelihood, Gaussian) and isinstance(likelihood.log_std, nn.Parameter) and targets.numel() > 1:
+        spread = targets.double().std()
+        if float(spread) > 0 and float(likelihood.log_std.detach()) == 0.0:
+            with torch.no_grad():
+                likelihood.log_std.fill_(float(spread.log()))
+
+
+def _as_before(prepared: Plan, resumed: dict[str, Any]) -> Plan:
+    """The plan with what the checkpoint's run had measured, or an error that names what differs."""
+    before, now = resumed["facts"], prepared.summary()
+    for name in (
+        "num_params",
+        "num_data",
+        "components",
+        "generator",
+        "latent_dim",
+        "noise",
+        "prior",
+        "entropy",
+        "recipe",
+    ):
+        if before[name] != now[name]:
+            raise ValueError(
+                f"checkpoint: expected the same fit as before, but {name} was {before[name]} and is {now[name]}; "
+                "pass the same arguments, or another checkpoint file."
+            )
+    strategy = Loop() if before["strategy"].startswith("Loop") else Vmap()
+    prepared.bound.strategy = strategy
+    return replace(prepared, strategy=strategy)

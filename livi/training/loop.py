@@ -1,0 +1,263 @@
+"""The training loop: steps that can be watched, interrupted, rolled back, and resumed bit for bit."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from livi import storage
+from livi.data import Batch, Data
+from livi.generators import Generator
+from livi.objective import Bound, BoundTerms
+from livi.training.progress import Progress
+from livi.training.recipe import Recipe
+
+LOG_EVERY = 10
+SNAPSHOT_EVERY = 100
+MAX_ROLLBACKS = 3
+
+
+class FitError(RuntimeError):
+    """A fit that could not go on; the message names the failing term and what to try."""
+
+
+class Trainer:
+    """One fit's state: what the next step needs. `run` takes it to the end; `state` and `load` carry it elsewhere.
+
+    Args:
+        checkpoint: file to write every `checkpoint_every` steps and at the end.
+        facts: the plan's summary, written along so that a resumed run can be checked against it.
+    """
+
+    def __init__(
+        self,
+        bound: Bound,
+        data: Data,
+        recipe: Recipe,
+        *,
+        seed: int = 0,
+        progress: Progress | None = None,
+        checkpoint: str | Path | None = None,
+        checkpoint_every: int = 500,
+        facts: dict[str, Any] | None = None,
+    ) -> None:
+        self.bound, self.data, self.recipe, self.seed = bound, data, recipe, seed
+        self.progress = progress or Progress(recipe.steps, quiet=True)
+        self.checkpoint, self.checkpoint_every = checkpoint, checkpoint_every
+        self.facts = facts or {}
+        self.start_log_likelihood = float("-inf")
+        self.optimiser = make_optimiser(bound, recipe)
+        self.rng = torch.Generator(device=bound.posterior.layout.device).manual_seed(seed)
+        self.step = 0
+        self.rate_scale = 1.0
+        self.rollbacks = 0
+        self.history: list[dict[str, float]] = []
+        self.missed = torch.zeros((), device=bound.posterior.layout.device)
+        self.usual_norm = torch.zeros((), device=bound.posterior.layout.device, dtype=bound.posterior.layout.dtype)
+        self.best = float("-inf")
+        self.average = None if recipe.averaging is None else _values(bound)
+        self.interrupted = False
+
+    def run(self) -> None:
+        """Train to the end. Ctrl-C stops early and keeps what has been learned; a step into nowhere is undone."""
+        self.progress.begin(self.step)
+        self._keep()
+        try:
+            while self.step < self.recipe.steps:
+                trouble = self._run_until_trouble()
+                if trouble:
+                    self._roll_back(trouble)
+        except KeyboardInterrupt:
+            self.interrupted = True
+            self._restore()
+            self.progress.say(f"interrupted: keeping the posterior of step {self.step} of {self.recipe.steps}")
+        if self.average is not None:
+            _assign(self.bound, self.average)
+        if self.checkpoint is not None and not self.interrupted:
+            self.save()
+
+    def _run_until_trouble(self) -> str:
+        """Train to the end, or to the first sign of divergence, which is returned."""
+        for batch in self._batches():
+            terms = self._step(batch)
+            if self.step % LOG_EVERY == 0 or self.step == self.recipe.steps:
+                broken = self._broken(terms)
+                if broken:
+                    return f"{', '.join(broken[:3])} became non-finite"
+                self._log(terms)
+            if self.step % SNAPSHOT_EVERY == 0:
+                if self._fell():
+                    return "the bound fell far below what had been reached"
+                self._keep()
+            if self.checkpoint is not None and self.step % self.checkpoint_every == 0:
+                self.save()
+        return ""
+
+    def _step(self, batch: Batch) -> BoundTerms:
+        factor = self.recipe.rate_factor(self.step) * self.rate_scale
+        for group in self.optimiser.param_groups:
+            group["lr"] = factor * group["peak"]
+        terms: BoundTerms = self.bound(*batch, self.rng)
+        self.optimiser.zero_grad()
+        (-terms.tempered(self.recipe.kl_weight(self.step)) / self.bound.num_data).backward()
+        if self.recipe.clip_factor is not None:
+            self._clip(self.recipe.clip_factor)
+        self.optimiser.step()
+        self.step += 1
+        self.missed += sum((~report.converged).any().float() for report in terms.reports) / len(terms.reports)
+        if self.average is not None and self.recipe.averaging is not None:
+            _blend(self.average, self.bound, self.recipe.averaging)
+        return terms
+
+    def _batches(self) -> Iterator[Batch]:
+        """The remaining batches, entering the current epoch where the run left it."""
+        epoch, position = divmod(self.step, self.data.steps_per_epoch)
+        while self.step < self.recipe.steps:
+            for index, batch in enumerate(self.data.epoch(self.seed + epoch)):
+                if index < position:
+                    continue
+                yield batch
+                if self.step >= self.recipe.steps:
+                    return
+            epoch, position = epoch + 1, 0
+
+    def _log(self, terms: BoundTerms) -> None:
+        row = {
+            "step": float(self.step),
+            "bound": terms.bound.item(),
+            "log_likelihood": terms.log_likelihood.item(),
+            "log_prior": terms.log_prior.item(),
+            "entropy": terms.entropy.item(),
+            "kl_weight": self.recipe.kl_weight(self.step - 1),
+            "rate": self.optimiser.param_groups[0]["lr"],
+        }
+        self.history.append(row)
+        self.progress.show(self.step, row)
+
+    def _broken(self, terms: BoundTerms) -> tuple[str, ...]:
+        """Names of non-finite terms, or of parameters where the terms are still finite."""
+        broken = terms.non_finite()
+        if broken:
+            return broken
+        return tuple(name for name, p in self.bound.named_parameters() if not bool(torch.isfinite(p).all()))
+
+    def _clip(self, factor: float) -> None:
+        """Scale the gradient down to `factor` times the running average of its norm; no result is read back."""
+        gradients = [parameter.grad for parameter in self.bound.parameters() if parameter.grad is not None]
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        allowed = torch.where(self.usual_norm > 0, factor * self.usual_norm, norm)
+        scale = torch.clamp(allowed / norm.clamp_min(1e-30), max=1.0)
+        torch._foreach_mul_(gradients, scale)
+        kept = torch.where(torch.isfinite(norm), norm * scale, self.usual_norm)
+        self.usual_norm = torch.where(self.usual_norm > 0, 0.98 * self.usual_norm + 0.02 * kept, kept)
+
+    def _fell(self) -> bool:
+        """Whether the recent bound lies so far below the best one that only a divergence explains it."""
+        if self.recipe.kl_weight(self.step - SNAPSHOT_EVERY) < 1.0:
+            return False
+        window = SNAPSHOT_EVERY // LOG_EVERY
+        recent = sum(row["bound"] for row in self.history[-window:]) / window
+        allowed = max(20.0, 0.25 * self.bound.posterior.num_params)
+        if recent < self.best - allowed:
+            return True
+        self.best = max(self.best, recent)
+        return False
+
+    def _roll_back(self, trouble: str) -> None:
+        failed_at = self.step
+        rollbacks, scale = self.rollbacks + 1, 0.5 * self.rate_scale
+        self._restore()
+        self.rollbacks, self.rate_scale = rollbacks, scale
+        if rollbacks > MAX_ROLLBACKS:
+            raise FitError(
+                f"{trouble} at step {failed_at}, after {MAX_ROLLBACKS} attempts with smaller steps, the last at "
+                f"{2 * scale:g} of the learning rate. Check the data for extreme values, standardise inputs and "
+                "targets, raise num_samples, or lower the Recipe's rates."
+            )
+        self.progress.say(f"{trouble} at step {failed_at}: back to step {self.step} with {scale:g} of the rate")
+        self.rng.manual_seed(self.seed + 1_000_003 * rollbacks)  # the same draws would fail again
+
+    def state(self) -> dict[str, Any]:
+        """Everything the next step depends on."""
+        return {
+            "bound": self.bound.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "rng": self.rng.get_state(),
+            "step": self.step,
+            "seed": self.seed,
+            "rate_scale": self.rate_scale,
+            "rollbacks": self.rollbacks,
+            "missed": self.missed,
+            "usual_norm": self.usual_norm,
+            "best": self.best,
+            "history": self.history,
+            "average": self.average,
+            "start_log_likelihood": self.start_log_likelihood,
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        self.bound.load_state_dict(state["bound"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.rng.set_state(state["rng"].cpu())
+        self.step, self.seed = state["step"], state["seed"]
+        self.rate_scale, self.rollbacks = state["rate_scale"], state["rollbacks"]
+        self.missed = state["missed"].to(self.missed)
+        self.usual_norm = state["usual_norm"].to(self.usual_norm)
+        self.best = state["best"]
+        self.start_log_likelihood = state["start_log_likelihood"]
+        self.history = list(state["history"])
+        if state["average"] is not None:
+            self.average = {name: value.clone() for name, value in state["average"].items()}
+
+    def save(self) -> None:
+        assert self.checkpoint is not None
+        storage.write_checkpoint(self.checkpoint, {"facts": self.facts, "state": self.state()})
+
+    def _keep(self) -> None:
+        """Remember this state as one to go back to."""
+        self._kept = copy.deepcopy(self.state())
+
+    def _restore(self) -> None:
+        self.load(copy.deepcopy(self._kept))
+
+
+def make_optimiser(bound: Bound, recipe: Recipe) -> torch.optim.Adam:
+    """Adam with three learning rates: affine, nonlinear, and the hyper-parameters of noise, likelihood and prior."""
+    affine: list[nn.Parameter] = []
+    nonlinear: list[nn.Parameter] = []
+    for generator in bound.posterior.generators:
+        assert isinstance(generator, Generator)
+        affine += generator.affine_parameters()
+        nonlinear += generator.nonlinear_parameters()
+    hyper = [*bound.posterior.noises.parameters(), *bound.likelihood.parameters(), *bound.prior.parameters()]
+    groups = [
+        {"params": parameters, "lr": rate, "peak": rate}
+        for parameters, rate in (
+            (affine, recipe.affine_rate),
+            (nonlinear, recipe.nonlinear_rate),
+            (hyper, recipe.hyper_rate),
+        )
+        if parameters
+    ]
+    return torch.optim.Adam(groups, betas=recipe.betas)
+
+
+def _values(module: nn.Module) -> dict[str, Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
+
+
+@torch.no_grad()
+def _blend(average: dict[str, Tensor], module: nn.Module, decay: float) -> None:
+    for name, parameter in module.named_parameters():
+        average[name].lerp_(parameter, 1.0 - decay)
+
+
+@torch.no_grad()
+def _assign(module: nn.Module, values: dict[str, Tensor]) -> None:
+    for name, parameter in module.named_parameters():
+        parameter.copy_(values[name])

@@ -1,0 +1,238 @@
+"""Choosing generator, noise, prior, estimator, samples and schedule from a problem's size, and saying so beforehand.
+
+The rules, for m stochastic weights:
+
+| m            | generator                                          | noise          | entropy                 |
+|--------------|----------------------------------------------------|----------------|-------------------------|
+| up to 300    | MLP of width m, tanh, full affine skip, d = m      | fixed 0.01     | Exact                   |
+| up to 5,000  | MLP of width 64, tanh, affine skip, d = 64         | diagonal       | Exact (64 x 64)         |
+| up to 1e6    | MMNN of 4 m weights, offset, per-layer scale       | per layer      | Lanczos, 1 probe        |
+| beyond       | CMMNN of 2 m weights, offset, per-layer scale      | per layer      | Lanczos, 1 probe        |
+
+The prior is normal with a scale learned for each layer; latents are orthogonal and antithetic.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any, TypeAlias, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from livi.data import Data
+from livi.entropy import EntropyEstimator, Exact, Lanczos
+from livi.generators import CMMNN, MLP, MMNN, Generator
+from livi.latents import Latents, Orthogonal
+from livi.layout import Layout, Strategy, fastest
+from livi.layout.statistics import as_call
+from livi.likelihoods import Likelihood
+from livi.noise import DiagonalNoise, FixedNoise, LayerNoise, Noise
+from livi.objective import Bound
+from livi.posterior import ImplicitPosterior
+from livi.priors import Normal, Prior
+from livi.training.recipe import Recipe
+
+T = TypeVar("T")
+Choice: TypeAlias = (
+    T | Callable[[Layout], T] | None
+)  # an object, a function of the layout that makes one, or the rules'
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What the user fixed; None leaves the choice to the rules."""
+
+    generator: Choice[Generator] = None
+    noise: Choice[Noise] = None
+    prior: Choice[Prior] = None
+    entropy: EntropyEstimator | None = None
+    latents: Latents | None = None
+    recipe: Recipe | None = None
+    components: int = 1
+    autocast: torch.dtype | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A fit ready to run: its parts, and what they will cost. `print(plan)` shows it."""
+
+    bound: Bound
+    data: Data
+    recipe: Recipe
+    strategy: Strategy
+    seconds_per_step: float
+    saved_bytes: int
+
+    @property
+    def layout(self) -> Layout:
+        return self.bound.posterior.layout
+
+    def summary(self) -> dict[str, Any]:
+        """The choices and costs as JSON-able values."""
+        posterior = self.bound.posterior
+        generator = posterior.generators[0]
+        assert isinstance(generator, Generator)
+        weights = sum(parameter.numel() for parameter in self.bound.parameters())
+        return {
+            "num_params": posterior.num_params,
+            "layers": len(self.layout.groups),
+            "num_data": self.data.num_data,
+            "steps_per_epoch": self.data.steps_per_epoch,
+            "components": posterior.num_components,
+            "generator": type(generator).__name__,
+            "latent_dim": generator.latent_dim,
+            "variational_params": weights,
+            "noise": type(posterior.noises[0]).__name__,
+            "prior": type(self.bound.prior).__name__,
+            "likelihood": type(self.bound.likelihood).__name__,
+            "entropy": repr(self.bound.entropy),
+            "latents": repr(self.bound.latents),
+            "strategy": repr(self.strategy),
+            "device": str(self.layout.device),
+            "dtype": str(self.layout.dtype).removeprefix("torch."),
+            "recipe": asdict(self.recipe),
+            "seconds_per_step": self.seconds_per_step,
+            "memory_bytes": self.saved_bytes + 4 * weights * self.layout.dtype.itemsize,
+        }
+
+    def __str__(self) -> str:
+        facts = self.summary()
+        recipe = self.recipe
+        seconds = facts["seconds_per_step"] * recipe.steps
+        rows = {
+            "network": f"{facts['num_params']:,} stochastic weights in {facts['layers']} layers, {facts['dtype']} on "
+            f"{facts['device']}",
+            "data": f"{facts['num_data']:,} examples in {facts['steps_per_epoch']:,} batches an epoch",
+            "posterior": f"{facts['components']} x {facts['generator']}, latent_dim {facts['latent_dim']}, "
+            f"{facts['variational_params']:,} variational parameters, {facts['noise']}",
+            "model": f"{facts['likelihood']} likelihood, {facts['prior']} prior",
+            "entropy": f"{type(self.bound.entropy).__name__} on {recipe.num_entropy_samples} of "
+            f"{recipe.num_samples} samples a component",
+            "start": f"best of {recipe.map_restarts} MAP fits of {recipe.map_steps} steps, spread {recipe.spread}",
+            "schedule": f"{recipe.steps:,} steps of Adam, rates {recipe.affine_rate:g} affine, "
+            f"{recipe.nonlinear_rate:g} nonlinear, {recipe.hyper_rate:g} hyper; KL warm-up {recipe.kl_warm_up:.0%}",
+            "cost": f"{1e3 * facts['seconds_per_step']:.1f} ms a step, about {_duration(seconds)}; "
+            f"{_bytes(facts['memory_bytes'])} of tensors",
+        }
+        width = max(map(len, rows))
+        return "\n".join(f"{name:<{width}}  {text}" for name, text in rows.items())
+
+
+def make_plan(layout: Layout, data: Data, likelihood: Likelihood, choices: Choices, *, seed: int) -> Plan:
+    """Fill in what the user left open, and measure one step on the first batch."""
+    inputs, targets = data.first()
+    prior = _made(choices.prior, layout) or Normal.for_layout(layout, per_layer=True, learned=True)
+    entropy = choices.entropy or default_entropy(layout)
+    recipe = choices.recipe or default_recipe(layout, len(targets), choices.components)
+    args, kwargs = as_call(inputs)
+    strategy = fastest(layout, min(8, recipe.num_samples), *args, **kwargs)
+    with torch.random.fork_rng(devices=[layout.device] if layout.device.type == "cuda" else []):
+        torch.manual_seed(seed)  # generators initialise themselves from torch's global stream
+        generators = [_made(choices.generator, layout) or default_generator(layout) for _ in range(choices.components)]
+        noises = [_made(choices.noise, layout) or default_noise(layout) for _ in range(choices.components)]
+    if len({id(part) for part in (*generators, *noises)}) < 2 * choices.components:
+        raise ValueError(
+            "components: expected a generator and noise for each component, got one object for several; "
+            "pass a function such as generator=lambda layout: livi.MMNN.for_layout(layout)."
+        )
+    bound = Bound(
+        ImplicitPosterior(layout, generators, noises),
+        likelihood,
+        prior,
+        num_data=data.num_data,
+        entropy=entropy,
+        num_samples=recipe.num_samples * choices.components,
+        num_entropy_samples=recipe.num_entropy_samples * choices.components,
+        latents=choices.latents or Orthogonal(),
+        strategy=strategy,
+        autocast=choices.autocast,
+    )
+    seconds, saved = measure_step(bound, inputs, targets)
+    return Plan(bound, data, recipe, strategy, seconds, saved)
+
+
+def default_generator(layout: Layout) -> Generator:
+    m = layout.num_params
+    if m <= 300:
+        return MLP.for_layout(layout, activation=nn.Tanh, skip=True, offset=True)
+    if m <= 5_000:
+        return MLP(64, m, hidden=(64,), activation=nn.Tanh, skip=True, offset=True).to(layout.device, layout.dtype)
+    kind, budget = (MMNN, 4.0) if m <= 1_000_000 else (CMMNN, 2.0)
+    return kind.for_layout(layout, budget=budget, offset=True, scale_sizes=layout.group_sizes)
+
+
+def default_noise(layout: Layout) -> Noise:
+    if layout.num_params <= 300:
+        return FixedNoise(0.01)
+    if layout.num_params <= 5_000:
+        return DiagonalNoise(layout.num_params, 0.01)
+    return LayerNoise(layout.group_sizes, 0.01)
+
+
+def default_entropy(layout: Layout) -> EntropyEstimator:
+    if layout.num_params <= 5_000:
+        return Exact()
+    return Lanczos(num_probes=1, tolerance=0.1, max_iterations=30)
+
+
+def default_recipe(layout: Layout, batch_size: int, components: int) -> Recipe:
+    """Samples as many as about 30 million multiplications a step afford, at most 2 d; longer and fewer for larger m."""
+    m = layout.num_params
+    affordable = int(3e7 / (batch_size * m * components))
+    if m <= 5_000:
+        samples = max(8, min(2 * (m if m <= 300 else 64), affordable))
+        return Recipe(num_samples=samples + samples % 2)
+    base = Recipe(num_samples=4 if m <= 1_000_000 else 2, num_entropy_samples=1, map_restarts=1, map_rate=1e-3)
+    return replace(base, affine_rate=1e-3, nonlinear_rate=1e-3, hyper_rate=2e-3, spread=0.01)
+
+
+def measure_step(bound: Bound, inputs: Any, targets: Tensor) -> tuple[float, int]:
+    """Seconds of one forward and backward pass, and bytes that autograd keeps between them."""
+    rng = torch.Generator(device=bound.posterior.layout.device).manual_seed(0)
+    saved = 0
+
+    def count(tensor: Tensor) -> Tensor:
+        nonlocal saved
+        saved += tensor.numel() * tensor.element_size()
+        return tensor
+
+    seconds = float("inf")
+    for _ in range(3):
+        saved = 0
+        _synchronise(bound)
+        started = time.perf_counter()
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            loss = -bound(inputs, targets, rng).bound
+        loss.backward()
+        _synchronise(bound)
+        seconds = min(seconds, time.perf_counter() - started)
+    bound.zero_grad(set_to_none=True)
+    return seconds, saved
+
+
+def _synchronise(bound: Bound) -> None:
+    if bound.posterior.layout.device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def _made(choice: Choice[T], layout: Layout) -> T | None:
+    if callable(choice) and not isinstance(choice, nn.Module):
+        return choice(layout)
+    return choice  # type: ignore[return-value]  # a module is callable too, but is the object itself
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"

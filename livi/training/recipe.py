@@ -1,0 +1,68 @@
+"""The recipe: how long, how fast, how many samples, from where. Plain numbers, and the schedules they define."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from livi import checks
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Hyper-parameters of a fit. The defaults are those of small networks; `livi.plan` adapts them to the problem.
+
+    Args:
+        steps: optimiser steps on the bound.
+        map_steps, map_restarts: the start is the best of so many short maximum a posteriori fits (0 steps: the
+            module's own weights).
+        affine_rate, nonlinear_rate, hyper_rate: Adam's learning rates for offsets and skips, for the generators'
+            nonlinear part, and for noises, observation noise and prior scale.
+        warm_up: share of the steps over which the learning rate rises; it then falls to zero by a cosine.
+        kl_warm_up: share of the steps over which the weight of the KL term rises from 0 to 1.
+        spread: standard deviation of the weights around their start.
+        num_samples, num_entropy_samples: weight vectors a component and step for the likelihood, and for the entropy.
+        clip_factor: a step's gradient is clipped at so many times the running average of its norm; None for none.
+        averaging: decay of an exponential moving average of the parameters that replaces them at the end, or None.
+    """
+
+    steps: int = 4000
+    map_steps: int = 5000
+    map_restarts: int = 8
+    map_rate: float = 1e-2
+    affine_rate: float = 5e-3
+    nonlinear_rate: float = 2e-3
+    hyper_rate: float = 5e-3
+    betas: tuple[float, float] = (0.9, 0.99)
+    warm_up: float = 0.05
+    kl_warm_up: float = 0.3
+    spread: float = 0.05
+    num_samples: int = 64
+    num_entropy_samples: int = 4
+    clip_factor: float | None = 3.0
+    averaging: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "map_restarts", "num_samples", "num_entropy_samples"):
+            checks.positive_int(name, getattr(self, name))
+        for name in ("map_rate", "affine_rate", "nonlinear_rate", "hyper_rate", "spread"):
+            checks.positive_float(name, getattr(self, name))
+        for name in ("warm_up", "kl_warm_up"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ValueError(f"{name}: expected a share between 0 and 1, got {getattr(self, name)}.")
+        if self.num_entropy_samples > self.num_samples:
+            raise ValueError(
+                f"num_entropy_samples: expected at most num_samples={self.num_samples}, got {self.num_entropy_samples}."
+            )
+
+    def rate_factor(self, step: int) -> float:
+        """Learning rate at a step as a share of its peak: a linear rise, then a cosine to zero."""
+        rise = self.warm_up * self.steps
+        if step < rise:
+            return (step + 1) / (rise + 1)
+        return 0.5 * (1.0 + math.cos(math.pi * (step - rise) / max(1.0, self.steps - rise)))
+
+    def kl_weight(self, step: int) -> float:
+        """Weight of the KL term at a step."""
+        rise = self.kl_warm_up * self.steps
+        return 1.0 if step >= rise else (step + 1) / (rise + 1)

@@ -1,0 +1,105 @@
+"""Data of every shape becomes the same batches, in an order that a seed determines."""
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from livi.data import LoaderData, TensorData, as_data, default_unpack
+
+KIND = {"device": torch.device("cpu"), "dtype": torch.float64}
+
+
+def rows(data, seed):
+    return torch.cat([targets for _, targets in data.epoch(seed)]).tolist()
+
+
+def test_small_tensors_are_one_batch_and_large_ones_shuffled_minibatches():
+    small = as_data((torch.randn(10, 2), torch.arange(10)), **KIND)
+    assert (small.num_data, small.steps_per_epoch) == (10, 1)
+    large = as_data((torch.randn(3000, 2), torch.arange(3000)), **KIND)
+    assert large.steps_per_epoch == 12
+    assert sorted(rows(large, 0)) == list(range(3000))
+    assert rows(large, 0) == rows(large, 0) != rows(large, 1)
+
+
+def test_inputs_and_targets_stay_together():
+    x = torch.arange(100.0).reshape(100, 1)
+    data = as_data((x, 2 * torch.arange(100)), batch_size=7, **KIND)
+    for inputs, targets in data.epoch(3):
+        assert torch.equal(2 * inputs[:, 0], targets.double())
+
+
+def test_arrays_take_the_network_s_dtype_and_labels_stay_integers():
+    data = as_data((np.ones((4, 2), np.float32), np.arange(4)), **KIND)
+    inputs, targets = data.first()
+    assert inputs.dtype == torch.float64
+    assert targets.dtype == torch.int64
+
+
+def test_nested_inputs_are_indexed_together():
+    data = as_data(
+        ({"a": torch.arange(6.0)[:, None], "b": torch.arange(6.0)[:, None]}, torch.arange(6)), batch_size=2, **KIND
+    )
+    for inputs, targets in data.epoch(0):
+        assert torch.equal(inputs["a"], inputs["b"])
+        assert torch.equal(inputs["a"][:, 0], targets.double())
+
+
+def test_a_loader_is_counted_by_its_dataset_and_shuffled_by_the_seed():
+    loader = DataLoader(TensorDataset(torch.randn(10, 2), torch.arange(10)), batch_size=3, shuffle=True)
+    data = as_data(loader, **KIND)
+    assert isinstance(data, LoaderData)
+    assert (data.num_data, data.steps_per_epoch) == (10, 4)
+    state = torch.random.get_rng_state()
+    assert rows(data, 0) == rows(data, 0) != rows(data, 1)
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
+def test_a_list_of_batches_is_counted_by_reading_it():
+    data = as_data([(torch.randn(3, 2), torch.zeros(3)), (torch.randn(2, 2), torch.zeros(2))], **KIND)
+    assert (data.num_data, data.steps_per_epoch) == (5, 2)
+
+
+@pytest.mark.parametrize(
+    ("batch", "inputs", "target"),
+    [
+        ((1, 2), 1, 2),
+        ([1, 2, 3], (1, 2), 3),
+        ({"input_ids": 1, "mask": 2, "labels": 3}, {"input_ids": 1, "mask": 2}, 3),
+    ],
+)
+def test_usual_batches_unpack_themselves(batch, inputs, target):
+    assert default_unpack(batch) == (inputs, target)
+
+
+def test_other_batches_need_unpack():
+    batches = [{"image": torch.ones(2, 3), "class_index": torch.zeros(2)}]
+    with pytest.raises(TypeError, match="pass unpack=lambda batch"):
+        as_data(batches, **KIND)
+    data = as_data(batches, unpack=lambda batch: (batch["image"], batch["class_index"]), **KIND)
+    assert data.num_data == 2
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "message"),
+    [
+        ((torch.ones(3, 2), torch.ones(4)), ValueError, r"one length >= 1, got lengths \[3, 4\]"),
+        ((torch.ones(0, 2), torch.ones(0)), ValueError, "one length >= 1"),
+        ((torch.full((3, 2), torch.nan), torch.ones(3)), ValueError, "inputs: expected finite numbers"),
+        ((torch.ones(3, 2), torch.tensor([1.0, torch.inf, 1.0])), ValueError, "targets: expected finite numbers"),
+        (iter([]), TypeError, "got an iterator; pass a list of it"),
+        ([], ValueError, "expected batches, got none"),
+        (torch.ones(3), TypeError, "expected a DataLoader"),
+        ("data.csv", TypeError, "got str"),
+    ],
+)
+def test_bad_data_is_a_clear_error(data, error, message):
+    with pytest.raises(error, match=message):
+        as_data(data, **KIND)
+
+
+def test_a_batch_size_belongs_to_tensors():
+    with pytest.raises(ValueError, match="only with"):
+        as_data([(torch.ones(2, 1), torch.ones(2))], batch_size=1, **KIND)
+    assert TensorData(torch.ones(5, 1), torch.ones(5), 100).batch_size == 5
