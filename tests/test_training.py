@@ -80,21 +80,14 @@ def test_a_user_s_own_loop_gives_identical_numbers():
     posterior = quick_fit()
     plan = livi.plan(network(), data(), livi.Gaussian(), recipe=QUICK)
     start(plan, seed=0)
-    bound, optimiser = plan.bound, make_optimiser(plan.bound, replace(QUICK, clip_factor=None))
+    bound, optimiser = plan.bound, make_optimiser(plan.bound, QUICK)
     rng = torch.Generator().manual_seed(0)
-    usual = None
     for step in range(QUICK.steps):
         for group in optimiser.param_groups:
             group["lr"] = group["peak"] * QUICK.rate_factor(step)
         terms = bound(*plan.data.first(), rng)
         optimiser.zero_grad()
         (-terms.tempered(QUICK.kl_weight(step)) / bound.num_data).backward()
-        gradients = [p.grad for p in bound.parameters()]
-        norm = torch.stack([g.norm() for g in gradients]).norm()
-        scale = 1.0 if usual is None else min(1.0, 3.0 * usual / norm)
-        for gradient in gradients:
-            gradient.mul_(scale)
-        usual = norm * scale if usual is None else 0.98 * usual + 0.02 * norm * scale
         optimiser.step()
         if (step + 1) % 10 == 0:
             assert terms.bound.item() == pytest.approx(posterior.history[step // 10]["bound"], rel=1e-9)
@@ -113,7 +106,7 @@ def test_fit_leaves_the_global_random_stream_alone():
     assert torch.equal(before, torch.random.get_rng_state())
 
 
-class Stop(Exception):
+class StopHere(Exception):  # noqa: N818
     pass
 
 
@@ -126,11 +119,11 @@ def test_a_resumed_fit_continues_bit_for_bit(tmp_path, monkeypatch, batch_size, 
 
     def interrupted(self, batch):
         if self.step == stop_at:
-            raise Stop
+            raise StopHere
         return taken(self, batch)
 
     monkeypatch.setattr(Trainer, "_step", interrupted)
-    with pytest.raises(Stop):
+    with pytest.raises(StopHere):
         quick_fit(checkpoint=tmp_path / "parts.livi", **options)
     monkeypatch.setattr(Trainer, "_step", taken)
     resumed = quick_fit(checkpoint=tmp_path / "parts.livi", **options)
@@ -145,11 +138,11 @@ def test_a_resumed_fit_from_a_shuffling_loader_continues_bit_for_bit(tmp_path, m
 
     def interrupted(self, batch):
         if self.step == 27:
-            raise Stop
+            raise StopHere
         return taken(self, batch)
 
     monkeypatch.setattr(Trainer, "_step", interrupted)
-    with pytest.raises(Stop):
+    with pytest.raises(StopHere):
         quick_fit(data=loader, checkpoint=tmp_path / "c.livi", checkpoint_every=9)
     monkeypatch.setattr(Trainer, "_step", taken)
     torch.rand(7)  # whatever else drew from the global stream meanwhile
@@ -265,6 +258,12 @@ def test_ctrl_c_returns_the_posterior_so_far(monkeypatch):
     assert torch.isfinite(posterior.predict(data()[0], num_samples=4).mean).all()
 
 
+def test_clipping_bounds_the_gradient_by_its_usual_norm():
+    plain, clipped = quick_fit(), quick_fit(recipe=replace(QUICK, clip_factor=0.5))
+    assert not torch.equal(draws(plain), draws(clipped))
+    torch.testing.assert_close(draws(quick_fit(recipe=replace(QUICK, clip_factor=1e9))), draws(plain))
+
+
 def test_weight_averaging_replaces_the_parameters_at_the_end():
     plain, averaged = quick_fit(), quick_fit(recipe=replace(QUICK, averaging=0.9))
     assert not torch.equal(draws(plain), draws(averaged))
@@ -273,7 +272,7 @@ def test_weight_averaging_replaces_the_parameters_at_the_end():
 def test_a_mixture_is_trained_jointly_from_different_starts():
     posterior = quick_fit(components=3)
     offsets = torch.stack([generator.offset for generator in posterior.sampler.generators])
-    assert torch.pdist(offsets).min() > 0.1
+    assert torch.pdist(offsets).min() > 0.5
     assert posterior.plan["components"] == 3
     with pytest.raises(ValueError, match="one object for several"):
         quick_fit(components=2, generator=livi.Affine(3, 16))

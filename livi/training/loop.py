@@ -20,6 +20,8 @@ from livi.training.recipe import Recipe
 LOG_EVERY = 10
 SNAPSHOT_EVERY = 100
 MAX_ROLLBACKS = 3
+TERMS = ("log_likelihood", "log_prior", "entropy")
+NEVER = 2**62  # a step that no run reaches
 
 
 class FitError(RuntimeError):
@@ -59,6 +61,7 @@ class Trainer:
         self.history: list[dict[str, float]] = []
         self.missed = torch.zeros((), device=bound.posterior.layout.device)
         self.usual_norm = torch.zeros((), device=bound.posterior.layout.device, dtype=bound.posterior.layout.dtype)
+        self.failed_at = torch.full((len(TERMS),), NEVER, device=bound.posterior.layout.device)
         self.best = float("-inf")
         self.average = None if recipe.averaging is None else _values(bound)
         self.interrupted = False
@@ -109,6 +112,7 @@ class Trainer:
             self._clip(self.recipe.clip_factor)
         self.optimiser.step()
         self.step += 1
+        self._note_failures(terms)
         self.missed += sum((~report.converged).any().float() for report in terms.reports) / len(terms.reports)
         if self.average is not None and self.recipe.averaging is not None:
             _blend(self.average, self.bound, self.recipe.averaging)
@@ -140,11 +144,17 @@ class Trainer:
         self.progress.show(self.step, row)
 
     def _broken(self, terms: BoundTerms) -> tuple[str, ...]:
-        """Names of non-finite terms, or of parameters where the terms are still finite."""
-        broken = terms.non_finite()
-        if broken:
-            return broken
+        """Names of the terms that were the first to be non-finite, or of parameters where the terms are still finite."""
+        if terms.non_finite():
+            first = self.failed_at.min()
+            return tuple(name for name, step in zip(TERMS, self.failed_at, strict=True) if step == first)
         return tuple(name for name, p in self.bound.named_parameters() if not bool(torch.isfinite(p).all()))
+
+    def _note_failures(self, terms: BoundTerms) -> None:
+        """Remember, without reading a result back, the step at which each term first became non-finite."""
+        values = torch.stack([getattr(terms, name).detach() for name in TERMS])
+        new = ~torch.isfinite(values) & (self.failed_at > self.step)
+        self.failed_at = torch.where(new, self.step, self.failed_at)
 
     def _clip(self, factor: float) -> None:
         """Scale the gradient down to `factor` times the running average of its norm; no result is read back."""
@@ -173,6 +183,7 @@ class Trainer:
         rollbacks, scale = self.rollbacks + 1, 0.5 * self.rate_scale
         self._restore()
         self.rollbacks, self.rate_scale = rollbacks, scale
+        self.failed_at.fill_(NEVER)
         if rollbacks > MAX_ROLLBACKS:
             raise FitError(
                 f"{trouble} at step {failed_at}, after {MAX_ROLLBACKS} attempts with smaller steps, the last at "

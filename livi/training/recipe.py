@@ -22,7 +22,9 @@ class Recipe:
         kl_warm_up: share of the steps over which the weight of the KL term rises from 0 to 1.
         spread: standard deviation of the weights around their start.
         num_samples, num_entropy_samples: weight vectors a component and step for the likelihood, and for the entropy.
-        clip_factor: a step's gradient is clipped at so many times the running average of its norm; None for none.
+        clip_factor: clip a step's gradient at so many times the running average of its norm. None, the default, does
+            not: clipping shortens the likelihood's rare large gradients but not the entropy's steady ones, and so
+            favours spread.
         averaging: decay of an exponential moving average of the parameters that replaces them at the end, or None.
     """
 
@@ -32,14 +34,14 @@ class Recipe:
     map_rate: float = 1e-2
     affine_rate: float = 5e-3
     nonlinear_rate: float = 2e-3
-    hyper_rate: float = 5e-3
+    hyper_rate: float = 1e-2
     betas: tuple[float, float] = (0.9, 0.99)
     warm_up: float = 0.05
     kl_warm_up: float = 0.3
     spread: float = 0.05
     num_samples: int = 64
     num_entropy_samples: int = 4
-    clip_factor: float | None = 3.0
+    clip_factor: float | None = None
     averaging: float | None = None
 
     def __post_init__(self) -> None:

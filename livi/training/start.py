@@ -82,7 +82,7 @@ def initial_weights(layout: Layout, count: int, seed: int) -> Tensor:  # (count,
     """The module's weights, then fresh draws from its layers' own initialisers (or, without one, perturbed weights)."""
     rows = [layout.flatten()]
     with torch.random.fork_rng(devices=[layout.device] if layout.device.type == "cuda" else []):
-        torch.manual_seed(seed)
+        torch.manual_seed(1_000_003 * (seed + 1))  # a user's own manual_seed(seed) made the module: draw others
         rows += [_reinitialised(layout) for _ in range(count - 1)]
     return torch.stack(rows).clone()
 
