@@ -21,7 +21,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "livi"
 # one folder may import each other, without cycles. The package's own __init__.py may import anything.
 FLOORS = {
     -1: {"checks", "spec"},
-    0: {"jacobian", "latents", "layout", "linalg"},
+    0: {"data", "jacobian", "latents", "layout", "linalg"},
     1: {"datasets", "entropy", "generators", "likelihoods", "models", "noise", "priors"},
     2: {"posterior"},
     3: {"objective"},
@@ -32,6 +32,7 @@ FLOORS = {
     8: {"experiments"},
     9: {"report"},
     10: {"cli"},
+    11: {"__main__"},
 }
 FLOOR_OF = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
 

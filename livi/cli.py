@@ -1,0 +1,105 @@
+"""The command line: livi demo, livi bench toy."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from livi.experiments.machine import livi_version
+from livi.experiments.toy_bench import Config, bench, default_methods, table
+
+EXAMPLES = """\
+examples:
+  livi demo                           fit a posterior in a minute, and see what it knows
+  livi bench toy --quick              try out the toy benchmark; the numbers mean nothing
+  livi bench toy --out results        every method on both toy problems, 5 seeds: about an hour on one core
+  livi bench toy --data A --methods livi,full_rank --seeds 10
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command. Exit codes: 0 done, 1 failed or interrupted, 2 wrong usage (argparse's own)."""
+    parser = _parser()
+    chosen, rest = parser.parse_known_args(arguments)
+    if rest and chosen.command is not _demo:
+        parser.error(f"unrecognised arguments: {' '.join(rest)}")
+    chosen.rest = rest
+    try:
+        command: Callable[[argparse.Namespace], int] = chosen.command
+        return command(chosen)
+    except KeyboardInterrupt:
+        return _fail("interrupted")
+    except Exception as error:
+        if chosen.debug:
+            traceback.print_exc()
+            return 1
+        return _fail(f"{_sentence(error)} (--debug shows where)")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="livi",
+        description="Posteriors over the weights of PyTorch networks: demonstration and benchmarks.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"livi {livi_version()}")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    commands = parser.add_subparsers(required=True, metavar="command")
+    demo = commands.add_parser("demo", help="fit a posterior, and see what it knows", add_help=False)
+    demo.set_defaults(command=_demo)
+    benches = commands.add_parser("bench", help="run a benchmark").add_subparsers(required=True, metavar="benchmark")
+    toy = benches.add_parser(
+        "toy",
+        help="the paper's Figure 1, measured: two regression problems of 70 points, 105 weights, against NUTS",
+        description="Fit every method on fresh seeds, write DIR/toy.json after every fit, and print a table. "
+        "A run that was stopped goes on where it was.",
+    )
+    toy.set_defaults(command=_bench_toy, usage_error=toy.error)
+    toy.add_argument("--data", type=_names, default=("A", "B"), help="A, B or A,B (default)")
+    toy.add_argument("--seeds", type=int, help="number of seeds (default 5; 1 with --quick)")
+    toy.add_argument("--first-seed", type=int, default=100, help="default %(default)s")
+    toy.add_argument("--components", type=int, default=5, help="K of livi-mixture-K and ensemble-K (default 5)")
+    toy.add_argument("--methods", type=_names, help=f"comma-separated (default: {','.join(default_methods())})")
+    toy.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="default %(default)s")
+    toy.add_argument("--quick", action="store_true", help="a few steps only, to see that everything works")
+    return parser
+
+
+def _demo(chosen: argparse.Namespace) -> int:
+    demo = importlib.import_module("livi.experiments.demo")
+    return int(demo.main(chosen.rest) or 0)
+
+
+def _bench_toy(chosen: argparse.Namespace) -> int:
+    try:
+        config = Config(
+            data=chosen.data,
+            methods=chosen.methods or default_methods(chosen.components),
+            seeds=(1 if chosen.quick else 5) if chosen.seeds is None else chosen.seeds,
+            first_seed=chosen.first_seed,
+            quick=chosen.quick,
+        )
+    except ValueError as error:
+        chosen.usage_error(_sentence(error))
+    document = bench(config, chosen.out, lambda text: print(text, file=sys.stderr, flush=True))
+    print(table(document["rows"]))
+    return 0
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
+
+
+def _fail(text: str) -> int:
+    print(f"livi: {text}", file=sys.stderr)
+    return 1

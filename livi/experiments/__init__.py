@@ -1,0 +1,1 @@
+"""Experiments with a known or recorded answer, each reproducible by one command."""

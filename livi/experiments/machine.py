@@ -1,0 +1,48 @@
+"""What a measurement needs to be compared with another: machine and versions, without names of hosts or users."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import numpy as np
+import torch
+
+
+def machine() -> dict[str, str | int | None]:
+    """CPU, cores, threads and GPU, ready for JSON."""
+    return {
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "system": platform.system(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Of livi, torch, numpy and Python."""
+    return {
+        "livi": livi_version(),
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def livi_version() -> str:
+    try:
+        return version("livi")
+    except PackageNotFoundError:  # run from a source tree that was never installed
+        return "unknown"
+
+
+def _cpu_model() -> str:
+    listing = Path("/proc/cpuinfo")
+    if listing.exists():
+        for line in listing.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,162 @@
+"""The toy experiment of the paper's Figure 1: fit each method, and measure its distance to the NUTS posterior."""
+
+from __future__ import annotations
+
+import re
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from livi.baselines import fit_ensemble, fit_full_rank, fit_map, fit_mean_field
+from livi.experiments.toy_data import OBS_STD, PRIOR_STD, SIZES, ToyData, reference, toy_data, wasserstein2
+from livi.fitted import Posterior
+from livi.likelihoods import Gaussian
+from livi.objective import Bound
+from livi.posterior import ImplicitPosterior
+from livi.priors import Normal
+from livi.training import FitWarning, Recipe, fit
+
+__all__ = ["METHODS", "Estimate", "evidence_bound", "method_named", "network", "reference", "run", "toy_data"]
+
+METHODS = ("livi", "livi-mixture-K", "full_rank", "mean_field", "ensemble-K", "map")
+NUM_DRAWS = 4000  # functions behind every W2 and every standard deviation
+
+Fit = Callable[..., Posterior]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over independent repeats, and its standard error."""
+
+    value: float
+    standard_error: float
+
+
+def network(seed: int) -> nn.Sequential:
+    """1-7-10-1 with ELU, 105 weights, initialised by torch under this seed.
+
+    >>> sum(p.numel() for p in network(0).parameters())
+    105
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        layers: list[nn.Module] = []
+        for before, after in pairwise(SIZES):
+            layers += [nn.Linear(before, after), nn.ELU()]
+        return nn.Sequential(*layers[:-1])
+
+
+def method_named(method: str) -> Fit:
+    """The function that fits a method of METHODS, with a number in place of K.
+
+    Raises:
+        ValueError: there is no such method.
+    """
+    plain: dict[str, Fit] = {
+        "livi": fit,
+        "full_rank": fit_full_rank,
+        "mean_field": fit_mean_field,
+        "map": fit_map,
+    }
+    if method in plain:
+        return plain[method]
+    found = re.fullmatch(r"(livi-mixture|ensemble)-([1-9]\d*)", method)
+    if found is None:
+        raise ValueError(f"method: expected one of {', '.join(METHODS)} with a number for K, got {method!r}.")
+    count = int(found[2])
+    if found[1] == "ensemble":
+        return lambda *args, **options: fit_ensemble(*args, members=count, **options)
+    return lambda *args, **options: fit(*args, components=count, **options)
+
+
+def run(
+    name: str, method: str, seed: int, *, recipe: Recipe | None = None, num_draws: int = NUM_DRAWS
+) -> dict[str, Any]:
+    """Fit one method to one data set, and compare it with NUTS. Every random draw follows from the seed.
+
+    Returns, ready for JSON:
+        elbo, elbo_standard_error: the bound L' in nats, from fresh samples; of a mixture the mean over components,
+            below its own bound by at most log K; None where there is none (ensemble, MAP).
+        w2_to_nuts: mean over the grid of the W2 distance between marginals of f; `w2_nuts` is NUTS against itself.
+        gap_std, gap_std_nuts: standard deviation of f, averaged over the gap between the clusters.
+        seconds: of the fit alone, MAP start included.
+        recipe, warnings: the schedule, and what the fit complained of.
+    """
+    fit_method = method_named(method)
+    data, truth = toy_data(name), reference(name)
+    net = network(seed)
+    inputs, targets = as_tensors(data)
+    options: dict[str, Any] = {} if recipe is None else {"recipe": recipe}
+    started = time.perf_counter()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        posterior = fit_method(
+            net, (inputs, targets), Gaussian(OBS_STD), prior=Normal(PRIOR_STD), seed=seed, progress=False, **options
+        )
+    seconds = time.perf_counter() - started
+    for warning in caught:
+        if not issubclass(warning.category, FitWarning):
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    if posterior.history and posterior.history[-1]["step"] < posterior.plan["recipe"]["steps"]:
+        raise KeyboardInterrupt  # a fit that was interrupted returns what it has, which is no result here
+    rng = torch.Generator().manual_seed(seed)
+    functions = draw_functions(posterior, torch.as_tensor(data.grid, dtype=torch.float32), num_draws, rng)
+    bound = (
+        evidence_bound(posterior, inputs, targets, rng) if isinstance(posterior.sampler, ImplicitPosterior) else None
+    )
+    return {
+        "data": name,
+        "method": method,
+        "seed": seed,
+        "elbo": bound.value if bound else None,
+        "elbo_standard_error": bound.standard_error if bound else None,
+        "w2_to_nuts": wasserstein2(functions, truth.quantiles),
+        "w2_nuts": truth.w2_runs,
+        "gap_std": float(functions.std(0, correction=0)[torch.as_tensor(data.gap)].mean()),
+        "gap_std_nuts": truth.gap_std,
+        "seconds": seconds,
+        "recipe": posterior.plan["recipe"],
+        "warnings": [str(warning.message) for warning in caught if issubclass(warning.category, FitWarning)],
+    }
+
+
+def as_tensors(data: ToyData) -> tuple[Tensor, Tensor]:  # (70, 1), (70,)
+    return torch.as_tensor(data.x[:, None], dtype=torch.float32), torch.as_tensor(data.y, dtype=torch.float32)
+
+
+def draw_functions(posterior: Posterior, places: Tensor, num_draws: int, rng: torch.Generator) -> Tensor:
+    """f at these places, (num_draws, places)."""
+    values: Tensor = posterior.functions(num_draws, rng)(places[:, None])
+    return values.squeeze(-1)
+
+
+@torch.no_grad()
+def evidence_bound(
+    posterior: Posterior,
+    inputs: Tensor,
+    targets: Tensor,
+    rng: torch.Generator,
+    *,
+    repeats: int = 40,
+    samples: int = 200,
+) -> Estimate:
+    """L' in nats, from `repeats` independent estimates of `samples` weight vectors a component each."""
+    sampler, prior = posterior.sampler, posterior.prior
+    if not isinstance(sampler, ImplicitPosterior) or prior is None:
+        raise TypeError(f"posterior: expected an implicit one with a prior, got {type(sampler).__name__}.")
+    bound = Bound(
+        sampler,
+        posterior.likelihood,
+        prior,
+        num_data=len(targets),
+        num_samples=samples * sampler.num_components,
+        num_entropy_samples=min(samples, 10) * sampler.num_components,
+    )
+    values = torch.stack([bound(inputs, targets, rng).bound.double() for _ in range(repeats)])
+    return Estimate(float(values.mean()), float(values.std() / repeats**0.5))

@@ -1,0 +1,172 @@
+"""The toy experiment over seeds: rows written as they come, and a table of their means and spreads."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from livi import checks
+from livi.experiments.machine import machine, versions
+from livi.experiments.toy import method_named, run
+from livi.experiments.toy_data import check_name, reference
+from livi.training import Recipe
+
+Row = dict[str, Any]
+
+FILE = "toy.json"
+QUANTITIES = ("elbo", "w2_to_nuts", "gap_std", "seconds")
+QUICK = Recipe(steps=30, map_steps=50, map_restarts=2, num_samples=16)
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to run: every method on every data set under every seed.
+
+    Args:
+        quick: a few steps instead of a fit, to see that everything works; the numbers mean nothing.
+    """
+
+    data: tuple[str, ...] = ("A", "B")
+    methods: tuple[str, ...] = ("livi",)
+    seeds: int = 5
+    first_seed: int = 100
+    quick: bool = False
+
+    def __post_init__(self) -> None:
+        checks.positive_int("seeds", self.seeds)
+        for name in self.data:
+            check_name(name)
+        for method in self.methods:
+            method_named(method)
+
+    def jobs(self) -> list[tuple[str, str, int]]:
+        """(data, method, seed), seed by seed, so that an interrupted run has every method equally often."""
+        seeds = range(self.first_seed, self.first_seed + self.seeds)
+        return [(name, method, seed) for seed in seeds for name in self.data for method in self.methods]
+
+
+def default_methods(components: int = 5) -> tuple[str, ...]:
+    checks.positive_int("components", components)
+    return ("livi", f"livi-mixture-{components}", "full_rank", "mean_field", f"ensemble-{components}", "map")
+
+
+def bench(config: Config, folder: str | Path, say: Callable[[str], None] = print) -> dict[str, Any]:
+    """Run what is not yet in folder/toy.json, adding to it after every fit, and return its content.
+
+    Raises:
+        ValueError: the file there belongs to another configuration.
+    """
+    path = Path(folder) / FILE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    document = _started(path, config)
+    rows: list[Row] = document["rows"]
+    done = {_key(row) for row in rows}
+    jobs = config.jobs()
+    if done:
+        say(f"{path}: going on after {len(done)} of {len(jobs)} fits")
+    for number, job in enumerate(jobs, 1):
+        if job in done:
+            continue
+        row = run(*job, recipe=QUICK, num_draws=100) if config.quick else run(*job)
+        rows.append(row)
+        document["summary"] = summary(rows)
+        _write(path, document)
+        say(f"{number} of {len(jobs)}: {_line(row)}")
+    return document
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """For each data set and method: number of seeds, and mean, sd, min and max over them of every quantity."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["data"], row["method"]), []).append(row)
+    return [
+        {"data": data, "method": method, "seeds": len(group)}
+        | {name: _spread([row[name] for row in group if row[name] is not None]) for name in QUANTITIES}
+        for (data, method), group in sorted(groups.items(), key=lambda item: item[0][0])
+    ]
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The summary as markdown: mean ± sd over seeds, with the smallest and the largest in brackets."""
+    lines = [
+        "| data | method | seeds | ELBO (nats) | W2 to NUTS | std in the gap | s a fit |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    known = []
+    for group in summary(rows):
+        if group["data"] not in known:
+            known.append(group["data"])
+            truth = reference(group["data"])
+            lines.append(f"| {group['data']} | NUTS | | | {truth.w2_runs:.3f} (itself) | {truth.gap_std:.2f} | |")
+        cells = [_cell(group[name], digits) for name, digits in zip(QUANTITIES, (1, 3, 2, 0), strict=True)]
+        lines.append(f"| {group['data']} | {group['method']} | {group['seeds']} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _started(path: Path, config: Config) -> dict[str, Any]:
+    """An empty document, or the one that an earlier run of the same configuration left."""
+    asked = json.loads(json.dumps(asdict(config)))
+    document = {
+        "experiment": "toy",
+        "config": asked,
+        "quick_recipe": asdict(QUICK) if config.quick else None,
+        "versions": versions(),
+        "machine": machine(),
+        "rows": [],
+        "summary": [],
+    }
+    if not path.exists():
+        return document
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        same = all(found[part] == document[part] for part in ("config", "versions"))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: expected a file of this benchmark, got something else; move it away.") from error
+    if not same:
+        raise ValueError(
+            f"{path}: expected results of the same configuration and versions to go on with, got others; "
+            "choose another folder, or move the file away."
+        )
+    return found
+
+
+def _write(path: Path, document: Mapping[str, Any]) -> None:
+    """As a whole or not at all: an interrupted run leaves a valid file."""
+    temporary = path.with_suffix(".json.part")
+    temporary.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def _key(row: Mapping[str, Any]) -> tuple[str, str, int]:
+    return row["data"], row["method"], row["seed"]
+
+
+def _spread(values: Sequence[float]) -> dict[str, float | None] | None:
+    if not values:
+        return None
+    sd = stdev(values) if len(values) > 1 else None
+    return {"mean": mean(values), "sd": sd, "min": min(values), "max": max(values)}
+
+
+def _cell(spread: Mapping[str, float | None] | None, digits: int) -> str:
+    if spread is None:
+        return "–"
+    if spread["sd"] is None:
+        return f"{spread['mean']:.{digits}f}"
+    return (
+        f"{spread['mean']:.{digits}f} ± {spread['sd']:.{digits}f} [{spread['min']:.{digits}f}, "
+        f"{spread['max']:.{digits}f}]"
+    )
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    bound = "" if row["elbo"] is None else f"ELBO {row['elbo']:.1f}, "
+    return (
+        f"{row['data']} {row['method']} seed {row['seed']}: {bound}W2 {row['w2_to_nuts']:.3f}, {row['seconds']:.0f} s"
+    )

@@ -1,0 +1,92 @@
+"""The command line: what it prints, where, and its exit codes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from livi import cli
+
+
+@pytest.fixture(autouse=True)
+def _single_precision():
+    torch.set_default_dtype(torch.float32)
+
+
+def test_the_toy_benchmark_prints_a_table_and_writes_json(tmp_path, capsys):
+    code = cli.main(["bench", "toy", "--quick", "--data", "B", "--methods", "map,livi", "--out", str(tmp_path)])
+    out, err = capsys.readouterr()
+    assert code == 0
+    assert out.splitlines()[0].startswith("| data | method |")
+    assert "| B | livi | 1 |" in out
+    assert "2 of 2: B livi seed 100" in err
+    document = json.loads((tmp_path / "toy.json").read_text())
+    assert document["config"]["methods"] == ["map", "livi"]
+    assert len(document["rows"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["bench", "toy", "--data", "C"], "data: expected one of A, B, got 'C'"),
+        (["bench", "toy", "--methods", "swag"], "method: expected one of"),
+        (["bench", "toy", "--seeds", "0"], "seeds"),
+        (["bench", "toy", "--seeds", "many"], "--seeds"),
+        (["bench", "toy", "--fast"], "--fast"),
+        (["bench"], "benchmark"),
+        (["fly"], "fly"),
+        ([], "command"),
+    ],
+)
+def test_wrong_usage_is_said_in_words_with_exit_code_two(arguments, complaint, capsys):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(arguments)
+    assert caught.value.code == 2
+    err = capsys.readouterr().err
+    assert complaint in err
+    assert "Traceback" not in err
+
+
+def test_a_failure_is_one_sentence_with_exit_code_one(tmp_path, capsys):
+    (tmp_path / "toy.json").write_text("{}")
+    arguments = ["bench", "toy", "--quick", "--methods", "map", "--out", str(tmp_path)]
+    assert cli.main(arguments) == 1
+    err = capsys.readouterr().err
+    assert len(err.splitlines()) == 1
+    assert "move it away" in err
+    assert cli.main(["--debug", *arguments]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_interruption_is_no_traceback(monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "bench", interrupted)
+    assert cli.main(["bench", "toy"]) == 1
+    assert capsys.readouterr().err == "livi: interrupted\n"
+
+
+def test_help_has_examples(capsys):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["--help"])
+    assert caught.value.code == 0
+    out = capsys.readouterr().out
+    assert "examples:" in out
+    assert "livi bench toy --quick" in out
+
+
+def test_the_module_runs_as_a_command():
+    process = subprocess.run(
+        [sys.executable, "-m", "livi", "--version"],
+        env=os.environ | {"PYTHONPATH": str(Path(cli.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (process.returncode, process.stderr) == (0, "")
+    assert process.stdout.startswith("livi ")

@@ -1,0 +1,288 @@
+"""The toy experiment: its data, its reference, its distance, and a short run of everything."""
+
+import importlib.util
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.linalg
+import torch
+from scipy import stats
+
+from livi.experiments.toy import METHODS, method_named, network, run
+from livi.experiments.toy_bench import QUICK, Config, bench, default_methods, summary, table
+from livi.experiments.toy_data import NAMES, OBS_STD, SIZES, reference, toy_data, wasserstein2
+
+SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "make_nuts_reference.py"
+
+
+@pytest.fixture(autouse=True)
+def _single_precision():
+    torch.set_default_dtype(torch.float32)
+
+
+# --- data and network -----------------------------------------------------------------------------
+
+
+def test_data_set_a_is_a_sine_with_a_gap():
+    data = toy_data("A")
+    assert data.x.shape == data.y.shape == (70,)
+    assert ((data.x > -4) & (data.x < -2)).sum() == ((data.x > 2) & (data.x < 4)).sum() == 35
+    residuals = data.y - np.sin(1.2 * data.x)
+    assert abs(residuals.std() - OBS_STD) < 5 * OBS_STD / math.sqrt(140)
+    np.testing.assert_allclose(data.grid[data.gap], np.arange(-2, 2.5, 0.5))
+
+
+def test_data_set_b_is_the_published_function_scaled_to_one():
+    data = toy_data("B")
+    assert data.x.max() == 1.0
+    assert ((data.x < 0).sum(), (data.x > 0).sum()) == (38, 32)
+    assert np.abs(data.x).min() > 0.61 / 1.28
+    spread = []
+    for largest in np.linspace(1.2, 1.28, 161):  # of 32 uniform points on [0.61, 1.28]: somewhere below the end
+        x = largest * data.x
+        spread.append((data.y - (x + 0.8 * np.sin(2 * np.pi * x) + 0.8 * np.sin(4 * np.pi * x))).std())
+    assert abs(min(spread) - OBS_STD) < 5 * OBS_STD / math.sqrt(140)
+
+
+def test_the_grid_reaches_beyond_the_data_on_both_sides():
+    for name in NAMES:
+        data = toy_data(name)
+        assert len(data.grid) == 25
+        assert data.grid[0] < data.x.min()
+        assert data.grid[-1] > data.x.max()
+        assert 5 < data.gap.sum() < 15
+
+
+def test_another_seed_gives_other_data_and_another_network():
+    assert not np.array_equal(toy_data("A", 1).x, toy_data("A").x)
+    assert not torch.equal(network(0)[0].weight, network(1)[0].weight)
+    assert torch.equal(network(0)[0].weight, network(0)[0].weight)
+    assert sum(parameter.numel() for parameter in network(0).parameters()) == 105
+
+
+def test_an_unknown_data_set_is_refused():
+    with pytest.raises(ValueError, match="data: expected one of A, B, got 'C'"):
+        toy_data("C")
+
+
+# --- the distance ---------------------------------------------------------------------------------
+
+
+def test_w2_of_samples_is_that_of_sorted_samples():
+    first, second = np.random.default_rng(0).normal(size=(2, 50, 4))
+    second = 2 * second + 1
+    brute = np.sqrt(np.square(np.sort(first, 0) - np.sort(second, 0)).mean(0)).mean()
+    assert wasserstein2(first, second, num_levels=50) == pytest.approx(brute, rel=1e-12)
+    assert wasserstein2(torch.as_tensor(first), second, num_levels=50) == pytest.approx(brute, rel=1e-12)
+
+
+@pytest.mark.parametrize(("shift", "scale"), [(1.0, 1.0), (0.0, 2.0), (0.7, 0.2)])
+def test_w2_of_gaussians_has_its_closed_form(shift, scale):
+    levels = (np.arange(20_000) + 0.5) / 20_000
+    unit = stats.norm.ppf(levels)[:, None]
+    exact = math.hypot(shift, scale - 1)
+    assert wasserstein2(unit, shift + scale * unit, num_levels=20_000) == pytest.approx(exact, rel=1e-3)
+    # With 199 levels the tails are cut, at most a few percent of a difference in scale.
+    assert exact * 0.97 < wasserstein2(unit, shift + scale * unit) <= exact * (1 + 1e-12)
+
+
+def test_w2_of_quantiles_is_the_distance_between_the_tables():
+    table_one, table_two = np.sort(np.random.default_rng(0).normal(size=(2, 199, 3)), axis=1)
+    exact = np.sqrt(np.square(table_one - table_two).mean(0)).mean()
+    assert wasserstein2(table_one, table_two) == pytest.approx(exact, rel=1e-12)
+
+
+def test_w2_does_not_interpolate_between_members_of_an_ensemble():
+    members = np.array([[0.0], [1.0]])
+    assert wasserstein2(members.repeat(500, 0), members, num_levels=200) == 0.0
+
+
+def test_w2_refuses_samples_at_other_places():
+    with pytest.raises(ValueError, match="same places"):
+        wasserstein2(np.zeros((3, 2)), np.zeros((3, 4)))
+    with pytest.raises(ValueError, match="num_samples, places"):
+        wasserstein2(np.zeros(3), np.zeros((3, 4)))
+
+
+# --- the reference --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_reference_belongs_to_the_data(name):
+    truth, data = reference(name), toy_data(name)
+    np.testing.assert_allclose(truth.data.x, data.x, rtol=1e-12)
+    np.testing.assert_allclose(truth.data.y, data.y, rtol=1e-12)
+    np.testing.assert_array_equal(truth.data.grid, data.grid)
+    np.testing.assert_allclose(truth.plot_grid[::4], data.grid, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_reference_says_how_far_to_trust_it(name):
+    truth = reference(name)
+    assert truth.rhat.shape == truth.ess.shape == (25,)
+    assert truth.rhat.max() < {"A": 1.002, "B": 1.08}[name]
+    assert truth.ess.min() > {"A": 8000, "B": 120}[name]
+    assert truth.divergences == 0
+    assert max(truth.measured["collapse_error"]) < 1e-6
+    assert {"jax", "numpyro"} <= truth.versions.keys()
+    assert {"chains", "warmup", "draws", "seed"} <= truth.settings.keys()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nuts_agrees_with_itself_as_recorded(name):
+    truth = reference(name)
+    assert wasserstein2(*truth.run_quantiles) == pytest.approx(truth.w2_runs, rel=1e-3)
+    assert all(wasserstein2(run, truth.quantiles) < truth.w2_runs for run in truth.run_quantiles)
+    assert truth.w2_runs < truth.w2_chains < 0.2
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_reference_is_wide_where_there_are_no_data_and_fits_where_there_are(name):
+    truth = reference(name)
+    assert (np.diff(truth.quantiles, axis=0) >= 0).all()
+    inside = np.interp(truth.data.x, truth.data.grid, truth.std)
+    assert truth.gap_std > 5 * inside.min()
+    mean = np.interp(truth.data.x, truth.plot_grid, truth.functions.mean(0))
+    assert (truth.data.y - mean).std() < 2 * OBS_STD
+
+
+def test_the_references_are_small():
+    folder = SCRIPT.parents[1] / "livi" / "experiments" / "references"
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 300_000
+
+
+# --- the script that makes it ---------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("make_nuts_reference", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def backend(script):
+    return script.Backend(np, scipy.linalg.solve_triangular)
+
+
+def test_the_script_has_the_networks_hidden_weights(script):
+    assert script.num_hidden() == 105 - SIZES[-2] - 1 == 94
+
+
+def test_the_features_are_those_of_the_torch_network(script, backend):
+    net = network(3).double()
+    hidden = np.concatenate(
+        [np.concatenate([layer.weight.detach().T.flatten(), layer.bias.detach()]) for layer in (net[0], net[2])]
+    )
+    x = np.linspace(-2, 2, 9)
+    phi = script.features(backend, hidden, x)
+    last = torch.cat([net[4].weight[0], net[4].bias]).detach().numpy()
+    np.testing.assert_allclose(phi @ last, net(torch.as_tensor(x)[:, None])[:, 0].detach(), rtol=1e-10)
+
+
+def test_the_collapsed_density_is_the_marginal_gaussian(script, backend):
+    rng = np.random.default_rng(0)
+    data = toy_data("B")
+    for _ in range(3):
+        phi = script.features(backend, rng.normal(size=94), data.x)
+        covariance = phi @ phi.T + OBS_STD**2 * np.eye(70)
+        exact = stats.multivariate_normal(np.zeros(70), covariance).logpdf(data.y)
+        assert script.collapsed_log_likelihood(backend, phi, data.y) == pytest.approx(exact, rel=1e-9)
+
+
+def test_the_collapsed_density_is_the_full_one_integrated_by_quadrature(script, backend):
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(size=4), rng.normal(size=4)
+    phi = script.features(backend, rng.normal(size=2), x, (1, 1, 1))  # one hidden unit and a bias: two dimensions
+    axis = np.linspace(-8, 8, 641)
+    w = np.stack(np.meshgrid(axis, axis), -1)
+    density = np.exp(stats.norm(0, 1).logpdf(w).sum(-1) + stats.norm(w @ phi.T, OBS_STD).logpdf(y).sum(-1))
+    integral = density.sum() * (axis[1] - axis[0]) ** 2
+    assert script.collapsed_log_likelihood(backend, phi, y) == pytest.approx(np.log(integral), abs=1e-8)
+
+
+def test_the_completed_layer_follows_its_conditional(script, backend):
+    rng = np.random.default_rng(2)
+    data = toy_data("A")
+    phi = script.features(backend, rng.normal(size=94), data.x)
+    assert script.collapse_error(backend, phi, data.y, rng.normal(size=11)) < 1e-9
+    precision = np.eye(11) + phi.T @ phi / OBS_STD**2
+    centre = script.complete(backend, phi, data.y, np.zeros(11))
+    np.testing.assert_allclose(precision @ centre, phi.T @ data.y / OBS_STD**2, rtol=1e-8)
+    factor = np.stack([script.complete(backend, phi, data.y, row) - centre for row in np.eye(11)], 1)
+    np.testing.assert_allclose(factor @ factor.T, np.linalg.inv(precision), rtol=1e-6, atol=1e-10)
+
+
+# --- running it -----------------------------------------------------------------------------------
+
+
+def test_a_run_reports_bound_distance_and_spread():
+    row = run("A", "livi-mixture-2", 0, recipe=QUICK, num_draws=50)
+    assert math.isfinite(row["elbo"])
+    assert row["elbo_standard_error"] > 0
+    assert row["w2_to_nuts"] > row["w2_nuts"] > 0
+    assert row["gap_std"] > 0
+    assert row["gap_std_nuts"] == pytest.approx(reference("A").gap_std)
+    again = run("A", "livi-mixture-2", 0, recipe=QUICK, num_draws=50)
+    assert {**again, "seconds": 0} == {**row, "seconds": 0}
+
+
+def test_the_bench_writes_valid_json_as_it_goes_and_goes_on(tmp_path):
+    heard = []
+    config = Config(data=("A",), methods=("map", "ensemble-2"), seeds=2, quick=True)
+    document = bench(config, tmp_path, heard.append)
+    stored = json.loads((tmp_path / "toy.json").read_text())
+    assert stored == json.loads(json.dumps(document))
+    assert {"config", "versions", "machine", "rows", "summary"} <= stored.keys()
+    assert [(row["method"], row["seed"]) for row in stored["rows"]] == [
+        ("map", 100),
+        ("ensemble-2", 100),
+        ("map", 101),
+        ("ensemble-2", 101),
+    ]
+    assert len(heard) == 4
+    stored["rows"].pop()
+    (tmp_path / "toy.json").write_text(json.dumps(stored))
+    resumed = bench(config, tmp_path, heard.append)
+    assert "going on after 3 of 4 fits" in heard[4]
+    assert [row["w2_to_nuts"] for row in resumed["rows"]] == [row["w2_to_nuts"] for row in document["rows"]]
+    with pytest.raises(ValueError, match="choose another folder"):
+        bench(Config(data=("B",), methods=("map",), quick=True), tmp_path)
+
+
+def test_a_file_of_something_else_is_left_alone(tmp_path):
+    (tmp_path / "toy.json").write_text("[]")
+    with pytest.raises(ValueError, match="move it away"):
+        bench(Config(methods=("map",), quick=True), tmp_path)
+    assert (tmp_path / "toy.json").read_text() == "[]"
+
+
+def test_the_summary_has_mean_sd_and_extremes():
+    rows = [
+        {"data": "A", "method": "livi", "elbo": elbo, "w2_to_nuts": 0.5, "gap_std": 1.0, "seconds": 2.0}
+        for elbo in (-1.0, -2.0, -6.0)
+    ]
+    rows.append(rows[0] | {"method": "map", "elbo": None})
+    livi, single = summary(rows)
+    assert livi["seeds"] == 3
+    assert livi["elbo"] == pytest.approx({"mean": -3.0, "sd": math.sqrt(7), "min": -6.0, "max": -1.0})
+    assert single["elbo"] is None
+    assert single["w2_to_nuts"]["sd"] is None
+    printed = table(rows)
+    assert "| A | livi | 3 | -3.0 ± 2.6 [-6.0, -1.0] | 0.500 ± 0.000 [0.500, 0.500] |" in printed
+    assert "| A | map | 1 | – | 0.500 |" in printed
+    assert "NUTS" in printed
+
+
+def test_every_method_is_known_and_an_unknown_one_is_refused():
+    for method in METHODS:
+        assert callable(method_named(method.replace("K", "3")))
+    assert all(callable(method_named(method)) for method in default_methods(2))
+    for method in ("livi-mixture-0", "ensemble", "swag"):
+        with pytest.raises(ValueError, match="method: expected one of"):
+            method_named(method)
