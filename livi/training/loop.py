@@ -144,7 +144,7 @@ class Trainer:
         self.progress.show(self.step, row)
 
     def _broken(self, terms: BoundTerms) -> tuple[str, ...]:
-        """Names of the terms that were the first to be non-finite, or of parameters where the terms are still finite."""
+        """Names of the terms that were first to be non-finite, or of parameters where the terms are still finite."""
         if terms.non_finite():
             first = self.failed_at.min()
             return tuple(name for name, step in zip(TERMS, self.failed_at, strict=True) if step == first)
