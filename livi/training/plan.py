@@ -11,8 +11,8 @@ The rules, for m stochastic weights:
 
 The prior is N(0, 1); latents are orthogonal and antithetic. Learning the prior's scale (type II) raises the bound but
 prunes: on Boston, Concrete and Yacht (split 0) the test log-likelihood fell by 0.03 to 0.4 nats, so it is left to
-`prior=livi.Normal(learned=True)`. Likewise for the noise of large networks: learned, it grows until the weights that the
-data do not pin down look like the prior, and a 784-400-400-10 network on 10,000 digits predicts worse for it.
+`prior=livi.Normal(learned=True)`. Likewise for the noise of large networks: learned, it grows until the weights that
+the data do not pin down look like the prior, and a 784-400-400-10 network on 10,000 digits predicts worse for it.
 """
 
 from __future__ import annotations
