@@ -16,6 +16,7 @@ Batch = tuple[Any, Tensor]  # inputs as a module takes them, and targets
 Unpack = Callable[[Any], Batch]
 TARGET_KEYS = ("targets", "target", "labels", "label", "y")
 FULL_BATCH = 2048  # tensors of at most so many examples are one batch
+MINIBATCH = 256  # examples a batch otherwise
 
 
 class Data(Protocol):
@@ -32,10 +33,13 @@ class Data(Protocol):
 class TensorData:
     """Tensors held on the device: one full batch, or shuffled minibatches without a copy through the CPU."""
 
-    def __init__(self, inputs: Any, targets: Tensor, batch_size: int | None = None) -> None:
+    def __init__(
+        self, inputs: Any, targets: Tensor, batch_size: int | None = None, full_batch: int = FULL_BATCH
+    ) -> None:
         self.inputs, self.targets = inputs, targets
         self.num_data = targets.shape[0]
-        wanted = (self.num_data if self.num_data <= FULL_BATCH else 256) if batch_size is None else batch_size
+        default = self.num_data if self.num_data <= full_batch else MINIBATCH
+        wanted = default if batch_size is None else batch_size
         self.batch_size = min(checks.positive_int("batch_size", wanted), self.num_data)
         self.steps_per_epoch = math.ceil(self.num_data / self.batch_size)
 
@@ -109,9 +113,13 @@ def as_data(
     dtype: torch.dtype,
     unpack: Unpack | None = None,
     batch_size: int | None = None,
+    full_batch: int = FULL_BATCH,
     num_data: int | None = None,
 ) -> Data:
     """Whatever the user has, as `Data`: (X, y) tensors or arrays, a DataLoader, any re-iterable of batches.
+
+    Args:
+        batch_size: for (X, y); by default everything up to `full_batch` examples, else 256.
 
     Raises:
         ValueError, TypeError: lengths that differ, no examples, an iterator that can be read only once, a batch
@@ -122,7 +130,7 @@ def as_data(
     if isinstance(data, tuple) and len(data) == 2 and all(map(_is_array, pytree.tree_leaves(data))):
         inputs, targets = pytree.tree_map(lambda leaf: as_tensor(leaf, device, dtype), data)
         _check_lengths(inputs, targets)
-        return TensorData(inputs, targets, batch_size)
+        return TensorData(inputs, targets, batch_size, full_batch)
     if isinstance(data, Iterator):
         raise TypeError("data: expected something that can be iterated many times, got an iterator; pass a list of it.")
     if not isinstance(data, Iterable) or isinstance(data, (str, Tensor, Mapping)):

@@ -23,6 +23,11 @@ def test_small_tensors_are_one_batch_and_large_ones_shuffled_minibatches():
     assert rows(large, 0) == rows(large, 0) != rows(large, 1)
 
 
+def test_the_limit_of_a_full_batch_can_be_lowered():
+    data = as_data((torch.randn(300, 2), torch.arange(300)), full_batch=100, **KIND)
+    assert data.steps_per_epoch == 2
+
+
 def test_inputs_and_targets_stay_together():
     x = torch.arange(100.0).reshape(100, 1)
     data = as_data((x, 2 * torch.arange(100)), batch_size=7, **KIND)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from livi import checks, storage
-from livi.data import Data, Unpack, as_data
+from livi.data import FULL_BATCH, Data, Unpack, as_data
 from livi.entropy import EntropyEstimator
 from livi.fitted import Posterior
 from livi.generators import Generator
@@ -115,7 +115,7 @@ def plan(
         include, exclude, forward: which parameters are stochastic, and how the module is called; see `Layout`.
         unpack: batch -> (inputs, targets), for batches that are neither pairs nor dicts with a usual target name.
         num_data: N, where it cannot be found from the data.
-        batch_size: for (X, y) data; by default all of it up to 2,048 examples, 256 beyond.
+        batch_size: for (X, y) data; by default all of it, up to 2,048 examples (2 million examples x weights), or 256.
         generator, noise, prior: an object, or a function of the layout that makes one.
         recipe, steps: the schedule; `steps` alone changes the default recipe's length.
         components: K, the number of mixture components trained jointly.
@@ -132,7 +132,13 @@ def plan(
     module = copy.deepcopy(net) if device is None else copy.deepcopy(net).to(device)
     layout = Layout(module, include, exclude, forward=forward)
     batches = as_data(
-        data, device=layout.device, dtype=layout.dtype, unpack=unpack, batch_size=batch_size, num_data=num_data
+        data,
+        device=layout.device,
+        dtype=layout.dtype,
+        unpack=unpack,
+        batch_size=batch_size,
+        full_batch=min(FULL_BATCH, int(2e6 / layout.num_params)),
+        num_data=num_data,
     )
     _warn_of_unused(layout, batches)
     chosen = copy.deepcopy(likelihood).to(layout.device, layout.dtype)
