@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -74,12 +74,13 @@ class LoaderData:
         num_data: int | None = None,
     ) -> None:
         self.loader, self.unpack, self.device, self.dtype = loader, unpack, device, dtype
-        dataset = getattr(loader, "dataset", None)
-        if num_data is None and isinstance(dataset, Sized):
-            num_data = len(dataset)
-        counted = None if num_data is not None and isinstance(loader, Sized) else self._count()
-        self.num_data = checks.positive_int("num_data", counted[0] if num_data is None and counted else num_data or 0)
-        self.steps_per_epoch = len(loader) if isinstance(loader, Sized) else (counted or (0, 1))[1]
+        examples = _length(getattr(loader, "dataset", None)) if num_data is None else num_data
+        batches = _length(loader)
+        if examples is None or batches is None:
+            examples_counted, batches = self._count()
+            examples = examples_counted if examples is None else examples
+        self.num_data = checks.positive_int("num_data", examples)
+        self.steps_per_epoch = batches
 
     def epoch(self, seed: int) -> Iterator[Batch]:
         with torch.random.fork_rng(devices=[]):
@@ -164,6 +165,14 @@ def as_tensor(leaf: Any, device: torch.device, dtype: torch.dtype) -> Any:
         return leaf
     tensor = torch.as_tensor(leaf)
     return tensor.to(device, dtype if tensor.is_floating_point() else None)
+
+
+def _length(sized: Any) -> int | None:
+    """How many, or None for what does not know, such as a loader over a stream."""
+    try:
+        return len(sized)
+    except TypeError:
+        return None
 
 
 def _is_array(leaf: Any) -> bool:

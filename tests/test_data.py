@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from livi.data import LoaderData, TensorData, as_data, default_unpack
 
@@ -59,6 +59,15 @@ def test_a_loader_is_counted_by_its_dataset_and_shuffled_by_the_seed():
     state = torch.random.get_rng_state()
     assert rows(data, 0) == rows(data, 0) != rows(data, 1)
     assert torch.equal(state, torch.random.get_rng_state())
+
+
+def test_a_stream_without_a_length_is_counted_by_reading_it():
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter([(torch.ones(2), torch.tensor(float(i))) for i in range(7)])
+
+    data = as_data(DataLoader(Stream(), batch_size=3), **KIND)
+    assert (data.num_data, data.steps_per_epoch) == (7, 3)
 
 
 def test_a_list_of_batches_is_counted_by_reading_it():
