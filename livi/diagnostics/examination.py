@@ -1,0 +1,41 @@
+"""All that was measured, before anything is said about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from livi.diagnostics.bound import BoundCheck
+from livi.diagnostics.correlation import CorrelationCheck
+from livi.diagnostics.entropy import DensityCheck
+from livi.diagnostics.estimate import Skipped
+from livi.diagnostics.log_det import LogDetCheck
+from livi.diagnostics.shape import ShapeCheck
+from livi.diagnostics.spread import LayerSpread, RankCheck
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What was examined, and with how much."""
+
+    num_params: int
+    num_weights: int  # of them looked at for spread, rank, correlation and shape
+    num_layers: int
+    num_components: int
+    num_data: int
+    num_examples: int
+    num_samples: int
+    num_distinct: int  # different weight vectors among the samples
+
+
+@dataclass(frozen=True)
+class Examination:
+    """The measurements. A part that could not be had is `Skipped`, with the reason."""
+
+    facts: Facts
+    bound: BoundCheck
+    log_det: LogDetCheck | Skipped
+    density: DensityCheck | Skipped
+    spread: tuple[LayerSpread, ...] | Skipped
+    rank: RankCheck | Skipped
+    correlation: CorrelationCheck | Skipped
+    shape: ShapeCheck | Skipped
