@@ -1,0 +1,63 @@
+"""The course of a fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from livi.report.style import FAINT, PALETTE, TEXT_WIDTH, Numbers, new_figure, style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def learning_curve(history: Sequence[Mapping[str, float]]) -> Figure:
+    """The bound and its three terms over the steps of a fit, raw (light) and as a running mean (dark).
+
+    The steps on which the KL term was still being warmed up are grey. The vertical range is that of the second half,
+    widened, since the start is often far below.
+
+    Args:
+        history: rows with step, bound, log_likelihood, log_prior and entropy, such as `Posterior.history`.
+    """
+    names = {"bound": "bound", "log_likelihood": "log likelihood", "log_prior": "log prior", "entropy": "entropy"}
+    missing = [name for name in ("step", *names) if not history or name not in history[0]]
+    if missing or len(history) < 2:
+        wanted = ", ".join(missing or ("step", *names))
+        raise ValueError(f"history: expected at least two rows with {wanted}, got {len(history)} rows.")
+    steps = np.array([row["step"] for row in history])
+    warming = steps[np.array([row.get("kl_weight", 1.0) < 1.0 for row in history])]
+    with style():
+        figure = new_figure(TEXT_WIDTH, 0.52 * TEXT_WIDTH)
+        axes = figure.subplots(2, 2, sharex=True).ravel()
+        for ax, (name, title) in zip(axes, names.items(), strict=True):
+            values = np.array([row[name] for row in history])
+            if len(warming):
+                ax.axvspan(steps[0], warming[-1], color=FAINT, alpha=0.15, linewidth=0)
+            ax.plot(steps, values, color=PALETTE[0], alpha=0.35, linewidth=0.6)
+            ax.plot(steps, _running_mean(values), color=PALETTE[0])
+            ax.set(title=title, ylim=_robust_range(values), xlim=(steps[0], steps[-1]))
+        figure.supxlabel("step", fontsize=8.5)
+        figure.supylabel("nats", fontsize=8.5)
+        return figure
+
+
+def _running_mean(values: Numbers) -> Numbers:
+    """Over a window of about a fiftieth of the values, shrinking at the ends."""
+    half = max(1, len(values) // 100)
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    places = np.arange(len(values))
+    reach = np.minimum(half, np.minimum(places, places[::-1]))
+    result: Numbers = (sums[places + reach + 1] - sums[places - reach]) / (2 * reach + 1)
+    return result
+
+
+def _robust_range(values: Numbers) -> tuple[float, float]:
+    settled = values[len(values) // 2 :]
+    low, high = float(settled.min()), float(settled.max())
+    margin = max(high - low, 1e-3 * max(1.0, abs(high)))
+    return max(low - 2.0 * margin, float(values.min()) - 0.1 * margin), min(
+        high + 2.0 * margin, float(values.max()) + 0.1 * margin
+    )
