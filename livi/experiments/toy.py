@@ -22,7 +22,19 @@ from livi.posterior import ImplicitPosterior
 from livi.priors import Normal
 from livi.training import FitWarning, Recipe, fit
 
-__all__ = ["METHODS", "Estimate", "evidence_bound", "method_named", "network", "reference", "run", "toy_data"]
+__all__ = [
+    "METHODS",
+    "Estimate",
+    "Fitted",
+    "evidence_bound",
+    "fit_toy",
+    "measure",
+    "method_named",
+    "network",
+    "reference",
+    "run",
+    "toy_data",
+]
 
 METHODS = ("livi", "livi-mixture-K", "full_rank", "mean_field", "ensemble-K", "map")
 NUM_DRAWS = 4000  # functions behind every W2 and every standard deviation
@@ -75,12 +87,56 @@ def method_named(method: str) -> Fit:
     return lambda *args, **options: fit(*args, components=count, **options)
 
 
+@dataclass(frozen=True)
+class Fitted:
+    """A posterior, the seconds that the fit took, MAP start included, and what it complained of."""
+
+    posterior: Posterior
+    seconds: float
+    warnings: tuple[str, ...]
+
+
 def run(
     name: str, method: str, seed: int, *, recipe: Recipe | None = None, num_draws: int = NUM_DRAWS
 ) -> dict[str, Any]:
-    """Fit one method to one data set, and compare it with NUTS. Every random draw follows from the seed.
+    """Fit one method to one data set, and compare it with NUTS. Every random draw follows from the seed."""
+    return measure(name, method, seed, fit_toy(name, method, seed, recipe=recipe), num_draws=num_draws)
 
-    Returns, ready for JSON:
+
+def fit_toy(name: str, method: str, seed: int, *, recipe: Recipe | None = None) -> Fitted:
+    """Fit one method to one data set.
+
+    Raises:
+        KeyboardInterrupt: the fit was interrupted; what it has by then is no result here.
+    """
+    fit_method = method_named(method)
+    options: dict[str, Any] = {} if recipe is None else {"recipe": recipe}
+    started = time.perf_counter()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        posterior = fit_method(
+            network(seed),
+            as_tensors(toy_data(name)),
+            Gaussian(OBS_STD),
+            prior=Normal(PRIOR_STD),
+            seed=seed,
+            progress=False,
+            **options,
+        )
+    seconds = time.perf_counter() - started
+    for warning in caught:
+        if not issubclass(warning.category, FitWarning):
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    if posterior.history and posterior.history[-1]["step"] < posterior.plan["recipe"]["steps"]:
+        raise KeyboardInterrupt
+    complaints = tuple(str(warning.message) for warning in caught if issubclass(warning.category, FitWarning))
+    return Fitted(posterior, seconds, complaints)
+
+
+def measure(name: str, method: str, seed: int, fitted: Fitted, *, num_draws: int = NUM_DRAWS) -> dict[str, Any]:
+    """The distance of a fitted posterior to NUTS, ready for JSON.
+
+    Returns:
         elbo, elbo_standard_error: the bound L' in nats, from fresh samples; of a mixture the mean over components,
             below its own bound by at most log K; None where there is none (ensemble, MAP).
         w2_to_nuts: mean over the grid of the W2 distance between marginals of f; `w2_nuts` is NUTS against itself.
@@ -88,23 +144,8 @@ def run(
         seconds: of the fit alone, MAP start included.
         recipe, warnings: the schedule, and what the fit complained of.
     """
-    fit_method = method_named(method)
-    data, truth = toy_data(name), reference(name)
-    net = network(seed)
+    data, truth, posterior = toy_data(name), reference(name), fitted.posterior
     inputs, targets = as_tensors(data)
-    options: dict[str, Any] = {} if recipe is None else {"recipe": recipe}
-    started = time.perf_counter()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        posterior = fit_method(
-            net, (inputs, targets), Gaussian(OBS_STD), prior=Normal(PRIOR_STD), seed=seed, progress=False, **options
-        )
-    seconds = time.perf_counter() - started
-    for warning in caught:
-        if not issubclass(warning.category, FitWarning):
-            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-    if posterior.history and posterior.history[-1]["step"] < posterior.plan["recipe"]["steps"]:
-        raise KeyboardInterrupt  # a fit that was interrupted returns what it has, which is no result here
     rng = torch.Generator().manual_seed(seed)
     functions = draw_functions(posterior, torch.as_tensor(data.grid, dtype=torch.float32), num_draws, rng)
     bound = (
@@ -120,9 +161,9 @@ def run(
         "w2_nuts": truth.w2_runs,
         "gap_std": float(functions.std(0, correction=0)[torch.as_tensor(data.gap)].mean()),
         "gap_std_nuts": truth.gap_std,
-        "seconds": seconds,
+        "seconds": fitted.seconds,
         "recipe": posterior.plan["recipe"],
-        "warnings": [str(warning.message) for warning in caught if issubclass(warning.category, FitWarning)],
+        "warnings": list(fitted.warnings),
     }
 
 

@@ -93,13 +93,35 @@ def toy_data(name: str, seed: int = 0) -> ToyData:
     (70,)
     """
     rng = np.random.default_rng(seed)
+    x = _inputs(name, rng)
+    y = _noiseless(name, x) + OBS_STD * rng.standard_normal(70)
+    reach = 6.0 if name == "A" else 1.5
+    return ToyData(name, x / _scale(name, x), y, np.linspace(-reach, reach, 25))
+
+
+def true_function(name: str, places: Array, seed: int = 0) -> Array:
+    """The function behind `toy_data(name, seed)`, without noise, at these places.
+
+    >>> true_function("A", np.zeros(1))
+    array([0.])
+    """
+    return _noiseless(name, places * _scale(name, _inputs(name, np.random.default_rng(seed))))
+
+
+def _inputs(name: str, rng: np.random.Generator) -> Array:  # (70,)
     if check_name(name) == "A":
-        x = np.concatenate([rng.uniform(-4, -2, 35), rng.uniform(2, 4, 35)])
-        y = np.sin(1.2 * x) + OBS_STD * rng.standard_normal(70)
-        return ToyData(name, x, y, np.linspace(-6, 6, 25))
-    x = np.concatenate([rng.uniform(-1.28, -0.61, 38), rng.uniform(0.61, 1.28, 32)])
-    y = x + 0.8 * np.sin(2 * np.pi * x) + 0.8 * np.sin(4 * np.pi * x) + OBS_STD * rng.standard_normal(70)
-    return ToyData(name, x / x.max(), y, np.linspace(-1.5, 1.5, 25))
+        return np.concatenate([rng.uniform(-4, -2, 35), rng.uniform(2, 4, 35)])
+    return np.concatenate([rng.uniform(-1.28, -0.61, 38), rng.uniform(0.61, 1.28, 32)])
+
+
+def _noiseless(name: str, x: Array) -> Array:
+    values: Array = np.sin(1.2 * x) if name == "A" else x + 0.8 * np.sin(2 * np.pi * x) + 0.8 * np.sin(4 * np.pi * x)
+    return values
+
+
+def _scale(name: str, x: Array) -> float:
+    """What x is divided by."""
+    return 1.0 if name == "A" else float(x.max())
 
 
 @cache
