@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = "%d.%d" % sys.version_info[:2]; sys.exit(None if sys.version_info >= (3, 11) else \
 	  "livi needs python >= 3.11, but $(PYTHON) is " + v + "; try: make setup PYTHON=python3.11")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP_INSTALL) -e ".[dev,report]"
+	$(PIP_INSTALL) -e ".[dev]"
 	@touch $@
 
 lint: setup ## ruff: rules and formatting
@@ -45,8 +45,8 @@ doctest: setup ## the examples in docstrings, README and docs
 
 test: lint types unit doctest ## lint, types, tests and doctests: what continuous integration runs
 
-demo: setup ## fit a posterior whose answer is known, and compare
-	$(BIN)/python examples/linear_regression.py
+demo: setup ## four posteriors side by side, on one page: livi-demo/index.html
+	$(BIN)/livi demo --out livi-demo
 
 bench: setup ## time the building blocks
 	$(BIN)/python -m benchmarks

@@ -14,7 +14,7 @@ from livi.experiments.toy_bench import Config, bench, default_methods, table
 
 EXAMPLES = """\
 examples:
-  livi demo                           fit a posterior in a minute, and see what it knows
+  livi demo                           four posteriors on one page, in two minutes: livi-demo/index.html
   livi bench toy --quick              try out the toy benchmark; the numbers mean nothing
   livi bench toy --out results        every method on both toy problems, 5 seeds: about an hour on one core
   livi bench toy --data A --methods livi,full_rank --seeds 10
@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"livi {livi_version()}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = parser.add_subparsers(required=True, metavar="command")
-    demo = commands.add_parser("demo", help="fit a posterior, and see what it knows", add_help=False)
+    demo = commands.add_parser("demo", help="four posteriors side by side, on one page", add_help=False)
     demo.set_defaults(command=_demo)
     benches = commands.add_parser("bench", help="run a benchmark").add_subparsers(required=True, metavar="benchmark")
     toy = benches.add_parser(
@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _demo(chosen: argparse.Namespace) -> int:
-    demo = importlib.import_module("livi.experiments.demo")
+    demo = importlib.import_module("livi.report.demo")
     return int(demo.main(chosen.rest) or 0)
 
 

@@ -1,7 +1,7 @@
 """Figures of a posterior: densities and correlations of weights, predictions, calibration, the course of a fit.
 
-Every function returns a matplotlib Figure that nothing else holds on to; `save` writes it. matplotlib is an optional
-package (`pip install 'livi[report]'`) and loaded by the first call.
+Every function returns a matplotlib Figure that nothing else holds on to; `save` writes it. matplotlib is loaded
+by the first call.
 """
 
 from livi.report.bands import Band, predictive_band, predictive_bands

@@ -79,7 +79,7 @@ def style() -> Iterator[None]:
     try:
         import matplotlib
     except ImportError as error:
-        raise ImportError("figures need matplotlib: pip install 'livi[report]'") from error
+        raise ImportError("figures need matplotlib: pip install matplotlib") from error
     with matplotlib.rc_context(_STYLE):
         yield
 

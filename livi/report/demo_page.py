@@ -1,0 +1,324 @@
+"""The page of `livi demo`: one HTML file that needs nothing else. Its sentences about results are made from numbers."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator, Mapping
+from html import escape
+from typing import Any
+
+from livi.report.demo_figures import TITLES
+
+Document = Mapping[str, Any]
+
+PROBLEMS = {
+    "A": "y = sin(1.2 x) + 0.3 ε, with 35 points on [−4, −2] and 35 on [2, 4]",
+    "B": "y = x + 0.8 sin(2πx) + 0.8 sin(4πx) + 0.3 ε, with 38 points on the left and 32 on the right, x scaled to at "
+    "most 1: the function of the paper's Figure 1",
+}
+
+STYLE = """
+:root { color-scheme: light }
+body { margin: 0; background: #fff; color: #1d1d1f; font: 17px/1.55 "Source Serif 4", Charter, "Bitstream Charter",
+  Cambria, Georgia, serif; font-variant-numeric: lining-nums }
+main { max-width: 880px; margin: 0 auto; padding: 56px 28px 72px }
+h1 { font-size: 34px; line-height: 1.18; letter-spacing: -0.01em; margin: 0 0 14px; font-weight: 600 }
+h2 { font-size: 21px; margin: 46px 0 10px; font-weight: 600 }
+p, ul { margin: 0 0 14px } ul { padding-left: 22px } li { margin-bottom: 7px }
+.lede { font-size: 19px; color: #3a3a3d; margin-bottom: 26px }
+.quick { border-left: 4px solid #d55e00; background: #fdf3ec; padding: 10px 16px; margin-bottom: 24px }
+figure { margin: 22px 0 26px } figure img { width: 100%; height: auto; display: block }
+figure.half img { width: 100% }
+figcaption { font-size: 14.5px; line-height: 1.45; color: #55555a; margin-top: 8px }
+table { border-collapse: collapse; width: 100%; font-size: 15.5px; font-variant-numeric: lining-nums tabular-nums;
+  margin: 8px 0 10px; border-top: 1.5px solid #1d1d1f; border-bottom: 1.5px solid #1d1d1f }
+th { font-weight: 600; border-bottom: 0.75px solid #1d1d1f } th, td { text-align: right; padding: 5px 12px }
+th:first-child, td:first-child { text-align: left; padding-left: 4px }
+tr.reference td { border-top: 0.75px solid #c9c9cc; color: #55555a }
+.note { font-size: 14.5px; color: #55555a }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: 7px 16px; margin: 0 0 14px; font-size: 16px }
+dt { font: 600 12px/1 system-ui, sans-serif; padding: 5px 8px; border-radius: 4px; height: max-content; margin-top: 3px;
+  text-align: center } dd { margin: 0 }
+dt.ok { background: #e6f4ee; color: #00664b } dt.notice { background: #fdf1d9; color: #7a5200 }
+dt.warning { background: #fbe3d8; color: #9c3d00 }
+pre { background: #f6f6f7; padding: 14px 16px; border-radius: 6px; overflow-x: auto; font: 14px/1.5 ui-monospace,
+  SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace } code { font: 0.88em ui-monospace, SFMono-Regular,
+  Menlo, Consolas, "DejaVu Sans Mono", monospace }
+"""
+
+
+def table(document: Document) -> str:
+    """The numbers of every method, aligned for a terminal."""
+    rows = [HEADINGS, *cells(document)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(HEADINGS))]
+    rows.insert(1, tuple("-" * width for width in widths))
+    return "\n".join(
+        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
+        for row in rows
+    )
+
+
+HEADINGS = ("method", "bound, nats", "W2 to NUTS", "std in the gap", "share of NUTS's", "seconds")
+
+
+def cells(document: Document) -> Iterator[tuple[str, ...]]:
+    gap = document["methods"]["nuts"]["gap_std"]
+    for method, row in document["methods"].items():
+        nuts = method == "nuts"
+        yield (
+            TITLES[method],
+            "–" if row["elbo"] is None else f"{row['elbo']:.1f} ± {row['elbo_standard_error']:.1f}",
+            f"{row['w2_to_nuts']:.3f}" + (" (itself)" if nuts else ""),
+            f"{row['gap_std']:.2f}",
+            "" if nuts else f"{row['gap_std'] / gap:.0%}",
+            "–" if row["seconds"] is None else f"{row['seconds']:.0f}",
+        )
+
+
+def page(document: Document, images: Mapping[str, bytes]) -> str:
+    """The whole page; images are PNG files."""
+    config = document["config"]
+    quick = (
+        '<p class="quick">This is a quick run: a few steps instead of a fit. It shows that everything works; its '
+        "numbers and pictures mean nothing.</p>"
+        if config["quick"]
+        else ""
+    )
+    body = f"""
+<h1>What does a network know where it has seen nothing?</h1>
+<p class="lede">Seventy points in two clusters, and a gap between them. Many networks fit the points equally well and
+disagree in the gap; a posterior over the weights should say so. Here are three approximations to that posterior, fitted
+afresh by this run, beside Hamiltonian Monte Carlo (NUTS), which can afford to be exact on a network this small and
+whose own error is given below.</p>
+{quick}
+{_figure(images["bands"], "bands", _bands_caption(document))}
+<h2>What this run shows</h2>
+{_table(document)}
+<ul>{_items(findings(document))}</ul>
+<h2>How far to trust the reference</h2>
+<p>{_text(trust(document))}</p>
+<h2>Inside the LIVI posterior</h2>
+<p>{_text(_inside(document))}</p>
+{_figure(images["densities"], "marginal densities of six weights", DENSITIES_CAPTION)}
+{_figure(images["correlation"], "correlations of weights within and across layers", CORRELATION_CAPTION)}
+{_figure(images["course"], "the bound and its terms over the steps of the fit", COURSE_CAPTION)}
+<h2>Its own diagnosis</h2>
+<p>{_text(_severity(document))}</p>
+<dl>{_verdict(document)}</dl>
+<h2>Do it again</h2>
+<pre>{escape(_command(config))}</pre>
+<p class="note">{escape(_colophon(document))}</p>
+"""
+    return (
+        f'<!doctype html>\n<html lang="en-GB">\n<head>\n<meta charset="utf-8">\n<meta name="viewport" '
+        f'content="width=device-width, initial-scale=1">\n<title>livi demo: data set {escape(config["data"])}, seed '
+        f"{config['seed']}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>{body}</main>\n</body>\n</html>\n"
+    )
+
+
+DENSITIES_CAPTION = (
+    "Marginal densities of the six of 105 weights that look most bimodal under LIVI (by Sarle's coefficient), so not "
+    "typical ones. Green ticks are the five members of the ensemble. NUTS is missing here: swapping hidden units "
+    "leaves the function as it is, so that a single weight means different things in different chains, as it does in "
+    "the members of the ensemble, and the reference keeps functions only."
+)
+CORRELATION_CAPTION = (
+    "Correlations under the LIVI posterior: left, every pair of weights; right, root mean squares over the pairs of "
+    "two layers, freed of the noise of finite samples. Under mean field all of them are zero by construction."
+)
+COURSE_CAPTION = (
+    "The bound on the log evidence and its three terms during the fit, in nats. In the grey part the KL term was still "
+    "being warmed up, so that the bound may fall there while the likelihood rises."
+)
+
+
+def findings(document: Document) -> Iterator[str]:
+    """What the numbers of this run say, whichever way they fall."""
+    methods, nuts = document["methods"], document["methods"]["nuts"]
+    yield _on_bounds(methods["livi"], methods["mean_field"], document["diagnosis"]["density"])
+    order = sorted((name for name in methods if name != "nuts"), key=lambda name: float(methods[name]["w2_to_nuts"]))
+    distances = ", ".join(f"{TITLES[name]} ({methods[name]['w2_to_nuts']:.3f})" for name in order)
+    nearest, floor = methods[order[0]]["w2_to_nuts"], nuts["w2_to_nuts"]
+    yield (
+        f"Distance to NUTS, the 2-Wasserstein distance between the distributions of f(x) averaged over 25 places, from "
+        f"nearest to farthest: {distances}. Two runs of NUTS are {floor:.3f} apart, so even the nearest is "
+        f"{nearest / floor:.0f} times as far as another run of NUTS would be."
+        + _close_call(order, methods, document["reference"]["w2_chains"])
+    )
+    gap = nuts["gap_std"]
+    shares = ", ".join(f"{TITLES[name]} {methods[name]['gap_std'] / gap:.0%}" for name in methods if name != "nuts")
+    narrow = [TITLES[name] for name in methods if name != "nuts" and methods[name]["gap_std"] < 0.9 * gap]
+    wide = [TITLES[name] for name in methods if name != "nuts" and methods[name]["gap_std"] > 1.1 * gap]
+    yield (
+        f"In the gap, NUTS's standard deviation of f is {gap:.2f} on average. Of that the others have: {shares}."
+        + (f" Too sure of themselves by more than a tenth: {_and(narrow)}." if narrow else "")
+        + (f" Too unsure by more than a tenth: {_and(wide)}." if wide else "")
+    )
+    for name in methods:
+        for warning in methods[name].get("warnings", ()):
+            yield f"The fit of {TITLES[name]} warned: {warning}"
+    yield (
+        f"This is one seed on one data set, and another seed may change an order. For the spread over seeds, full-rank "
+        f"Gaussians and mixtures of LIVI, run livi bench toy --data {document['config']['data']}."
+    )
+
+
+def _on_bounds(livi: Document, mean_field: Document, density: Document | None) -> str:
+    difference = livi["elbo"] - mean_field["elbo"]
+    error = (livi["elbo_standard_error"] ** 2 + mean_field["elbo_standard_error"] ** 2) ** 0.5
+    direction = "above" if difference > 0 else "below"
+    text = (
+        f"LIVI's bound on the log evidence lies {abs(difference):.1f} ± {error:.1f} nats {direction} mean field's, "
+        f"from MAP starts of the same recipe and as many steps ({livi['recipe']['steps']:,})."
+    )
+    if abs(difference) < 3.0 * error:
+        text += " That is within its error."
+    gap = density["gap"] if density else None
+    if gap and gap["value"] is not None and gap["standard_error"] is not None:
+        if gap["value"] > 3.0 * gap["standard_error"] and gap["value"] > 0.1:
+            text += (
+                f" Of LIVI's number, about {gap['value']:.1f} ± {gap['standard_error']:.1f} nats are no bound but an "
+                "error of the linearised entropy (see the diagnosis)"
+                + (
+                    "; the difference is larger than that."
+                    if difference > gap["value"]
+                    else ", more than the difference."
+                )
+            )
+        else:
+            text += (
+                f" The linearised entropy behind LIVI's number is off by {gap['value']:+.2f} ± "
+                f"{gap['standard_error']:.2f} nats, as far as importance sampling can tell."
+            )
+    return text
+
+
+def _close_call(order: list[str], methods: Mapping[str, Any], resolution: float) -> str:
+    first, second = (methods[name]["w2_to_nuts"] for name in order[:2])
+    if second - first >= resolution:
+        return ""
+    return (
+        f" The first two differ by {second - first:.3f}, less than the {resolution:.3f} that a single chain of NUTS "
+        "differs from the others: too close to call."
+    )
+
+
+def _inside(document: Document) -> str:
+    found = document["diagnosis"]
+    text = (
+        "LIVI draws weights as θ = g(z) + noise, where g is a neural network, so that nothing makes them Gaussian or "
+        "independent. What the fit made of that freedom:"
+    )
+    text += (
+        f" {found['multimodal'] or 'none'} of the {found['examined']} weights and principal directions examined show "
+        "more than one significant mode;"
+    )
+    return text + (
+        f" the correlation between weights of different layers is {found['across']:.2f} (root mean square), where "
+        f"independent layers would show about {found['across_noise']:.2f}."
+    )
+
+
+def trust(document: Document) -> str:
+    """How good the reference is, in words."""
+    facts = document["reference"]
+    rhat = facts["rhat_largest"]
+    mixed = (
+        "the chains agree, and distances well above the first number mean something."
+        if rhat < 1.01
+        else f"the chains have not quite mixed (1.01 is the usual limit), so differences of about "
+        f"{facts['w2_chains']:.2f} mean nothing."
+    )
+    return (
+        f"NUTS is an estimate too. Its two independent runs are {facts['w2_runs']:.3f} apart in the same distance, a "
+        f"single chain and all others {facts['w2_chains']:.3f}. Over the 25 places the largest split R-hat of f is "
+        f"{rhat:.3f} and the smallest effective sample size {facts['ess_smallest']:,.0f}, with "
+        f"{facts['divergences']:,} divergences: {mixed} The reference was computed beforehand and comes with "
+        "the package."
+    )
+
+
+def _severity(document: Document) -> str:
+    severity = document["diagnosis"]["severity"]
+    words = {
+        "ok": "posterior.diagnose found nothing to complain of:",
+        "notice": "posterior.diagnose found nothing wrong, but things to know:",
+        "warning": "posterior.diagnose warns:",
+    }
+    return words[severity]
+
+
+def _verdict(document: Document) -> str:
+    found = sorted(
+        document["diagnosis"]["findings"], key=lambda one: ("warning", "notice", "ok").index(one["severity"])
+    )
+    return "".join(
+        f'<dt class="{one["severity"]}">{one["severity"]}</dt><dd><b>{escape(one["topic"])}</b>: '
+        f"{_text(one['text'])}</dd>\n"
+        for one in found
+    )
+
+
+def _bands_caption(document: Document) -> str:
+    return (
+        f"Data set {document['config']['data']}: {PROBLEMS[document['config']['data']]}. A 1-7-10-1 network with ELU, "
+        "105 weights, N(0, 1) priors, known noise 0.3. Line: posterior mean; dark: two standard deviations of f "
+        "(epistemic); light: with the noise of an observation added; dashed: the true function; points: the data. Axes "
+        "are cut where NUTS's light band ends."
+    )
+
+
+def _table(document: Document) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in HEADINGS)
+    lines = []
+    for row in cells(document):
+        kind = ' class="reference"' if row[0] == TITLES["nuts"] else ""
+        lines.append(f"<tr{kind}>" + "".join(f"<td>{_text(cell)}</td>" for cell in row) + "</tr>")
+    return (
+        f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+        '<p class="note">bound: L′, a lower bound on log p(data) where the linearised entropy is exact; ± its Monte '
+        "Carlo error. An ensemble has none. seconds: of the fit, on one thread; of NUTS, of both runs on the machine "
+        "that made the reference.</p>"
+    )
+
+
+def _figure(png: bytes, alternative: str, caption: str) -> str:
+    encoded = base64.b64encode(png).decode("ascii")
+    return (
+        f'<figure><img alt="{escape(alternative)}" src="data:image/png;base64,{encoded}">'
+        f"<figcaption>{_text(caption)}</figcaption></figure>"
+    )
+
+
+def _items(sentences: Iterator[str]) -> str:
+    return "".join(f"<li>{_text(sentence)}</li>\n" for sentence in sentences)
+
+
+def _command(config: Document) -> str:
+    quick = " --quick" if config["quick"] else ""
+    return (
+        f"livi demo --data {config['data']} --seed {config['seed']}{quick}\n\n"
+        "# Every number on this page is in result.json, and the posteriors can be used again, in Python:\n"
+        "import livi\nfrom livi.experiments.toy import network\n\n"
+        f'posterior = livi.load("livi.livi", network(seed={config["seed"]}))\n'
+        "posterior.predict([[0.0]]).epistemic_std"
+    )
+
+
+def _colophon(document: Document) -> str:
+    known, where = document["versions"], document["machine"]
+    return (
+        f"livi {known['livi']}, torch {known['torch']}, numpy {known['numpy']}, Python {known['python']}; "
+        f"{where['cpu']}, {where['workers']} worker processes of one thread each; {document['seconds']:.0f} seconds in "
+        "all. The same seed and versions on the same kind of CPU give the same numbers."
+    )
+
+
+def _text(words: str) -> str:
+    """For HTML, with minus signs for hyphens before numbers."""
+    return re.sub(r"(?<!\w)-(?=\d)", "−", escape(words))
+
+
+def _and(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
