@@ -40,15 +40,10 @@ def rademacher(
     return signs.to(dtype).mul_(2).sub_(1)
 
 
-@dataclass(frozen=True)
-class Independent:
-    """Plain independent rows.
+class Latents:
+    """A scheme for drawing z. `antithetic` says whether the second half of the rows mirrors the first."""
 
-    >>> Independent().draw(4, 3, torch.Generator().manual_seed(0)).shape
-    torch.Size([4, 3])
-    """
-
-    antithetic = False
+    antithetic: bool
 
     def draw(
         self,
@@ -61,30 +56,38 @@ class Independent:
     ) -> Tensor:  # (S, d)
         checks.positive_int("num_samples", num_samples)
         checks.positive_int("latent_dim", latent_dim)
-        return normal((num_samples, latent_dim), rng, dtype, torch.device(device))
+
+        def rows(count: int) -> Tensor:
+            return self._rows(count, latent_dim, rng, dtype, torch.device(device))
+
+        return mirrored(num_samples, rows) if self.antithetic else rows(num_samples)
+
+    def _rows(
+        self, count: int, dim: int, rng: torch.Generator | None, dtype: torch.dtype, device: torch.device
+    ) -> Tensor:
+        return normal((count, dim), rng, dtype, device)
 
 
 @dataclass(frozen=True)
-class Antithetic:
+class Independent(Latents):
+    """Plain independent rows.
+
+    >>> Independent().draw(4, 3, torch.Generator().manual_seed(0)).shape
+    torch.Size([4, 3])
+    """
+
+    antithetic = False
+
+
+@dataclass(frozen=True)
+class Antithetic(Latents):
     """Independent rows in the first half, their negatives in the second. An odd last row stands alone."""
 
     antithetic = True
 
-    def draw(
-        self,
-        num_samples: int,
-        latent_dim: int,
-        rng: torch.Generator | None = None,
-        *,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str = "cpu",
-    ) -> Tensor:  # (S, d)
-        checks.positive_int("latent_dim", latent_dim)
-        return mirrored(num_samples, lambda rows: normal((rows, latent_dim), rng, dtype, torch.device(device)))
-
 
 @dataclass(frozen=True)
-class Orthogonal:
+class Orthogonal(Latents):
     """Rows in random orthogonal directions with independent chi(d) radii, by default with their negatives.
 
     More directions than latent_dim come as several independent frames. A frame of k directions costs one QR
@@ -98,30 +101,11 @@ class Orthogonal:
 
     antithetic: bool = True
 
-    def draw(
-        self,
-        num_samples: int,
-        latent_dim: int,
-        rng: torch.Generator | None = None,
-        *,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str = "cpu",
-    ) -> Tensor:  # (S, d)
-        checks.positive_int("latent_dim", latent_dim)
-
-        def directions(rows: int) -> Tensor:
-            frames = [
-                _frame(min(latent_dim, rows - start), latent_dim, rng, dtype, torch.device(device))
-                for start in range(0, rows, latent_dim)
-            ]
-            return torch.cat(frames)
-
-        if self.antithetic:
-            return mirrored(num_samples, directions)
-        return directions(checks.positive_int("num_samples", num_samples))
-
-
-Latents = Independent | Antithetic | Orthogonal
+    def _rows(
+        self, count: int, dim: int, rng: torch.Generator | None, dtype: torch.dtype, device: torch.device
+    ) -> Tensor:
+        frames = [_frame(min(dim, count - start), dim, rng, dtype, device) for start in range(0, count, dim)]
+        return torch.cat(frames)
 
 
 def mirrored(num_samples: int, draw: Callable[[int], Tensor]) -> Tensor:
