@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.func import jvp, vmap
 
 RowFunction = Callable[[Tensor], Tensor]  # (S, d) -> (S, m), each row by itself
+LARGE = 2**13  # numbers in a vector; on a CPU, products with larger ones go one after the other: vmap is slower there
 
 
 class Jacobian:
@@ -86,7 +87,8 @@ def dense_jacobian(function: RowFunction, z: Tensor) -> Tensor:  # (S, m, d)
 
 def _product(outputs: Tensor, inputs: Tensor, weights: Tensor) -> Tensor:
     batched = weights.ndim == outputs.ndim + 1
-    if batched and weights.shape[0] == 1:
-        return _product(outputs, inputs, weights[0])[None]
+    large = not weights.is_cuda and max(outputs.numel(), inputs.numel()) > LARGE
+    if batched and (weights.shape[0] == 1 or large):
+        return torch.stack([_product(outputs, inputs, row) for row in weights])
     (product,) = torch.autograd.grad(outputs, inputs, weights, retain_graph=True, is_grads_batched=batched)
     return product

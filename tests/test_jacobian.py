@@ -41,6 +41,13 @@ def test_a_stack_of_vectors_is_as_good_as_one_after_the_other(function, stack):
     torch.testing.assert_close(jacobian.rmatvec(u), torch.stack([jacobian.rmatvec(row) for row in u]))
 
 
+def test_large_vectors_go_one_after_the_other_with_the_same_result(function, monkeypatch):
+    z, v, u = torch.randn(4, 6), torch.randn(3, 4, 6), torch.randn(3, 4, 11)
+    together = Jacobian(function, z).matvec(v), Jacobian(function, z).rmatvec(u)
+    monkeypatch.setattr("livi.jacobian.LARGE", 0)
+    torch.testing.assert_close((Jacobian(function, z).matvec(v), Jacobian(function, z).rmatvec(u)), together)
+
+
 def test_products_work_without_gradients(function):
     z = torch.randn(2, 6)
     with torch.no_grad():
