@@ -127,8 +127,11 @@ def test_a_quick_run_says_that_it_means_nothing(html, document, folder):
     assert "quick run" not in page(slow, images)
 
 
-def test_the_posteriors_can_be_used_again(folder):
+def test_the_posteriors_can_be_used_again_as_the_page_says(folder, html, monkeypatch):
     torch.set_default_dtype(torch.float32)
+    words = "".join(read(html).words)
+    monkeypatch.chdir(folder)
+    exec(words[words.index("import livi") : words.index(".epistemic_std") + len(".epistemic_std")], {})
     for method in demo.METHODS:
         posterior = load(folder / f"{method}.livi", network(3))
         assert posterior.sample(4).shape == (4, 105)

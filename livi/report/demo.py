@@ -16,12 +16,13 @@ from typing import Any
 
 import torch
 
-from livi.diagnostics import CorrelationCheck, DensityCheck, Diagnosis, Effort, ShapeCheck
+from livi.diagnostics import CorrelationCheck, DensityCheck, Diagnosis, Effort, ShapeCheck, weight_name
 from livi.experiments.machine import machine, versions
 from livi.experiments.toy import as_tensors, fit_toy, measure, network, reference, toy_data
 from livi.experiments.toy_bench import QUICK
 from livi.experiments.toy_data import NAMES, Reference
 from livi.fitted import Posterior, load
+from livi.layout import Layout
 from livi.report.demo_figures import FIGURES, draw_all
 from livi.report.demo_page import page, table
 
@@ -84,7 +85,7 @@ def demo(config: Config, folder: str | Path, say: Say = print) -> dict[str, Any]
         "config": {"data": config.data, "seed": config.seed, "quick": config.quick, "recipe": rows["livi"]["recipe"]},
         "methods": {method: rows[method] for method in METHODS} | {"nuts": _nuts_row(truth)},
         "reference": _trust(truth),
-        "diagnosis": _verdict(diagnosis),
+        "diagnosis": _verdict(diagnosis, posteriors["livi"].layout),
         "versions": versions() | {"matplotlib": version("matplotlib")},
         "machine": machine() | {"threads": 1, "workers": workers},
         "seconds": time.perf_counter() - started,
@@ -138,7 +139,7 @@ def _diagnose(posterior: Posterior, config: Config) -> Diagnosis:
     return posterior.diagnose(inputs, targets, num_samples=samples, rng=rng, effort=effort)
 
 
-def _verdict(diagnosis: Diagnosis) -> dict[str, Any]:
+def _verdict(diagnosis: Diagnosis, layout: Layout) -> dict[str, Any]:
     """What the page needs of a diagnosis."""
     shape, correlation = diagnosis.shape, diagnosis.correlation
     assert isinstance(shape, ShapeCheck)
@@ -152,7 +153,17 @@ def _verdict(diagnosis: Diagnosis) -> dict[str, Any]:
         "multimodal": len(shape.multimodal),
         "across": max(correlation.across, 0.0) ** 0.5,
         "across_noise": max(correlation.across_noise, 0.0) ** 0.5,
+        "strongest": _strongest(correlation, layout),
+        "estimator": diagnosis.bound.estimator,
     }
+
+
+def _strongest(correlation: CorrelationCheck, layout: Layout) -> dict[str, Any]:
+    """The largest correlation between two weights."""
+    assert correlation.matrix is not None
+    matrix = correlation.matrix - torch.diag(correlation.matrix.diagonal())
+    row, column = divmod(int(matrix.abs().argmax()), len(matrix))
+    return {"value": float(matrix[row, column]), "weights": [weight_name(layout, row), weight_name(layout, column)]}
 
 
 def _nuts_row(truth: Reference) -> dict[str, Any]:

@@ -23,10 +23,11 @@ from livi.report.weights import correlation_matrix, weight_densities
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FIGURES = ("bands", "densities", "correlation", "course")
+WIDTH = 7.2  # inches; a page has more room than a column of a paper
+HEIGHTS = {"bands": 2.6, "densities": 3.1, "correlation": 3.0, "course": 3.4}
+FIGURES = tuple(HEIGHTS)
 TITLES = {"livi": "LIVI", "mean_field": "mean field", "ensemble-5": "ensemble of 5", "nuts": "NUTS"}
 NUM_SAMPLES = 1000
-WIDTH = 7.2  # inches; a page has more room than a column of a paper
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ def draw_all(name: str, seed: int, posteriors: Mapping[str, Posterior], diagnosi
         "course": learning_curve(posteriors["livi"].history),
     }
     for title in FIGURES:
+        figures[title].set_size_inches(WIDTH, HEIGHTS[title])
         temporary = folder / f".{title}.part.png"
         save(figures[title], temporary)
         os.replace(temporary, folder / f"{title}.png")
@@ -75,15 +77,13 @@ def bands(name: str, seed: int, posteriors: Mapping[str, Posterior]) -> Figure:
     reach = 2.0 * nuts.total_std
     low, high = float((nuts.mean - reach).min()), float((nuts.mean + reach).max())
     margin = 0.04 * (high - low)
-    figure = predictive_bands(
+    return predictive_bands(
         drawn,
         places,
         data=as_tensors(truth.data),
         truth=torch.as_tensor(true_function(name, truth.plot_grid)),
         ylim=(low - margin, high + margin),
     )
-    figure.set_size_inches(WIDTH, 0.36 * WIDTH)
-    return figure
 
 
 def densities(posteriors: Mapping[str, Posterior], diagnosis: Diagnosis, seed: int) -> Figure:
@@ -91,7 +91,7 @@ def densities(posteriors: Mapping[str, Posterior], diagnosis: Diagnosis, seed: i
     assert isinstance(diagnosis.shape, ShapeCheck)
     indices = [density.index for density in diagnosis.shape.densities if density.index is not None]
     rng = torch.Generator().manual_seed(seed)
-    smooth = {TITLES[method]: posteriors[method].sample(4 * NUM_SAMPLES, rng) for method in ("livi", "mean_field")}
+    smooth = {TITLES[method]: posteriors[method].sample(20 * NUM_SAMPLES, rng) for method in ("livi", "mean_field")}
     figure = weight_densities(smooth, posteriors["livi"].layout, indices)
     members = posteriors["ensemble-5"].sample(5, rng)
     with style():

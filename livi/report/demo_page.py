@@ -59,7 +59,7 @@ def table(document: Document) -> str:
     )
 
 
-HEADINGS = ("method", "bound, nats", "W2 to NUTS", "std in the gap", "share of NUTS's", "seconds")
+HEADINGS = ("method", "bound, nats", "W2 to NUTS", "std in the gap", "share of NUTS's", "seconds (CPU)")
 
 
 def cells(document: Document) -> Iterator[tuple[str, ...]]:
@@ -72,8 +72,14 @@ def cells(document: Document) -> Iterator[tuple[str, ...]]:
             f"{row['w2_to_nuts']:.3f}" + (" (itself)" if nuts else ""),
             f"{row['gap_std']:.2f}",
             "" if nuts else f"{row['gap_std'] / gap:.0%}",
-            "–" if row["seconds"] is None else f"{row['seconds']:.0f}",
+            _seconds(row),
         )
+
+
+def _seconds(row: Document) -> str:
+    if row["seconds"] is None:
+        return "–"
+    return f"{row['seconds']:.0f}" + (f" ({row['cpu_seconds']:.0f})" if "cpu_seconds" in row else "")
 
 
 def page(document: Document, images: Mapping[str, bytes]) -> str:
@@ -118,8 +124,8 @@ whose own error is given below.</p>
 
 
 DENSITIES_CAPTION = (
-    "Marginal densities of the six of 105 weights that look most bimodal under LIVI (by Sarle's coefficient), so not "
-    "typical ones. Green ticks are the five members of the ensemble. NUTS is missing here: swapping hidden units "
+    "Marginal densities of the six of 105 weights that come nearest to two modes under LIVI (by Sarle's coefficient), "
+    "not of typical ones. Green ticks are the members of the ensemble. NUTS is missing here: swapping hidden units "
     "leaves the function as it is, so that a single weight means different things in different chains, as it does in "
     "the members of the ensemble, and the reference keeps functions only."
 )
@@ -129,7 +135,7 @@ CORRELATION_CAPTION = (
 )
 COURSE_CAPTION = (
     "The bound on the log evidence and its three terms during the fit, in nats. In the grey part the KL term was still "
-    "being warmed up, so that the bound may fall there while the likelihood rises."
+    "being warmed up, so that the fit did not yet maximise the bound shown."
 )
 
 
@@ -160,7 +166,7 @@ def findings(document: Document) -> Iterator[str]:
             yield f"The fit of {TITLES[name]} warned: {warning}"
     yield (
         f"This is one seed on one data set, and another seed may change an order. For the spread over seeds, full-rank "
-        f"Gaussians and mixtures of LIVI, run livi bench toy --data {document['config']['data']}."
+        f"Gaussians and mixtures of LIVI, run `livi bench toy --data {document['config']['data']}`."
     )
 
 
@@ -188,8 +194,8 @@ def _on_bounds(livi: Document, mean_field: Document, density: Document | None) -
             )
         else:
             text += (
-                f" The linearised entropy behind LIVI's number is off by {gap['value']:+.2f} ± "
-                f"{gap['standard_error']:.2f} nats, as far as importance sampling can tell."
+                f" The linearised entropy behind LIVI's number is off by {gap['value']:+.3f} ± "
+                f"{gap['standard_error']:.3f} nats, as far as importance sampling can tell."
             )
     return text
 
@@ -216,7 +222,9 @@ def _inside(document: Document) -> str:
     )
     return text + (
         f" the correlation between weights of different layers is {found['across']:.2f} (root mean square), where "
-        f"independent layers would show about {found['across_noise']:.2f}."
+        f"independent layers would show about {found['across_noise']:.2f}; the strongest between any two weights is "
+        f"{found['strongest']['value']:+.2f}, between {found['strongest']['weights'][0]} and "
+        f"{found['strongest']['weights'][1]}."
     )
 
 
@@ -240,13 +248,15 @@ def trust(document: Document) -> str:
 
 
 def _severity(document: Document) -> str:
-    severity = document["diagnosis"]["severity"]
     words = {
-        "ok": "posterior.diagnose found nothing to complain of:",
-        "notice": "posterior.diagnose found nothing wrong, but things to know:",
-        "warning": "posterior.diagnose warns:",
+        "ok": "`posterior.diagnose` found nothing to complain of.",
+        "notice": "`posterior.diagnose` found nothing wrong, but things to know.",
+        "warning": "`posterior.diagnose` warns.",
     }
-    return words[severity]
+    return (
+        f"{words[document['diagnosis']['severity']]} The entropy is that of {document['diagnosis']['estimator']}; "
+        "lines on other log-determinants say what the estimators for larger networks would be worth here."
+    )
 
 
 def _verdict(document: Document) -> str:
@@ -278,8 +288,8 @@ def _table(document: Document) -> str:
     return (
         f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
         '<p class="note">bound: L′, a lower bound on log p(data) where the linearised entropy is exact; ± its Monte '
-        "Carlo error. An ensemble has none. seconds: of the fit, on one thread; of NUTS, of both runs on the machine "
-        "that made the reference.</p>"
+        "Carlo error. An ensemble has none. seconds: of the fit on one thread, by the clock and by the CPU; of NUTS, "
+        "of both runs by the clock, on the machine that made the reference.</p>"
     )
 
 
@@ -300,9 +310,9 @@ def _command(config: Document) -> str:
     return (
         f"livi demo --data {config['data']} --seed {config['seed']}{quick}\n\n"
         "# Every number on this page is in result.json, and the posteriors can be used again, in Python:\n"
-        "import livi\nfrom livi.experiments.toy import network\n\n"
+        "import livi, torch\nfrom livi.experiments.toy import network\n\n"
         f'posterior = livi.load("livi.livi", network(seed={config["seed"]}))\n'
-        "posterior.predict([[0.0]]).epistemic_std"
+        "posterior.predict(torch.zeros(1, 1)).epistemic_std"
     )
 
 
@@ -316,8 +326,8 @@ def _colophon(document: Document) -> str:
 
 
 def _text(words: str) -> str:
-    """For HTML, with minus signs for hyphens before numbers."""
-    return re.sub(r"(?<!\w)-(?=\d)", "−", escape(words))
+    """For HTML: minus signs for hyphens before numbers, code between backticks."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", re.sub(r"(?<!\w)-(?=\d)", "−", escape(words)))
 
 
 def _and(names: list[str]) -> str:
