@@ -167,7 +167,7 @@ def test_the_words_follow_the_numbers(document):
     assert "10.0 ± 0.5 nats above mean field's" in text
     assert "nearest to farthest: LIVI (0.200), ensemble of 5 (0.210), mean field (0.500)" in text
     assert "too close to call" in text
-    assert "LIVI 90%" in text
+    assert "LIVI (90%)" in text
     livi.update(elbo=-101.0, w2_to_nuts=0.9)
     document["methods"]["ensemble-5"]["w2_to_nuts"] = 0.1
     text = " ".join(findings(document))

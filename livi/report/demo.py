@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -105,17 +105,18 @@ def write(path: Path, text: str) -> None:
 
 def _fit_all(config: Config, folder: Path, workers: int, say: Say) -> dict[str, dict[str, Any]]:
     """Rows by method, from processes of one thread each: small tensors gain nothing from more."""
-    rows = {}
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), torch.set_num_threads, (1,))
-    try:
-        jobs = {pool.submit(_fit, method, config, folder): method for method in METHODS}
-        for job in as_completed(jobs):
-            row = job.result()
-            rows[jobs[job]] = row
-            bound = "" if row["elbo"] is None else f"bound {row['elbo']:.1f} nats, "
-            say(f"{jobs[job]}: {bound}W2 to NUTS {row['w2_to_nuts']:.3f}, {row['seconds']:.0f} s")
-    finally:
-        pool.shutdown(cancel_futures=True)  # after an interruption, no further fit is begun
+    rows: dict[str, dict[str, Any]] = {}
+    waiting, running = list(METHODS), dict[Future[dict[str, Any]], str]()
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), torch.set_num_threads, (1,)) as pool:
+        while waiting or running:
+            while waiting and len(running) < workers:  # no queue, so that nothing is begun after an interruption
+                method = waiting.pop(0)
+                running[pool.submit(_fit, method, config, folder)] = method
+            for job in wait(running, return_when=FIRST_COMPLETED).done:
+                method, row = running.pop(job), job.result()
+                rows[method] = row
+                bound = "" if row["elbo"] is None else f"bound {row['elbo']:.1f} nats, "
+                say(f"{method}: {bound}W2 to NUTS {row['w2_to_nuts']:.3f}, {row['seconds']:.0f} s")
     return rows
 
 

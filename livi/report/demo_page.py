@@ -95,8 +95,8 @@ def page(document: Document, images: Mapping[str, bytes]) -> str:
 <h1>What does a network know where it has seen nothing?</h1>
 <p class="lede">Seventy points in two clusters, and a gap between them. Many networks fit the points equally well and
 disagree in the gap; a posterior over the weights should say so. Here are three approximations to that posterior, fitted
-afresh by this run, beside Hamiltonian Monte Carlo (NUTS), which can afford to be exact on a network this small and
-whose own error is given below.</p>
+afresh by this run, beside Hamiltonian Monte Carlo (NUTS), which a network this small can afford and whose own
+error is given below.</p>
 {quick}
 {_figure(images["bands"], "bands", _bands_caption(document))}
 <h2>What this run shows</h2>
@@ -153,7 +153,7 @@ def findings(document: Document) -> Iterator[str]:
         + _close_call(order, methods, document["reference"]["w2_chains"])
     )
     gap = nuts["gap_std"]
-    shares = ", ".join(f"{TITLES[name]} {methods[name]['gap_std'] / gap:.0%}" for name in methods if name != "nuts")
+    shares = ", ".join(f"{TITLES[name]} ({methods[name]['gap_std'] / gap:.0%})" for name in methods if name != "nuts")
     narrow = [TITLES[name] for name in methods if name != "nuts" and methods[name]["gap_std"] < 0.9 * gap]
     wide = [TITLES[name] for name in methods if name != "nuts" and methods[name]["gap_std"] > 1.1 * gap]
     yield (
