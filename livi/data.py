@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
+from torch.utils.data import SubsetRandomSampler
 
 from livi import checks
 
@@ -48,11 +49,11 @@ class TensorData:
             yield self.inputs, self.targets
             return
         order = torch.randperm(self.num_data, generator=torch.Generator().manual_seed(seed)).to(self.targets.device)
-        for index in order.split(self.batch_size):
+        for index in order.tensor_split(self.steps_per_epoch):  # sizes differ by one at most: no batch is a remnant
             yield self._rows(index)
 
     def first(self) -> Batch:
-        return self._rows(torch.arange(self.batch_size, device=self.targets.device))
+        return next(self.epoch(0))
 
     def _rows(self, index: Tensor) -> Batch:
         return pytree.tree_map(lambda tensor: tensor[index], self.inputs), self.targets[index]
@@ -61,8 +62,9 @@ class TensorData:
 class LoaderData:
     """A DataLoader or any iterable that can be iterated again and again.
 
-    Each epoch's iterator is made under its own seed, so that a shuffling DataLoader (without a generator of its own)
-    gives the same order again when a run is resumed. The global random stream is left as it was.
+    Each epoch draws from a stream of its own seed, so that a DataLoader which shuffles or augments with torch's random
+    numbers (and has no generator or workers of its own) gives the same batches again when a run is resumed. The global
+    stream is left as it was; numpy's and Python's are not covered.
     """
 
     def __init__(
@@ -74,7 +76,7 @@ class LoaderData:
         num_data: int | None = None,
     ) -> None:
         self.loader, self.unpack, self.device, self.dtype = loader, unpack, device, dtype
-        examples = _length(getattr(loader, "dataset", None)) if num_data is None else num_data
+        examples = _examples(loader) if num_data is None else num_data
         batches = _length(loader)
         if examples is None or batches is None:
             examples_counted, batches = self._count()
@@ -84,15 +86,22 @@ class LoaderData:
 
     def epoch(self, seed: int) -> Iterator[Batch]:
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)
             batches = iter(self.loader)
             batch = next(batches, None)
+            stream = torch.get_rng_state()
         while batch is not None:
             yield self._move(self.unpack(batch))
-            batch = next(batches, None)
+            with torch.random.fork_rng(devices=[]):  # augmentation draws from the epoch's stream, not the user's
+                torch.set_rng_state(stream)
+                batch = next(batches, None)
+                stream = torch.get_rng_state()
 
     def first(self) -> Batch:
-        return next(self.epoch(0))
+        batch = next(self.epoch(0), None)
+        if batch is None:
+            raise ValueError("data: expected batches, got none; a DataLoader with drop_last needs a full one.")
+        return batch
 
     def _count(self) -> tuple[int, int]:
         sizes = [self.unpack(batch)[1].shape[0] for batch in self.loader]
@@ -129,6 +138,8 @@ def as_data(
     if isinstance(data, (TensorData, LoaderData)):
         return data
     if isinstance(data, tuple) and len(data) == 2 and all(map(_is_array, pytree.tree_leaves(data))):
+        if num_data is not None or unpack is not None:
+            raise ValueError("num_data, unpack: expected only with batches; (X, y) data say it themselves.")
         inputs, targets = pytree.tree_map(lambda leaf: as_tensor(leaf, device, dtype), data)
         _check_lengths(inputs, targets)
         return TensorData(inputs, targets, batch_size, full_batch)
@@ -165,6 +176,20 @@ def as_tensor(leaf: Any, device: torch.device, dtype: torch.dtype) -> Any:
         return leaf
     tensor = torch.as_tensor(leaf)
     return tensor.to(device, dtype if tensor.is_floating_point() else None)
+
+
+def _examples(loader: Iterable[Any]) -> int | None:
+    """How many examples one epoch of a DataLoader is drawn from: the subset's, where its sampler has one."""
+    examples, sampler = _length(getattr(loader, "dataset", None)), getattr(loader, "sampler", None)
+    drawn = _length(sampler)
+    if isinstance(sampler, SubsetRandomSampler):
+        return drawn
+    if examples is not None and drawn is not None and drawn != examples:
+        raise ValueError(
+            f"data: expected a sampler over all {examples} examples, got one that draws {drawn}; "
+            "say how many examples the likelihood stands for with num_data."
+        )
+    return examples
 
 
 def _length(sized: Any) -> int | None:

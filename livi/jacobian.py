@@ -69,12 +69,15 @@ class Jacobian:
 
 
 def dense_jacobian(function: RowFunction, z: Tensor) -> Tensor:  # (S, m, d)
-    """All of J_g(z), differentiable: by the function's own `jacobian(z)` where it has one, else by forward mode over
-    the d unit directions. O(S m d) memory."""
+    """All of J_g(z), differentiable: by the function's own `jacobian(z)` where it has one, else by forward mode.
+    O(S m d) memory."""
     own = getattr(function, "jacobian", None)
-    if own is not None:
-        jacobian: Tensor = own(z)
-        return jacobian
+    jacobian: Tensor = forward_mode_jacobian(function, z) if own is None else own(z)
+    return jacobian
+
+
+def forward_mode_jacobian(function: RowFunction, z: Tensor) -> Tensor:  # (S, m, d)
+    """J_g(z) column by column, over the d unit directions."""
     directions = torch.eye(z.shape[1], dtype=z.dtype, device=z.device)
 
     def column(direction: Tensor) -> Tensor:

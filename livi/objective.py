@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +79,9 @@ class Bound(nn.Module):
         autocast: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        for name, part, kind in (("likelihood", likelihood, Likelihood), ("prior", prior, Prior)):
+            if not isinstance(part, kind):
+                raise TypeError(f"{name}: expected a livi {name}, got {type(part).__name__}.")
         components = posterior.num_components
         self.num_data = checks.positive_int("num_data", num_data)
         self.num_samples = checks.positive_int("num_samples", num_samples)
@@ -130,6 +132,9 @@ class Bound(nn.Module):
         if self.autocast is not None:
             outputs = pytree.tree_map(lambda leaf: leaf.to(theta.dtype) if leaf.is_floating_point() else leaf, outputs)
         values = self.likelihood.log_prob(outputs, targets)
-        if values.shape[0] != theta.shape[0] or math.prod(values.shape) == 0:
-            raise ValueError(f"log_prob: expected shape ({theta.shape[0]}, batch >= 1), got {tuple(values.shape)}.")
+        if values.shape != (theta.shape[0], len(targets)) or len(targets) == 0:
+            raise ValueError(
+                f"log_prob: expected shape ({theta.shape[0]}, {len(targets)}), samples by a batch >= 1, got "
+                f"{tuple(values.shape)}; sum over one example's targets, not over examples."
+            )
         return values

@@ -118,8 +118,8 @@ class ImplicitPosterior(Specified, nn.Module):
     ) -> DensityEstimate:
         """log q(theta) estimated by importance sampling: a diagnostic for small latent dimensions.
 
-        See `livi.entropy.importance_log_density` for what it misses; `start` (S, d) helps most: the latents that
-        theta was drawn from, given to the component that drew it (with one component, simply the latents).
+        See `livi.entropy.importance_log_density` for what it misses. `start` (S, d), where the search for each row's
+        latent begins in every component, helps most when it is the latent that theta was drawn from.
         """
         checks.matrix("theta", theta, self.num_params)
         parts = [

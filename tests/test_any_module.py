@@ -332,7 +332,7 @@ def test_strategies_agree_in_values_and_gradients(case, batch_statistics, device
         if case.batchable:
             torch.testing.assert_close(evaluate(strategy), loop)
         else:
-            with pytest.raises(RuntimeError, match="Batching rule not implemented|have storage"):
+            with pytest.raises(RuntimeError, match=r"Batching rule not implemented|have storage"):
                 evaluate(strategy)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, TensorDataset, WeightedRandomSampler
 
 from livi.data import LoaderData, TensorData, as_data, default_unpack
 
@@ -113,7 +113,38 @@ def test_bad_data_is_a_clear_error(data, error, message):
         as_data(data, **KIND)
 
 
+def test_batches_differ_by_one_example_at_most():
+    data = as_data((torch.randn(2305, 2), torch.arange(2305)), **KIND)
+    sizes = [len(targets) for _, targets in data.epoch(0)]
+    assert len(sizes) == data.steps_per_epoch == 10
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_a_subset_sampler_counts_its_subset_and_other_samplers_must_say():
+    dataset = TensorDataset(torch.randn(100, 2), torch.arange(100))
+    subset = DataLoader(dataset, batch_size=8, sampler=SubsetRandomSampler(range(30)))
+    assert as_data(subset, **KIND).num_data == 30
+    weighted = DataLoader(dataset, batch_size=8, sampler=WeightedRandomSampler(torch.ones(100), 40))
+    with pytest.raises(ValueError, match="say how many examples the likelihood stands for with num_data"):
+        as_data(weighted, **KIND)
+    assert as_data(weighted, num_data=100, **KIND).num_data == 100
+
+
+def test_augmentation_by_torch_follows_the_epoch_s_seed():
+    class Noisy(TensorDataset):
+        def __getitem__(self, index):
+            x, y = super().__getitem__(index)
+            return x + torch.randn(2), y
+
+    data = as_data(DataLoader(Noisy(torch.zeros(9, 2), torch.arange(9)), batch_size=3), **KIND)
+    one = torch.cat([x for x, _ in data.epoch(5)])
+    torch.rand(3)
+    torch.testing.assert_close(torch.cat([x for x, _ in data.epoch(5)]), one, rtol=0, atol=0)
+
+
 def test_a_batch_size_belongs_to_tensors():
+    with pytest.raises(ValueError, match="num_data, unpack: expected only with batches"):
+        as_data((torch.ones(2, 1), torch.ones(2)), num_data=5, **KIND)
     with pytest.raises(ValueError, match="only with"):
         as_data([(torch.ones(2, 1), torch.ones(2))], batch_size=1, **KIND)
     assert TensorData(torch.ones(5, 1), torch.ones(5), 100).batch_size == 5

@@ -14,8 +14,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import livi
-from livi.training import FitError, FitWarning, Recipe, Trainer, make_optimiser
+from livi.training import FitError, FitWarning, Recipe, Trainer, make_optimiser, map_weights
 from livi.training import loop as loop_module
+from livi.training import start as start_module
 from livi.training.fit import start
 from livi.training.progress import Progress
 
@@ -187,6 +188,12 @@ def test_a_checkpoint_of_another_fit_is_an_error_and_survives(tmp_path):
         quick_fit(checkpoint=path, recipe=replace(QUICK, steps=70))
     with pytest.raises(ValueError, match="num_data was 24 and is 30"):
         quick_fit(checkpoint=path, data=data(30))
+    with pytest.raises(ValueError, match="first_batch was"):
+        quick_fit(checkpoint=path, data=(data()[0], -data()[1]))
+    with pytest.raises(ValueError, match="specs was"):
+        quick_fit(checkpoint=path, prior=livi.Normal(9.0))
+    with pytest.raises(ValueError, match="expected seed 0 as before, got 7"):
+        quick_fit(checkpoint=path, seed=7)
     assert path.read_bytes() == before
 
 
@@ -253,7 +260,9 @@ def test_ctrl_c_returns_the_posterior_so_far(monkeypatch):
 
     monkeypatch.setattr(Trainer, "_step", press)
     monkeypatch.setattr(loop_module, "SNAPSHOT_EVERY", 20)
-    posterior = quick_fit()
+    with pytest.warns(FitWarning, match="interrupted: keeping the posterior of step 40 of 60"):
+        posterior = quick_fit()
+    assert posterior.plan["interrupted_at"] == 40
     assert posterior.history[-1]["step"] == 40
     assert torch.isfinite(posterior.predict(data()[0], num_samples=4).mean).all()
 
@@ -264,9 +273,84 @@ def test_clipping_bounds_the_gradient_by_its_usual_norm():
     torch.testing.assert_close(draws(quick_fit(recipe=replace(QUICK, clip_factor=1e9))), draws(plain))
 
 
-def test_weight_averaging_replaces_the_parameters_at_the_end():
+def test_weight_averaging_starts_at_the_start_and_replaces_the_parameters_at_the_end():
     plain, averaged = quick_fit(), quick_fit(recipe=replace(QUICK, averaging=0.9))
     assert not torch.equal(draws(plain), draws(averaged))
+    # So slow an average stays where it began: at the MAP start, not at the generator's own initialisation.
+    slow = quick_fit(recipe=replace(QUICK, averaging=0.999999))
+    plan = livi.plan(network(), data(), livi.Gaussian(), recipe=QUICK)
+    start(plan, seed=0)
+    torch.testing.assert_close(slow.sampler.centre(), plan.bound.posterior.centre(), rtol=1e-3, atol=1e-3)
+
+
+def test_minibatch_noise_is_no_divergence():
+    rng = torch.Generator().manual_seed(0)
+    x = torch.randn(20_000, 1, generator=rng)
+    y = torch.sin(2 * x[:, 0]) + 0.3 * torch.randn(20_000, generator=rng)
+    recipe = Recipe(steps=500, map_steps=300, map_restarts=1, kl_warm_up=0.1, num_samples=4, num_entropy_samples=1)
+    plan = livi.plan(network(), (x, y), livi.Gaussian(), recipe=recipe)
+    start(plan, seed=0)
+    trainer = Trainer(plan.bound, plan.data, recipe)
+    trainer.run()
+    assert trainer.rollbacks == 0
+
+
+def test_the_start_is_chosen_by_all_of_the_data_not_its_first_rows():
+    x = torch.linspace(-3, 3, 1500)[:, None]  # in order: the first rows see one end only
+    y = torch.where(x[:, 0] < 0, torch.zeros(1500), torch.sin(3 * x[:, 0]))
+    plan = livi.plan(network(), (x, y), livi.Gaussian(0.2), recipe=QUICK, batch_size=100)
+    recipe = replace(QUICK, map_restarts=6, map_steps=150)
+    theta, likelihood = map_weights(plan.layout, plan.bound.likelihood, plan.bound.prior, plan.data, recipe, seed=0)
+    truth = plan.bound.likelihood.log_prob(livi.apply_many(plan.layout, theta, x), y).sum(1)
+    torch.testing.assert_close(likelihood, truth)
+    assert ((truth + plan.bound.prior.log_prob(theta)).diff() <= 0).all()
+
+
+def test_one_restart_that_runs_away_does_not_take_the_others_along(monkeypatch):
+    made = start_module.initial_weights
+
+    def wild(layout, count, seed):
+        theta = made(layout, count, seed)
+        theta[1] = 1e200
+        return theta
+
+    monkeypatch.setattr(start_module, "initial_weights", wild)
+    posterior = quick_fit(recipe=replace(QUICK, map_steps=200))
+    assert posterior.sampler.centre().abs().max() < 100
+
+
+def test_without_map_steps_the_start_is_the_module_itself():
+    plan = livi.plan(network(), data(), livi.Gaussian(), recipe=replace(QUICK, map_steps=0, map_restarts=4))
+    start(plan, seed=0)
+    begun = plan.bound.posterior.sample(2000, torch.Generator().manual_seed(0)).mean(0)
+    assert (begun - livi.Layout(network()).flatten()).abs().max() < 0.02
+
+
+def test_a_checkpoint_is_never_written_with_broken_weights(tmp_path, monkeypatch):
+    taken, poisoned = Trainer._step, []
+
+    def poison(self, batch):
+        terms = taken(self, batch)
+        if self.step == 23 and not poisoned:
+            poisoned.append(True)
+            with torch.no_grad():
+                next(self.bound.posterior.parameters()).fill_(float("nan"))
+        return terms
+
+    monkeypatch.setattr(Trainer, "_step", poison)
+    posterior = quick_fit(checkpoint=tmp_path / "c.livi", checkpoint_every=25)
+    assert poisoned
+    assert torch.isfinite(draws(posterior)).all()
+    assert torch.equal(draws(quick_fit(checkpoint=tmp_path / "c.livi", checkpoint_every=25)), draws(posterior))
+
+
+def test_trouble_with_the_first_batch_is_told_in_the_user_s_terms():
+    with pytest.raises(RuntimeError, match=r"failed on its first batch of inputs \(24, 3\)"):
+        quick_fit(data=(torch.ones(24, 3), torch.ones(24)))
+    with pytest.warns(FitWarning, match="expected values of order 1"):
+        livi.plan(network(), (data()[0], 300 + data()[1]), livi.Gaussian(), recipe=QUICK)
+    with pytest.raises(TypeError, match="prior: expected a livi prior, got float"):
+        quick_fit(prior=lambda _: 1.0)
 
 
 def test_a_mixture_is_trained_jointly_from_different_starts():
@@ -366,12 +450,11 @@ def test_unused_parameters_are_named():
 
 def test_alarms_name_collapse_runaway_convergence_and_lost_likelihood():
     plan = livi.plan(network(), data(), livi.Gaussian(0.1), recipe=QUICK, prior=livi.Normal(1.0))
-    generator, noise = plan.bound.posterior.generators[0], plan.bound.posterior.noises[0]
+    generator = plan.bound.posterior.generators[0]
     rng = torch.Generator().manual_seed(0)
     alarms = livi.training.alarms.alarms
     generator.init_around(torch.zeros(16), 0.3)
     assert alarms(plan.bound, -10.0, -9.0, 0.0, rng) == []
-    noise.value.fill_(1e-6)
     generator.init_around(torch.zeros(16), 1e-5)
     assert "Collapsed spread: the weights of 0, 2" in alarms(plan.bound, -10.0, -9.0, 0.0, rng)[0]
     generator.init_around(torch.zeros(16), 50.0)

@@ -90,7 +90,8 @@ class Exact:
             return factor, condition
         upper = torch.linalg.qr(torch.cat([a, identity.expand(a.shape[0], -1, -1)], 1), mode="reduced").R
         # R^T R = I + A^T A, with R known to the accuracy of A itself; the sign of its rows is free.
-        return (upper * upper.diagonal(dim1=1, dim2=2).sign()[..., None]).mT, condition.sqrt()
+        lower = (upper * upper.diagonal(dim1=1, dim2=2).sign()[..., None]).mT
+        return lower, _spread(lower)
 
     def _without_jacobian(self, generator: RowFunction, z: Tensor, noise_std: Tensor) -> EntropyEstimate:
         """The value alone, from d x d products: J is never held whole."""
@@ -128,9 +129,13 @@ def _inverse_trace(factor: Tensor) -> Tensor:
 def _cholesky(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """The factor, and a lower estimate of the condition number from its diagonal: infinite where rounding wins."""
     factor, failed = torch.linalg.cholesky_ex(matrix)
+    return factor, torch.where(failed == 0, _spread(factor).square(), float("inf"))
+
+
+def _spread(factor: Tensor) -> Tensor:
+    """Largest over smallest diagonal entry: a lower estimate of the factor's own condition number."""
     diagonal = factor.detach().diagonal(dim1=1, dim2=2)
-    condition = (diagonal.amax(1) / diagonal.amin(1)).square()
-    return factor, torch.where(failed == 0, condition, float("inf"))
+    return diagonal.amax(1) / diagonal.amin(1)
 
 
 def _gram(jacobian: Jacobian, chunk_size: int) -> Tensor:  # (S, d, d)

@@ -32,7 +32,6 @@ class Lanczos:
         num_probes: independent probes for each latent; two or more give a standard error.
         tolerance: relative CG residual at which a probe stops. None runs exactly `max_iterations` and reads nothing
             back (for CUDA graph capture).
-        value: False leaves out the quadrature; the estimate then carries the gradient only, and NaN as its value.
 
     Cost: one product and one adjoint product an iteration and probe, plus two and a double backward pass for the
     gradient; O(d + m) memory for each probe.
@@ -42,7 +41,6 @@ class Lanczos:
     tolerance: float | None = 1e-2
     max_iterations: int = 100
     check_every: int = 1
-    value: bool = True
 
     def __call__(
         self,
@@ -62,14 +60,14 @@ class Lanczos:
             max_iterations=self.max_iterations,
             check_every=self.check_every,
         )
-        log_det, standard_error, truncation = z.new_full((samples,), float("nan")), None, None
-        if self.value:
-            bracket = log_quadrature(solve.diagonal, solve.off_diagonal, solve.steps, floor=1.0)
-            forms = d * bracket.midpoint  # (P, S): |v|^2 = d
-            log_det = forms.mean(0).to(z.dtype)
-            truncation = 0.5 * d * bracket.width.mean(0).to(z.dtype)
-            if self.num_probes > 1:
-                standard_error = 0.5 * (forms.std(0) / self.num_probes**0.5).to(z.dtype)
+        bracket = log_quadrature(solve.diagonal, solve.off_diagonal, solve.steps, floor=1.0)
+        forms = d * bracket.midpoint  # (P, S): |v|^2 = d
+        forms = torch.where(torch.isfinite(solve.residual), forms, float("nan"))
+        log_det = forms.mean(0).to(z.dtype)
+        truncation = 0.5 * d * bracket.width.mean(0).to(z.dtype)
+        standard_error = None
+        if self.num_probes > 1:
+            standard_error = 0.5 * (forms.std(0) / self.num_probes**0.5).to(z.dtype)
         half = 0.5 * log_det
         if torch.is_grad_enabled():
             images = jacobian.matvec(solve.solution)  # A w
@@ -78,7 +76,7 @@ class Lanczos:
         nats = half + gaussian_constants(noise_std, m)
         return EntropyEstimate(nats, self._report(solve, standard_error, truncation))
 
-    def _report(self, solve: CGResult, standard_error: Tensor | None, truncation: Tensor | None) -> EntropyReport:
+    def _report(self, solve: CGResult, standard_error: Tensor | None, truncation: Tensor) -> EntropyReport:
         iterations = solve.diagonal.shape[-1]
         missed = self.tolerance is not None and not bool(solve.converged.all())
         return EntropyReport(

@@ -13,7 +13,10 @@ from torch.func import jvp
 from livi import checks
 from livi.generators.generator import Extras, Generator
 from livi.generators.sizing import extra_weights, widest
+from livi.jacobian import forward_mode_jacobian
 from livi.layout import Layout
+
+ELEMENTWISE = (nn.ELU, nn.Tanh, nn.ReLU, nn.GELU, nn.SiLU, nn.Softplus, nn.Sigmoid, nn.LeakyReLU, nn.CELU, nn.SELU)
 
 
 class MLP(Generator):
@@ -67,8 +70,14 @@ class MLP(Generator):
         return out
 
     def jacobian(self, z: Tensor) -> Tensor:  # (S, m, d)
-        """By the chain rule, layer after layer: a third of forward mode's time on small networks."""
-        tangent = torch.eye(self.latent_dim, dtype=z.dtype, device=z.device)
+        """By the chain rule, layer after layer: a third of forward mode's time on small networks.
+
+        For elementwise activations only; with others, or in a subclass with a branch of its own, forward mode.
+        """
+        plain = type(self).branch is MLP.branch and type(self).forward is Generator.forward
+        if not plain or not all(isinstance(layer, (nn.Linear, *ELEMENTWISE)) for layer in self.body):
+            return forward_mode_jacobian(self, z)
+        tangent = torch.eye(self.latent_dim, dtype=z.dtype, device=z.device).expand(z.shape[0], -1, -1)
         x = z
         for layer in self.body:
             if isinstance(layer, nn.Linear):

@@ -52,12 +52,14 @@ def conjugate_gradient(
     x, r, p = torch.zeros_like(b), b, b
     squared_b = squared_r = b.square().sum(-1)
     steps = torch.zeros_like(squared_b, dtype=torch.long)
+    broken = torch.zeros_like(squared_b, dtype=torch.bool)
     diagonal, off_diagonal = [], []
     carried = torch.zeros_like(squared_b)  # beta_{k-1} / alpha_{k-1}
     for iteration in range(1, max_iterations + 1):
         active = squared_r > goal**2 * squared_b
         product = matvec(p)
         curvature = (p * product).sum(-1)
+        broken = broken | ~torch.isfinite(curvature)
         active = active & (curvature > tiny)
         alpha = torch.where(active, squared_r / curvature.clamp_min(tiny), 0.0)
         x = x + alpha[..., None] * p
@@ -74,6 +76,7 @@ def conjugate_gradient(
         if tolerance is not None and iteration % check_every == 0 and bool((squared_r <= goal**2 * squared_b).all()):
             break
     residual = (squared_r / squared_b.clamp_min(tiny)).sqrt()
+    residual = torch.where(broken, float("nan"), residual)  # a matrix that is not finite has no answer
     return CGResult(
         solution=x,
         residual=residual,

@@ -54,10 +54,13 @@ def smallest_eigenpair(
     if memory < 3:
         raise ValueError(f"memory: expected room for at least X, W and P, that is 3, got {memory}.")
     batch, size, block = start.shape
-    if size <= (memory + 2) * block:
-        return _dense(matvec, batch, start)
     basis = torch.linalg.qr(start).Q
     images = matvec(basis)
+    if not bool(torch.isfinite(images).all()):  # eigh would raise; the caller wants to know which term failed
+        lost = torch.full_like(images[:, 0, 0], float("nan"))
+        return EigenResult(lost, start[..., 0] * lost[:, None], lost, 0, torch.zeros_like(lost, dtype=torch.bool))
+    if size <= (memory + 2) * block:
+        return _dense(matvec, batch, start)
     ritz = _ritz(basis, images)
     previous = ritz.vectors
     iterations = 0

@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from livi.generators import Generator
+from livi.latents import Independent
+from livi.noise import FixedNoise, Noise
 from livi.objective import Bound
 from livi.priors import Laplace, Normal
 
@@ -24,14 +27,15 @@ def alarms(
         unconverged: share of steps whose entropy estimate missed its tolerance.
     """
     found = []
-    spread = _relative_spread(bound, rng)
     names = [group.name for group in bound.posterior.layout.groups]
-    collapsed = [name for name, value in zip(names, spread.tolist(), strict=True) if value < 1e-3]
-    runaway = [name for name, value in zip(names, spread.tolist(), strict=True) if value > 3.0]
+    idle, spread = _spreads(bound, rng)
+    collapsed = [name for i, name in enumerate(names) if spread[i] < 1e-3 or idle[i]]
+    runaway = [name for i, name in enumerate(names) if spread[i] > 3.0]
     if collapsed:
         found.append(
-            f"Collapsed spread: the weights of {', '.join(collapsed[:4])} vary less than 1/1000 of their prior scale; "
-            "uncertainty will be too small. Raise Recipe.steps or spread, or check num_data."
+            f"Collapsed spread: the weights of {', '.join(collapsed[:4])} vary no more than their fixed noise, or less "
+            "than 1/1000 of their prior scale; uncertainty will be too small. Raise Recipe.steps or spread, or check "
+            "num_data."
         )
     if runaway:
         found.append(
@@ -52,12 +56,28 @@ def alarms(
     return found
 
 
-def _relative_spread(bound: Bound, rng: torch.Generator) -> Tensor:  # (layers,)
-    """Root mean square deviation of each layer's weights, over the prior's where that has a scale."""
-    theta = bound.posterior.sample(max(16, 4 * bound.posterior.num_components), rng)
-    prior = bound.prior
-    scale = prior.scale().expand(theta.shape[1]) if isinstance(prior, (Normal, Laplace)) else torch.ones_like(theta[0])
-    deviation = theta.std(0) / scale
-    return torch.stack(
-        [deviation[group.start : group.stop].square().mean().sqrt() for group in bound.posterior.layout.groups]
-    )
+def _spreads(bound: Bound, rng: torch.Generator) -> tuple[Tensor, Tensor]:  # (layers,), (layers,)
+    """Whether each layer's generated part is lost in a fixed noise, and its largest deviation over the prior's.
+
+    Both within a component: the distance between components must not hide that each of them has collapsed.
+    """
+    layout, prior = bound.posterior.layout, bound.prior
+    scale = torch.ones(layout.num_params, dtype=layout.dtype, device=layout.device)
+    if isinstance(prior, (Normal, Laplace)):
+        scale = prior.scale().expand(layout.num_params) * (2.0**0.5 if isinstance(prior, Laplace) else 1.0)
+    idle, widest = [], []
+    for generator, noise in zip(bound.posterior.generators, bound.posterior.noises, strict=True):
+        assert isinstance(generator, Generator)
+        assert isinstance(noise, Noise)
+        z = Independent().draw(64, generator.latent_dim, rng, dtype=layout.dtype, device=layout.device)
+        made, std = generator(z).std(0), noise.std().expand(layout.num_params)
+        total = (made.square() + std.square()).sqrt() / scale
+        slices = [slice(group.start, group.stop) for group in layout.groups]
+        lost = torch.stack([_rms(made[part]) < 0.1 * _rms(std[part]) for part in slices])
+        idle.append(lost & isinstance(noise, FixedNoise))
+        widest.append(torch.stack([_rms(total[part]) for part in slices]))
+    return torch.stack(idle).any(0), torch.stack(widest).amax(0)
+
+
+def _rms(values: Tensor) -> Tensor:
+    return values.square().mean().sqrt()

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from livi import checks, storage
 from livi.data import FULL_BATCH, Data, Unpack, as_data
@@ -28,7 +29,7 @@ from livi.training.loop import Trainer
 from livi.training.plan import Choice, Choices, Plan, make_plan
 from livi.training.progress import Progress
 from livi.training.recipe import Recipe
-from livi.training.start import log_joint, map_weights
+from livi.training.start import map_weights
 
 
 def fit(
@@ -60,10 +61,13 @@ def fit(
 
     Raises:
         FitError: a term of the bound stayed non-finite after several attempts with smaller steps.
+        ValueError: the checkpoint is of another fit; the message names what differs.
     """
     resumed = storage.read_checkpoint(checkpoint) if checkpoint is not None and Path(checkpoint).exists() else None
     prepared = plan(net, data, likelihood, seed=seed, **options)
     prepared = prepared if resumed is None else _as_before(prepared, resumed)
+    if resumed is not None and resumed["state"]["seed"] != seed:
+        raise ValueError(f"checkpoint: expected seed {resumed['state']['seed']} as before, got {seed}.")
     show = Progress(prepared.recipe.steps, quiet=not progress, log_dir=log_dir)
     trainer = Trainer(
         prepared.bound,
@@ -81,8 +85,10 @@ def fit(
             trainer.save()
     else:
         trainer.load(resumed["state"])
-    trainer.run()
-    show.close()
+    try:
+        trainer.run()
+    finally:
+        show.close()
     return _finish(prepared, trainer)
 
 
@@ -140,7 +146,7 @@ def plan(
         full_batch=min(FULL_BATCH, int(2e6 / layout.num_params)),
         num_data=num_data,
     )
-    _warn_of_unused(layout, batches)
+    _try_first_batch(layout, batches)
     chosen = copy.deepcopy(likelihood).to(layout.device, layout.dtype)
     _scale_to_targets(chosen, batches.first()[1])
     own = (copy.deepcopy(generator), copy.deepcopy(noise), copy.deepcopy(prior))
@@ -154,17 +160,13 @@ def start(prepared: Plan, seed: int) -> float:
     bound, recipe, layout = prepared.bound, prepared.recipe, prepared.layout
     components = bound.posterior.num_components
     recipe = replace(recipe, map_restarts=max(recipe.map_restarts, components))
-    theta, joint = map_weights(
+    theta, log_likelihood = map_weights(
         layout, bound.likelihood, bound.prior, prepared.data, recipe, seed=seed, strategy=prepared.strategy
     )
     for generator, row in zip(bound.posterior.generators, theta, strict=False):
         assert isinstance(generator, Generator)
         generator.init_around(row, recipe.spread)
-    inputs, targets = prepared.data.first()
-    with torch.no_grad():
-        prior = bound.prior.log_prob(theta[:1])
-        joint = log_joint(layout, theta[:1], bound.likelihood, bound.prior, inputs, targets, prepared.data.num_data)
-    return float((joint - prior)[0])
+    return float(log_likelihood[0])
 
 
 def _finish(prepared: Plan, trainer: Trainer) -> Posterior:
@@ -181,7 +183,7 @@ def _finish(prepared: Plan, trainer: Trainer) -> Posterior:
         bound.prior.requires_grad_(False),
         buffers=buffers,
         history=trainer.history,
-        plan=prepared.summary(),
+        plan=prepared.summary() | {"interrupted_at": trainer.step if trainer.interrupted else None},
     )
 
 
@@ -193,15 +195,30 @@ def running_statistics(layout: Layout, theta: Tensor, data: Data, batches: int =
     return estimate_statistics(layout, theta.detach(), seen)
 
 
-def _warn_of_unused(layout: Layout, data: Data) -> None:
-    args, kwargs = as_call(data.first()[0])
-    unused = layout.verify(*args, **kwargs)
+def _try_first_batch(layout: Layout, data: Data) -> None:
+    """The network runs, its parameters matter, and the targets are of a size that a N(0, 1) prior can reach."""
+    inputs, targets = data.first()
+    args, kwargs = as_call(inputs)
+    try:
+        unused = layout.verify(*args, **kwargs)
+    except (RuntimeError, TypeError, AttributeError) as error:
+        shapes = [
+            f"{tuple(leaf.shape)} {leaf.dtype}" for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Tensor)
+        ]
+        raise type(error)(f"the network failed on its first batch of inputs {', '.join(shapes)}: {error}") from error
     if unused:
         warnings.warn(
             f"the outputs do not depend on {', '.join(unused[:4])}: their posterior will be the prior. "
-            "Exclude them by pattern if that is not meant.",
+            "Exclude them by pattern if that is not meant; saturated units from unstandardised inputs look the same.",
             FitWarning,
-            stacklevel=3,
+            stacklevel=4,
+        )
+    if targets.is_floating_point() and float(targets.abs().median()) > 20.0:
+        warnings.warn(
+            f"targets: expected values of order 1, got a median size of {float(targets.abs().median()):.3g}; "
+            "standardise them (and the inputs), or give the prior a scale that can reach them.",
+            FitWarning,
+            stacklevel=4,
         )
 
 
@@ -217,20 +234,11 @@ def _scale_to_targets(likelihood: Likelihood, targets: Tensor) -> None:
 def _as_before(prepared: Plan, resumed: dict[str, Any]) -> Plan:
     """The plan with what the checkpoint's run had measured, or an error that names what differs."""
     before, now = resumed["facts"], prepared.summary()
-    for name in (
-        "num_params",
-        "num_data",
-        "components",
-        "generator",
-        "latent_dim",
-        "noise",
-        "prior",
-        "entropy",
-        "recipe",
-    ):
-        if before[name] != now[name]:
+    free = {"seconds_per_step", "memory_bytes", "strategy", "device"}
+    for name in sorted(now.keys() - free, key=lambda name: (name != "num_data", name)):
+        if before.get(name) != now[name]:
             raise ValueError(
-                f"checkpoint: expected the same fit as before, but {name} was {before[name]} and is {now[name]}; "
+                f"checkpoint: expected the same fit as before, but {name} was {before.get(name)} and is {now[name]}; "
                 "pass the same arguments, or another checkpoint file."
             )
     strategy = Loop() if before["strategy"].startswith("Loop") else Vmap()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import statistics
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,15 @@ from livi import storage
 from livi.data import Batch, Data
 from livi.generators import Generator
 from livi.objective import Bound, BoundTerms
+from livi.training.alarms import FitWarning
 from livi.training.progress import Progress
 from livi.training.recipe import Recipe
 
 LOG_EVERY = 10
 SNAPSHOT_EVERY = 100
 MAX_ROLLBACKS = 3
+FORGIVEN_AFTER = 500
+FELL = "the bound fell far below what had been reached"
 TERMS = ("log_likelihood", "log_prior", "entropy")
 NEVER = 2**62  # a step that no run reaches
 
@@ -62,13 +67,16 @@ class Trainer:
         self.missed = torch.zeros((), device=bound.posterior.layout.device)
         self.usual_norm = torch.zeros((), device=bound.posterior.layout.device, dtype=bound.posterior.layout.dtype)
         self.failed_at = torch.full((len(TERMS),), NEVER, device=bound.posterior.layout.device)
-        self.best = float("-inf")
+        self.best, self.best_noise = float("-inf"), 0.0
+        self.rolled_back_at = 0
         self.average = None if recipe.averaging is None else _values(bound)
         self.interrupted = False
 
     def run(self) -> None:
         """Train to the end. Ctrl-C stops early and keeps what has been learned; a step into nowhere is undone."""
         self.progress.begin(self.step)
+        if self.step == 0 and self.average is not None:
+            self.average = _values(self.bound)  # the start may have moved the parameters since they were made
         self._keep()
         try:
             while self.step < self.recipe.steps:
@@ -78,7 +86,10 @@ class Trainer:
         except KeyboardInterrupt:
             self.interrupted = True
             self._restore()
-            self.progress.say(f"interrupted: keeping the posterior of step {self.step} of {self.recipe.steps}")
+            warmth = self.recipe.kl_weight(max(0, self.step - 1))
+            cold = "" if warmth == 1.0 else f"; its KL weight was only {warmth:.2f}, so it is too sure"
+            text = f"interrupted: keeping the posterior of step {self.step} of {self.recipe.steps}{cold}."
+            warnings.warn(text, FitWarning, stacklevel=2)
         if self.average is not None:
             _assign(self.bound, self.average)
         if self.checkpoint is not None and not self.interrupted:
@@ -93,11 +104,15 @@ class Trainer:
                 if broken:
                     return f"{', '.join(broken[:3])} became non-finite"
                 self._log(terms)
-            if self.step % SNAPSHOT_EVERY == 0:
-                if self._fell():
-                    return "the bound fell far below what had been reached"
+            due = self.checkpoint is not None and self.step % self.checkpoint_every == 0
+            if due or self.step % SNAPSHOT_EVERY == 0:
+                broken = self._broken(terms)
+                if broken:
+                    return f"{', '.join(broken[:3])} became non-finite"
+                if self.step % SNAPSHOT_EVERY == 0 and self._fell():
+                    return FELL
                 self._keep()
-            if self.checkpoint is not None and self.step % self.checkpoint_every == 0:
+            if due:
                 self.save()
         return ""
 
@@ -122,12 +137,15 @@ class Trainer:
         """The remaining batches, entering the current epoch where the run left it."""
         epoch, position = divmod(self.step, self.data.steps_per_epoch)
         while self.step < self.recipe.steps:
+            index = -1
             for index, batch in enumerate(self.data.epoch(self.seed + epoch)):
                 if index < position:
                     continue
                 yield batch
                 if self.step >= self.recipe.steps:
                     return
+            if index < position:
+                raise ValueError(f"data: expected {self.data.steps_per_epoch} batches an epoch, got {index + 1}.")
             epoch, position = epoch + 1, 0
 
     def _log(self, terms: BoundTerms) -> None:
@@ -171,11 +189,15 @@ class Trainer:
         if self.recipe.kl_weight(self.step - SNAPSHOT_EVERY) < 1.0:
             return False
         window = SNAPSHOT_EVERY // LOG_EVERY
-        recent = sum(row["bound"] for row in self.history[-window:]) / window
-        allowed = max(20.0, 0.25 * self.bound.posterior.num_params)
+        rows = [row["bound"] for row in self.history[-window:]]
+        recent = sum(rows) / window
+        noise = statistics.stdev(rows) / window**0.5
+        # Minibatch noise belongs to the healthy window alone: that of a diverging one would excuse everything.
+        allowed = max(20.0, 0.25 * self.bound.posterior.num_params) + 10.0 * self.best_noise
         if recent < self.best - allowed:
             return True
-        self.best = max(self.best, recent)
+        if recent > self.best:
+            self.best, self.best_noise = recent, noise
         return False
 
     def _roll_back(self, trouble: str) -> None:
@@ -184,14 +206,18 @@ class Trainer:
         self._restore()
         self.rollbacks, self.rate_scale = rollbacks, scale
         self.failed_at.fill_(NEVER)
-        if rollbacks > MAX_ROLLBACKS:
+        if rollbacks > MAX_ROLLBACKS and trouble == FELL:
+            warnings.warn(f"{FELL} again and again; going on all the same.", FitWarning, stacklevel=2)
+            self.best = self._kept["best"] = float("-inf")
+        elif rollbacks > MAX_ROLLBACKS:
             raise FitError(
                 f"{trouble} at step {failed_at}, after {MAX_ROLLBACKS} attempts with smaller steps, the last at "
                 f"{2 * scale:g} of the learning rate. Check the data for extreme values, standardise inputs and "
                 "targets, raise num_samples, or lower the Recipe's rates."
             )
         self.progress.say(f"{trouble} at step {failed_at}: back to step {self.step} with {scale:g} of the rate")
-        self.rng.manual_seed(self.seed + 1_000_003 * rollbacks)  # the same draws would fail again
+        self.rng.manual_seed(self.seed + 1_000_003 * (rollbacks + self.step))  # the same draws would fail again
+        self.rolled_back_at = failed_at
 
     def state(self) -> dict[str, Any]:
         """Everything the next step depends on."""
@@ -206,6 +232,8 @@ class Trainer:
             "missed": self.missed,
             "usual_norm": self.usual_norm,
             "best": self.best,
+            "best_noise": self.best_noise,
+            "rolled_back_at": self.rolled_back_at,
             "history": self.history,
             "average": self.average,
             "start_log_likelihood": self.start_log_likelihood,
@@ -219,18 +247,22 @@ class Trainer:
         self.rate_scale, self.rollbacks = state["rate_scale"], state["rollbacks"]
         self.missed = state["missed"].to(self.missed)
         self.usual_norm = state["usual_norm"].to(self.usual_norm)
-        self.best = state["best"]
+        self.best, self.best_noise = state["best"], state["best_noise"]
+        self.rolled_back_at = state["rolled_back_at"]
         self.start_log_likelihood = state["start_log_likelihood"]
         self.history = list(state["history"])
         if state["average"] is not None:
-            self.average = {name: value.clone() for name, value in state["average"].items()}
+            homes = dict(self.bound.named_parameters())
+            self.average = {name: value.to(homes[name], copy=True) for name, value in state["average"].items()}
 
     def save(self) -> None:
         assert self.checkpoint is not None
         storage.write_checkpoint(self.checkpoint, {"facts": self.facts, "state": self.state()})
 
     def _keep(self) -> None:
-        """Remember this state as one to go back to."""
+        """Remember this state as one to go back to. Long after the last trouble, its smaller steps are forgiven."""
+        if self.step - self.rolled_back_at >= FORGIVEN_AFTER:
+            self.rollbacks = 0
         self._kept = copy.deepcopy(self.state())
 
     def _restore(self) -> None:

@@ -17,6 +17,7 @@ the data do not pin down look like the prior, and a 784-400-400-10 network on 10
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -24,18 +25,20 @@ from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from livi.data import Data
 from livi.entropy import EntropyEstimator, Exact, Lanczos
 from livi.generators import CMMNN, MLP, MMNN, Generator
 from livi.latents import Latents, Orthogonal
-from livi.layout import Layout, Strategy, fastest
+from livi.layout import Layout, Loop, Strategy, fastest
 from livi.layout.statistics import as_call
 from livi.likelihoods import Likelihood
 from livi.noise import DiagonalNoise, FixedNoise, Noise
 from livi.objective import Bound
 from livi.posterior import ImplicitPosterior
 from livi.priors import Normal, Prior
+from livi.spec import NotSpecifiedError, Specified, spec_of
 from livi.training.recipe import Recipe
 
 T = TypeVar("T")
@@ -79,6 +82,7 @@ class Plan:
         generator = posterior.generators[0]
         assert isinstance(generator, Generator)
         weights = sum(parameter.numel() for parameter in self.bound.parameters())
+        likelihood = self.bound.likelihood
         return {
             "num_params": posterior.num_params,
             "layers": len(self.layout.groups),
@@ -97,6 +101,8 @@ class Plan:
             "device": str(self.layout.device),
             "dtype": str(self.layout.dtype).removeprefix("torch."),
             "recipe": asdict(self.recipe),
+            "specs": [_described(part) for part in (generator, posterior.noises[0], self.bound.prior, likelihood)],
+            "first_batch": _digest(self.data.first()),
             "seconds_per_step": self.seconds_per_step,
             "memory_bytes": self.saved_bytes + 4 * weights * self.layout.dtype.itemsize,
         }
@@ -117,7 +123,7 @@ class Plan:
             "start": f"best of {recipe.map_restarts} MAP fits of {recipe.map_steps} steps, spread {recipe.spread}",
             "schedule": f"{recipe.steps:,} steps of Adam, rates {recipe.affine_rate:g} affine, "
             f"{recipe.nonlinear_rate:g} nonlinear, {recipe.hyper_rate:g} hyper; KL warm-up {recipe.kl_warm_up:.0%}",
-            "cost": f"{1e3 * facts['seconds_per_step']:.1f} ms a step, about {_duration(seconds)}; "
+            "cost": f"{1e3 * facts['seconds_per_step']:.1f} ms a step, about {_duration(seconds)} after the start; "
             f"{_bytes(facts['memory_bytes'])} of tensors",
         }
         width = max(map(len, rows))
@@ -132,7 +138,10 @@ def make_plan(layout: Layout, data: Data, likelihood: Likelihood, choices: Choic
     recipe = choices.recipe or default_recipe(layout, len(targets), choices.components)
     args, kwargs = as_call(inputs)
     strategy = fastest(layout, min(8, recipe.num_samples), *args, **kwargs)
-    with torch.random.fork_rng(devices=[layout.device] if layout.device.type == "cuda" else []):
+    if choices.recipe is None and isinstance(strategy, Loop):  # one pass a sample: many cost too much
+        fewer = min(recipe.num_samples, 32)
+        recipe = replace(recipe, num_samples=fewer, num_entropy_samples=min(fewer, recipe.num_entropy_samples))
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)  # generators initialise themselves from torch's global stream
         generators = [_made(choices.generator, layout) or default_generator(layout) for _ in range(choices.components)]
         noises = [_made(choices.noise, layout) or default_noise(layout) for _ in range(choices.components)]
@@ -223,6 +232,24 @@ def measure_step(bound: Bound, inputs: Any, targets: Tensor) -> tuple[float, int
 def _synchronise(bound: Bound) -> None:
     if bound.posterior.layout.device.type == "cuda":
         torch.cuda.synchronize()
+
+
+def _described(part: nn.Module) -> Any:
+    """How a part was made, as JSON; a part made with a function is known by its class alone."""
+    try:
+        return spec_of(part) if isinstance(part, Specified) else type(part).__name__
+    except NotSpecifiedError:
+        return type(part).__name__
+
+
+def _digest(batch: Any) -> str:
+    """A short fingerprint of a batch, to recognise the same data by."""
+    digest = hashlib.sha256()
+    for leaf in pytree.tree_leaves(batch):
+        if isinstance(leaf, Tensor):
+            digest.update(str((leaf.shape, leaf.dtype)).encode())
+            digest.update(leaf.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 def _made(choice: Choice[T], layout: Layout) -> T | None:

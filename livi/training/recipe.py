@@ -52,6 +52,8 @@ class Recipe:
         for name in ("warm_up", "kl_warm_up"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ValueError(f"{name}: expected a share between 0 and 1, got {getattr(self, name)}.")
+        if self.averaging is not None and not 0.0 <= self.averaging < 1.0:
+            raise ValueError(f"averaging: expected a decay from 0 to below 1, got {self.averaging}.")
         if self.num_entropy_samples > self.num_samples:
             raise ValueError(
                 f"num_entropy_samples: expected at most num_samples={self.num_samples}, got {self.num_entropy_samples}."

@@ -26,7 +26,7 @@ def map_weights(
     seed: int,
     strategy: Strategy | None = None,
 ) -> tuple[Tensor, Tensor]:  # (R, m), (R,)
-    """`map_restarts` MAP fits as rows of one tensor, best first, with their log joint densities.
+    """`map_restarts` MAP fits as rows of one tensor, best first, with the log likelihood of each.
 
     Row 0 starts at the module's own weights, the others at fresh initialisations of it. Only the weights and the
     likelihood's parameters are fitted: a MAP estimate of the prior's scale would shrink it to nothing.
@@ -35,31 +35,65 @@ def map_weights(
     optimiser = torch.optim.Adam([theta, *likelihood.parameters()], recipe.map_rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, max(1, recipe.map_steps))
     step, epoch = 0, 0
-    joint = theta.new_full((theta.shape[0],), float("-inf"))
     floor = noise_floor(likelihood)
     while step < recipe.map_steps:
         for inputs, targets in data.epoch(seed + epoch):
-            joint = log_joint(layout, theta, likelihood, prior, inputs, targets, data.num_data, strategy)
+            fit, penalty = log_joint(layout, theta, likelihood, prior, inputs, targets, data.num_data, strategy)
+            joint = fit + penalty
             optimiser.zero_grad()
             (-joint.sum() / data.num_data).backward()
+            _forget_non_finite(optimiser)
             optimiser.step()
             schedule.step()
             hold_above(likelihood, floor)
             step += 1
+            if step % 50 == 0:
+                _replace_lost(theta, joint)
             if step == recipe.map_steps:
                 break
         epoch += 1
-    with torch.no_grad():
-        inputs, targets = data.first()
-        joint = log_joint(layout, theta, likelihood, prior, inputs, targets, data.num_data, strategy)
-        joint = torch.where(torch.isfinite(joint), joint, float("-inf"))
-        order = joint.argsort(descending=True)
-    if not bool(torch.isfinite(joint).any()):
+    log_likelihood, log_prior = over_data(layout, theta.detach(), likelihood, prior, data, strategy)
+    score = (log_likelihood + log_prior).nan_to_num(nan=float("-inf"))
+    if not bool(torch.isfinite(score).any()):
         raise ValueError(
             "start: expected a finite log joint density after the MAP fit, got none; "
             "standardise inputs and targets, or lower Recipe.map_rate."
         )
-    return theta.detach()[order], joint[order]
+    order = score.argsort(descending=True) if recipe.map_steps else torch.arange(len(score), device=score.device)
+    return theta.detach()[order], log_likelihood[order]
+
+
+@torch.no_grad()
+def over_data(
+    layout: Layout,
+    theta: Tensor,  # (R, m)
+    likelihood: Likelihood,
+    prior: Prior,
+    data: Data,
+    strategy: Strategy | None = None,
+    most: int = 40,
+) -> tuple[Tensor, Tensor]:  # (R,), (R,)
+    """log p(D | theta) and log p(theta), the first from one epoch's batches, at most so many, the same for all rows."""
+    total, seen, log_prior = torch.zeros_like(theta[:, 0]), 0, torch.zeros_like(theta[:, 0])
+    for (inputs, targets), _ in zip(data.epoch(0), range(most), strict=False):
+        values, log_prior = log_joint(layout, theta, likelihood, prior, inputs, targets, len(targets), strategy)
+        total, seen = total + values, seen + len(targets)
+    return total * (data.num_data / max(1, seen)), log_prior
+
+
+def _forget_non_finite(optimiser: torch.optim.Optimizer) -> None:
+    """One restart that ran away must not take the others along through what they share."""
+    for group in optimiser.param_groups:
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                parameter.grad.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+
+
+@torch.no_grad()
+def _replace_lost(theta: Tensor, joint: Tensor) -> None:
+    """Rows with a non-finite density go on from the best row."""
+    score = joint.nan_to_num(nan=float("-inf"))
+    theta.copy_(torch.where(torch.isfinite(score)[:, None], theta, theta[score.argmax()]))
 
 
 def log_joint(
@@ -71,17 +105,17 @@ def log_joint(
     targets: Tensor,
     num_data: int,
     strategy: Strategy | None = None,
-) -> Tensor:  # (R,)
-    """log p(D | theta) + log p(theta), the first scaled up from the batch."""
+) -> tuple[Tensor, Tensor]:  # (R,), (R,)
+    """log p(D | theta), scaled up from the batch to num_data examples, and log p(theta)."""
     args, kwargs = as_call(inputs)
     outputs = apply_many(layout, theta, *args, batch_statistics=True, strategy=strategy, **kwargs)
-    return num_data * likelihood.log_prob(outputs, targets).mean(1) + prior.log_prob(theta)
+    return num_data * likelihood.log_prob(outputs, targets).mean(1), prior.log_prob(theta)
 
 
 def initial_weights(layout: Layout, count: int, seed: int) -> Tensor:  # (count, m)
     """The module's weights, then fresh draws from its layers' own initialisers (or, without one, perturbed weights)."""
     rows = [layout.flatten()]
-    with torch.random.fork_rng(devices=[layout.device] if layout.device.type == "cuda" else []):
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(1_000_003 * (seed + 1))  # a user's own manual_seed(seed) made the module: draw others
         rows += [_reinitialised(layout) for _ in range(count - 1)]
     return torch.stack(rows).clone()
