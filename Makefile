@@ -41,6 +41,7 @@ unit: setup ## the tests, in parallel
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto tests
 
 doctest: setup ## the examples in docstrings, README and docs
+	@rm -f sine.livi run.livi
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --doctest-modules --doctest-glob='*.md' $(DOCTESTED)
 
 test: lint types unit doctest ## lint, types, tests and doctests: what continuous integration runs
