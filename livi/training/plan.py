@@ -11,7 +11,8 @@ The rules, for m stochastic weights:
 
 The prior is N(0, 1), the paper's; latents are orthogonal and antithetic. Learning the prior's scale (type II) raises
 the bound by pruning weights, and learning the noise of a large network lets it grow until weights that the data do not
-pin down look like the prior. Neither is the default: pass `prior=livi.Normal(learned=True)` or `noise=livi.LearnedNoise()`.
+pin down look like the prior. Neither is the default: pass `prior=livi.Normal(learned=True)`,
+`noise=livi.LearnedNoise()`.
 """
 
 from __future__ import annotations
