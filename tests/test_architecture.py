@@ -29,14 +29,14 @@ FLOORS = {
     5: {"fitted"},
     6: {"training"},
     7: {"baselines", "estimators"},
-    8: {"experiments"},
+    8: {"experiments", "tables"},
     9: {"report"},
     10: {"cli"},
     11: {"__main__"},
 }
 FLOOR_OF = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
 
-OPTIONAL = ("jax", "matplotlib", "numpyro", "pandas", "scipy", "sklearn", "tensorboard")
+OPTIONAL = ("jax", "matplotlib", "numpyro", "pandas", "plotly", "pyarrow", "scipy", "sklearn", "tensorboard")
 NAMES_THAT_SAY_NOTHING = {"common", "helper", "helpers", "misc", "util", "utils"}
 MAX_LINES = 400
 
