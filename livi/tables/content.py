@@ -1,0 +1,160 @@
+"""What a report on a table model shows: plain numbers, words and arrays, with no trace of how they came about.
+
+`livi.tables` fills it, `livi.report` turns it into a page. Nothing here needs pandas or torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Task = Literal["regression", "classification"]
+Judgement = Literal["calibrated", "too sure", "too unsure", "too few rows"]
+
+
+@dataclass(frozen=True, eq=False)
+class RegressionRows:
+    """Targets that the fit has not seen and what was predicted for them, in the target's own units. n >= 1 rows.
+
+    All numbers are finite. `levels` rise; `lower[i]` and `upper[i]` are the ends of the central intervals that should
+    hold `levels[i]` of the targets, as the model gives them (conformal ones for a conformal model).
+    """
+
+    target: NDArray[np.float64]  # (n,)
+    mean: NDArray[np.float64]  # (n,)
+    epistemic_std: NDArray[np.float64]  # (n,) what more data would take away
+    aleatoric_std: NDArray[np.float64]  # (n,) the noise of the target itself
+    total_std: NDArray[np.float64]  # (n,)
+    pit: NDArray[np.float64]  # (n,) P(Y <= target), uniform on [0, 1] if the prediction is calibrated
+    levels: NDArray[np.float64]  # (L,) such as 0.05, 0.10, ..., 0.95
+    lower: NDArray[np.float64]  # (L, n)
+    upper: NDArray[np.float64]  # (L, n)
+
+    def __len__(self) -> int:
+        return len(self.target)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassificationRows:
+    """Labels that the fit has not seen and the probabilities predicted for them. n >= 1 rows, k >= 2 classes.
+
+    All numbers are finite; entropies are in nats. `target[i]` is a place in `classes`.
+    """
+
+    target: NDArray[np.int64]  # (n,)
+    classes: tuple[str, ...]  # (k,)
+    probabilities: NDArray[np.float64]  # (n, k)
+    entropy: NDArray[np.float64]  # (n,) all the uncertainty
+    mutual_information: NDArray[np.float64]  # (n,) its epistemic part
+
+    def __len__(self) -> int:
+        return len(self.target)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number with its name, as printed, and how to read it."""
+
+    key: str  # as in JSON: "rmse"
+    name: str  # as shown: "RMSE"
+    value: float
+    text: str  # the value, rounded for reading: "0.1234", "91.2 %"
+    note: str = ""  # "lower is better, in units of price"
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How many targets the central intervals of one level held, against how many they should have held."""
+
+    level: float  # 0.9
+    share: float  # of the targets inside
+    low: float  # `share` of a calibrated model lies between `low` and `high` 95 times in 100
+    high: float
+    width: float  # average width, in the target's units (number of classes in a set, for classification)
+    judgement: Judgement
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One sentence of the diagnosis of the posterior."""
+
+    severity: Literal["ok", "notice", "warning"]
+    topic: str  # "bound", "entropy", ...
+    text: str
+
+
+@dataclass(frozen=True)
+class ColumnFacts:
+    """One column of the table and what became of it."""
+
+    name: str
+    kind: Literal["numeric", "date", "categorical", "dropped"]
+    note: str = ""  # "3 missing values", "7 categories", "constant"
+
+
+@dataclass(frozen=True)
+class UnsureRow:
+    """A row about which the model is unsure, with the values it had in the file."""
+
+    position: int  # in the held-out rows
+    row: int  # line in the file, where the header is line 1
+    values: Mapping[str, str]  # by column, target included; "" where missing
+
+
+@dataclass(frozen=True, eq=False)
+class Content:
+    """Everything the report shows. Words from the user's file (names, values, labels) come as they are: escape them.
+
+    Args:
+        title: such as "price from houses.csv".
+        task: "regression" or "classification".
+        target: name of the target column.
+        headline: the answer first, one or two sentences with numbers on the held-out rows.
+        source: which rows the numbers are about: "128 held-out rows of houses.csv"; "" where there are none.
+        facts: what was fitted, in the order to be shown, by the name to be shown: "Rows fitted": "512", "Network": ...
+        columns: every column of the file but the target.
+        notes: what the user should know about the data: dropped columns and rows, values that were filled in.
+        history: one dict every few steps, with step, bound, log_likelihood, log_prior, entropy, kl_weight, rate.
+        rows: held-out targets and predictions; None where nothing was held out (`--validation 0`).
+        metrics: on those rows; empty where there are none.
+        coverage: by rising level; empty where there are no rows.
+        verdict: calibration in words, one sentence each; empty where there are no rows.
+        unsure: the rows with the largest epistemic uncertainty, most uncertain first.
+        findings: the diagnosis of the posterior in words; empty if it was not made.
+    """
+
+    title: str
+    task: Task
+    target: str
+    headline: str
+    source: str
+    facts: Mapping[str, str]
+    columns: tuple[ColumnFacts, ...]
+    notes: tuple[str, ...]
+    history: tuple[Mapping[str, float], ...]
+    rows: RegressionRows | ClassificationRows | None
+    metrics: tuple[Metric, ...] = ()
+    coverage: tuple[Coverage, ...] = ()
+    verdict: tuple[str, ...] = ()
+    unsure: tuple[UnsureRow, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    def summary(self) -> dict[str, Any]:
+        """The numbers and words without the rows, ready for JSON."""
+        return {
+            "title": self.title,
+            "task": self.task,
+            "target": self.target,
+            "headline": self.headline,
+            "source": self.source,
+            "rows": 0 if self.rows is None else len(self.rows),
+            "facts": dict(self.facts),
+            "notes": list(self.notes),
+            "metrics": {metric.key: metric.value for metric in self.metrics},
+            "coverage": [vars(line).copy() for line in self.coverage],
+            "verdict": list(self.verdict),
+        }
