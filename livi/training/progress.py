@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+TERMS = {"log_likelihood": "likelihood", "log_prior": "prior", "entropy": "entropy"}
+CLEAR = "\r\x1b[2K"
+
 
 class Progress:
-    """Shows rows of numbers as they come: on a terminal in place, otherwise a line every tenth of the run.
+    """Shows rows of numbers as they come: on a terminal in place, otherwise a line every tenth of a phase.
+
+    Of a row the terms of the bound and the learning rate are shown, those that it has; TensorBoard gets all of it.
 
     Args:
-        total: steps in all.
+        total: steps of the fit.
         quiet: show nothing.
         log_dir: also write scalars for TensorBoard there.
     """
@@ -20,25 +27,34 @@ class Progress:
     def __init__(
         self, total: int, *, quiet: bool = False, log_dir: str | Path | None = None, stream: TextIO | None = None
     ) -> None:
-        self.total, self.quiet = total, quiet
+        self.steps, self.quiet = total, quiet
         self.stream = sys.stderr if stream is None else stream
         self.in_place = self.stream.isatty()
-        self.started, self.first_step = time.perf_counter(), 0
-        self.next_line = 0
+        self.unfinished = False  # a line on the terminal that the next one would overwrite
         self.writer = _tensorboard(log_dir)
+        self.begin(0)
 
-    def begin(self, step: int) -> None:
-        self.started, self.first_step = time.perf_counter(), step
+    def begin(self, step: int, total: int | None = None, label: str = "") -> None:
+        """A phase starts at this step: the fit itself, or one of so many steps that goes by a name.
 
-    def show(self, step: int, row: dict[str, float]) -> None:
+        The name stands in front of a phase's lines, and of its scalars in TensorBoard, as in "MAP start/log_prior".
+        """
+        self._finish_line()
+        self.total, self.label = self.steps if total is None else total, label
+        self.started, self.first_step, self.next_line = time.perf_counter(), step, 0
+
+    def show(self, step: int, row: Mapping[str, float]) -> None:
+        """One row of numbers."""
         if self.writer is not None:
-            for name, value in row.items():
-                self.writer.add_scalar(name, value, step)
+            for name in row.keys() - {"step"}:
+                self.writer.add_scalar(f"{self.label}/{name}" if self.label else name, row[name], step)
         if self.quiet:
             return
         if self.in_place:
-            self.stream.write("\r\x1b[2K" + self._line(step, row))
+            width = shutil.get_terminal_size().columns - 1  # a line that wraps cannot be cleared
+            self.stream.write(CLEAR + self._line(step, row)[:width])
             self.stream.flush()
+            self.unfinished = True
         elif step >= self.next_line or step >= self.total:
             self.stream.write(self._line(step, row) + "\n")
             self.next_line = step + self.total // 10
@@ -46,25 +62,30 @@ class Progress:
     def say(self, text: str) -> None:
         """A line that stays."""
         if not self.quiet:
-            self.stream.write(("\r\x1b[2K" if self.in_place else "") + text + "\n")
+            self.stream.write((CLEAR if self.unfinished else "") + text + "\n")
+            self.unfinished = False
 
     def close(self) -> None:
-        if self.in_place and not self.quiet:
-            self.stream.write("\n")
+        """End the line and the log. What is shown afterwards is no longer logged."""
+        self._finish_line()
         if self.writer is not None:
             self.writer.close()
+            self.writer = None
 
-    def _line(self, step: int, row: dict[str, float]) -> str:
-        elapsed = max(1e-9, time.perf_counter() - self.started)
-        rate = max(1e-9, (step - self.first_step) / elapsed)
-        left = (self.total - step) / rate
-        filled = round(20 * step / self.total)
-        bar = "#" * filled + "." * (20 - filled)
-        return (
-            f"[{bar}] {step}/{self.total}  bound {row['bound']:.2f} = {row['log_likelihood']:.2f} likelihood "
-            f"{row['log_prior']:+.2f} prior {row['entropy']:+.2f} entropy  rate {row['rate']:.1e}  "
-            f"{rate:.0f} steps/s  {left:.0f} s left"
-        )
+    def _finish_line(self) -> None:
+        if self.unfinished:
+            self.stream.write("\n")
+            self.unfinished = False
+
+    def _line(self, step: int, row: Mapping[str, float]) -> str:
+        rate = max(1e-9, step - self.first_step) / max(1e-9, time.perf_counter() - self.started)
+        left = max(0, self.total - step) / rate
+        filled = round(20 * min(1.0, step / max(1, self.total)))
+        words = [f"{self.label} [{'#' * filled}{'.' * (20 - filled)}] {left:.0f} s left, {step}/{self.total}".lstrip()]
+        terms = " ".join(f"{row[name]:+.2f} {word}" for name, word in TERMS.items() if name in row).removeprefix("+")
+        words += [" = ".join(filter(None, [f"bound {row['bound']:.2f}" if "bound" in row else "", terms]))]
+        words += [f"rate {row['rate']:.1e}"] if "rate" in row else []
+        return "  ".join(filter(None, [*words, f"{rate:.0f} steps/s"]))
 
 
 def _tensorboard(log_dir: str | Path | None) -> Any:
@@ -73,5 +94,7 @@ def _tensorboard(log_dir: str | Path | None) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise ImportError("log_dir needs TensorBoard: pip install tensorboard, or drop log_dir.") from error
+        raise ImportError(
+            'log_dir: expected TensorBoard to be installed, got none; pip install "livi[tensorboard]", or drop log_dir.'
+        ) from error
     return SummaryWriter(str(log_dir))
