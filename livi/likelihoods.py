@@ -23,6 +23,16 @@ class Likelihood(Specified, nn.Module):
     def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
         raise NotImplementedError
 
+    def start_from(self, targets: Tensor) -> None:
+        """Set what is learned and was left open from targets (B, ...), before a fit begins. Here: nothing."""
+
+    def lower_limits(self) -> list[tuple[nn.Parameter, float]]:
+        """Parameters, and below what a MAP fit must not let them fall: fractions of what they are now. Here: none.
+
+        A MAP fit alone drives a noise to zero along with its residuals, and the posterior could not start from there.
+        """
+        return []
+
 
 class RegressionLikelihood(Likelihood):
     """A likelihood whose prediction is a Gaussian for each target."""
@@ -51,7 +61,9 @@ class Gaussian(RegressionLikelihood):
     """y ~ N(output, obs_std^2), the same noise for every example.
 
     Args:
-        obs_std: the known noise. None learns it with the rest of the bound (type-II maximum likelihood), from 1.
+        obs_std: the known noise. None learns it with the rest of the bound (type-II maximum likelihood), from the
+            spread of the targets.
+        learned: learn a given obs_std too, from its value.
 
     >>> Gaussian(0.5).log_prob(torch.zeros(1, 2, 1), torch.zeros(2))
     tensor([[-0.2258, -0.2258]])
@@ -61,7 +73,8 @@ class Gaussian(RegressionLikelihood):
         super().__init__()
         start = torch.tensor(math.log(1.0 if obs_std is None else checks.positive_float("obs_std", obs_std)))
         self.log_std: Tensor
-        if obs_std is None if learned is None else learned:
+        self.given = obs_std is not None
+        if not self.given if learned is None else learned:
             self.log_std = nn.Parameter(start)
         else:
             self.register_buffer("log_std", start)
@@ -71,6 +84,24 @@ class Gaussian(RegressionLikelihood):
 
     def moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         return outputs, self.obs_std()
+
+    @torch.no_grad()
+    def start_from(self, targets: Tensor) -> None:
+        """A learned noise without a value starts at the spread of the targets, whatever their units.
+
+        It is the root mean square over several targets of an example; constant targets leave the noise at 1.
+        """
+        if self.given or not isinstance(self.log_std, nn.Parameter) or float(self.log_std) != 0.0 or len(targets) < 2:
+            return
+        spread = float(targets.cpu().double().std(0).square().mean().sqrt())
+        if 0.0 < spread < math.inf:
+            self.log_std.fill_(math.log(spread))
+
+    def lower_limits(self) -> list[tuple[nn.Parameter, float]]:
+        """A learned noise may fall to a tenth of what it is now."""
+        if not isinstance(self.log_std, nn.Parameter):
+            return []
+        return [(self.log_std, float(self.log_std.detach()) + math.log(0.1))]
 
 
 class HeteroscedasticGaussian(RegressionLikelihood):

@@ -326,3 +326,78 @@ def test_users_function_of_another_shape_is_an_error(function, got):
 def test_base_class_has_no_density():
     with pytest.raises(NotImplementedError):
         Likelihood().log_prob(torch.zeros(S, B), torch.zeros(B))
+
+
+# --- before a fit ---------------------------------------------------------------------------------
+
+
+def test_a_learned_noise_starts_at_the_spread_of_the_targets():
+    likelihood = livi.Gaussian()
+    likelihood.start_from(torch.tensor([1.0, 3.0, 5.0]))
+    torch.testing.assert_close(likelihood.obs_std().detach(), torch.tensor(2.0))
+    assert likelihood.log_std.requires_grad
+
+
+def test_the_spread_of_several_targets_is_not_the_distance_between_them():
+    likelihood = livi.Gaussian()
+    likelihood.start_from(torch.tensor([[100.0, 3.0], [102.0, 5.0], [104.0, 7.0]]))
+    torch.testing.assert_close(likelihood.obs_std().detach(), torch.tensor(2.0))
+
+
+@pytest.mark.parametrize("targets", [torch.ones(5), torch.ones(1), torch.ones(0), torch.tensor([1, 1])])
+def test_targets_without_a_spread_leave_the_noise_as_it_was(targets):
+    likelihood = livi.Gaussian()
+    likelihood.start_from(targets)
+    assert likelihood.obs_std().item() == 1.0
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "expected"),
+    [(livi.Gaussian(1.0, learned=True), 1.0), (livi.Gaussian(0.5, learned=True), 0.5), (livi.Gaussian(0.5), 0.5)],
+)
+def test_a_given_noise_stays_as_given(likelihood, expected):
+    likelihood.start_from(torch.tensor([1.0, 3.0, 5.0]))
+    assert likelihood.obs_std().item() == pytest.approx(expected)
+
+
+def test_a_noise_learned_before_is_kept():
+    likelihood = livi.Gaussian()
+    likelihood.start_from(torch.tensor([1.0, 3.0, 5.0]))
+    likelihood.start_from(torch.tensor([10.0, 30.0, 50.0]))
+    assert likelihood.obs_std().item() == pytest.approx(2.0)
+
+
+def test_the_lower_limit_of_a_learned_noise_is_a_tenth_of_it():
+    likelihood = livi.Gaussian(0.5, learned=True)
+    [(parameter, limit)] = likelihood.lower_limits()
+    assert parameter is likelihood.log_std
+    assert math.exp(limit) == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(
+    "likelihood", [livi.Gaussian(0.5), livi.HeteroscedasticGaussian(), livi.Bernoulli(), livi.Categorical()]
+)
+def test_other_likelihoods_have_no_limits_and_start_from_nothing(likelihood):
+    before = {name: value.clone() for name, value in likelihood.state_dict().items()}
+    likelihood.start_from(torch.tensor([1, 0, 1]))
+    assert likelihood.lower_limits() == []
+    assert likelihood.state_dict() == before
+
+
+def test_a_wrapper_can_pass_both_on():
+    class Tempered(Likelihood):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def start_from(self, targets):
+            self.inner.start_from(targets)
+
+        def lower_limits(self):
+            return self.inner.lower_limits()
+
+    likelihood = Tempered(livi.Gaussian())
+    likelihood.start_from(torch.tensor([1.0, 3.0, 5.0]))
+    [(parameter, limit)] = likelihood.lower_limits()
+    assert parameter is likelihood.inner.log_std
+    assert math.exp(limit) == pytest.approx(0.2)
