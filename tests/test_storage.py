@@ -1017,6 +1017,60 @@ def test_the_first_difference_of_another_network_is_named_and_the_network_left_a
     assert_identical(dict(net.state_dict()), dict(before))
 
 
+class Renamed(nn.Sequential):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        (lambda: nn.Sequential(network()[0], nn.Tanh(), network()[2]), r"layer 1 ELU\(alpha=1.0\), got 1 Tanh\(\)"),
+        (lambda: nn.Sequential(network()[0], nn.ELU(0.5), network()[2]), r"1 ELU\(alpha=1.0\), got 1 ELU\(alpha=0.5\)"),
+        (lambda: nn.Sequential(*network(), nn.Sigmoid()), r"layer \(no more\), got 3 Sigmoid\(\)"),
+        (lambda: Renamed(*network()), r"layer Sequential\(\), got Renamed\(\)"),
+    ],
+)
+def test_a_layer_of_another_kind_is_named_unless_that_is_meant(path, given, match):
+    save_posterior(path, affine())
+    with pytest.raises(StorageError, match=f"{match}; pass a network like the one saved, or strict=False"):
+        load_parts(path, given())
+    load_parts(path, given(), strict=False)
+
+
+class Talkative(nn.Module):
+    """Says of itself what changes no prediction."""
+
+    def __init__(self):
+        super().__init__()
+        self.scales = nn.ParameterList([nn.Parameter(torch.ones(1))])
+        self.shared = nn.ReLU()
+        self.again = self.shared
+        self.drop = nn.Dropout(0.1)
+        self.rnn = nn.LSTM(1, 1, num_layers=2, dropout=0.2)
+
+    def extra_repr(self):
+        place = self.scales[0].device
+        return f"width=1, training={self.training}, device={place}, {place}, at {object()}"
+
+
+def test_differences_that_change_no_prediction_are_none(path):
+    save_posterior(path, affine(Talkative()))
+    net = Talkative().eval().requires_grad_(False)
+    net.again, net.drop, net.rnn.dropout = nn.ReLU(inplace=True), nn.Dropout(0.9), 0.5
+    load_parts(path, net)
+    moved = storage.network.layers(Talkative().to("meta"))
+    assert moved == storage.network.layers(Talkative())
+    assert moved[0] == "Talkative(width=1)"
+
+
+def test_a_file_from_before_layers_were_stored_is_loaded(path):
+    save_posterior(path, affine())
+    tensors, meta = read(path)
+    del meta["layout"]["layers"]
+    write(path, tensors, meta)
+    load_parts(path, nn.Sequential(network()[0], nn.Tanh(), network()[2]))
+
+
 def test_a_network_is_left_alone_when_a_part_cannot_be_built(path):
     layout = Layout(network(), exclude="0.*")
     save_posterior(path, Fitted(ImplicitPosterior(layout, Wide(layout.num_params))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from glob import escape
 from itertools import zip_longest
@@ -9,11 +10,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from livi.layout import Layout
 from livi.spec import Json
 
 Kind = tuple[str, tuple[int, ...], str]  # name, shape, dtype
+_HARMLESS = re.compile(r"inplace|dropout=|training=|device=|(cuda|cpu|mps|meta)(:\d+)?$|.*\b0x[0-9a-f]+")
 
 
 def fingerprint(layout: Layout) -> dict[str, Json]:
@@ -25,7 +28,39 @@ def fingerprint(layout: Layout) -> dict[str, Json]:
         "dtype": str(layout.dtype),
         "slots": [slot.name for slot in layout.slots],
         "parameters": [[name, list(value.shape)] for name, value in layout.module.named_parameters()],
+        "layers": layers(layout.module),
     }
+
+
+def layers(net: nn.Module) -> list[str]:
+    """The kind and options of every submodule, one a line, leaving out what changes no prediction.
+
+    That is devices, modes, dropout, which is off, and whether a module is used in several places or copied to them.
+    What a forward does by itself, without a module, cannot be seen.
+
+    >>> layers(nn.Sequential(nn.Linear(2, 1), nn.ReLU(inplace=True)))
+    ['Sequential()', '0 Linear(in_features=2, out_features=1, bias=True)', '1 ReLU()']
+    """
+    return [
+        f"{name} {type(module).__name__}({_options(module)})".lstrip()
+        for name, module in net.named_modules(remove_duplicate=False)
+    ]
+
+
+def _options(module: nn.Module) -> str:
+    if isinstance(module, (_DropoutNd, nn.ParameterList, nn.ParameterDict)):
+        return ""
+    return ", ".join(option for option in module.extra_repr().split(", ") if not _HARMLESS.match(option))
+
+
+def check_layers(saved: Mapping[str, Json], net: nn.Module) -> None:
+    """Raise a ValueError about the first layer that differs; files of old do not know their layers."""
+    for expected, got in zip_longest(saved.get("layers", ()), layers(net) if "layers" in saved else ()):
+        if expected != got:
+            raise ValueError(
+                f"expected the layer {expected or '(no more)'}, got {got or '(no more)'}; pass a network like the one "
+                "saved, or strict=False if the two compute the same."
+            )
 
 
 def matching_layout(saved: Mapping[str, Json], net: nn.Module, forward: Callable[..., Any] | None) -> Layout:

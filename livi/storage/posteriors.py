@@ -16,7 +16,16 @@ from livi.likelihoods import Likelihood
 from livi.priors import Prior
 from livi.spec import Json, NotSpecifiedError, Specified, build, known_classes, spec_of
 from livi.storage.file import StorageError, read, write
-from livi.storage.network import check_unsampled, compare, fingerprint, matching_layout, overwrite, shapes, unsampled
+from livi.storage.network import (
+    check_layers,
+    check_unsampled,
+    compare,
+    fingerprint,
+    matching_layout,
+    overwrite,
+    shapes,
+    unsampled,
+)
 from livi.storage.state import check_kind, flatten_state, unflatten_state
 
 
@@ -111,6 +120,7 @@ def load_parts(
     device: str | torch.device | None = None,
     classes: Iterable[type] = (),
     *,
+    strict: bool = True,
     forward: Callable[..., Any] | None = None,
     likelihood: Likelihood | None = None,
     prior: Prior | None = None,
@@ -125,6 +135,8 @@ def load_parts(
             buffers are overwritten; nothing else of it is, and nothing at all if an error is raised.
         device: where everything goes, the network included; by default where the network is.
         classes: your own generators, noises, likelihoods, ..., and other classes among their arguments.
+        strict: False allows layers of other kinds or options, such as a class with another name. An activation that a
+            forward calls as a function is no layer, and never compared.
         forward: as given to the layout, which cannot be saved.
         likelihood, prior: used in place of what the file describes, with the weights from the file.
         **arguments: of the sampler, likewise; `generators=...` for an ImplicitPosterior.
@@ -140,6 +152,8 @@ def load_parts(
         state = unflatten_state(tensors, meta["state"])
         if state["network"] is not None:
             check_unsampled(state["network"], layout)
+        if strict:
+            check_layers(meta["layout"], net)
         with _private_rng():
             parts = _rebuilt(
                 meta, layout, known_classes(classes), {"likelihood": likelihood, "prior": prior}, arguments
