@@ -1,6 +1,6 @@
 """Posteriors and checkpoints in single safetensors files: complete or not there, readable anywhere, never unpickled."""
 
-from livi.storage.file import StorageError, read, write
+from livi.storage.file import StorageError, read, replace_file, write
 from livi.storage.posteriors import LoadedParts, Saveable, load_parts, save_posterior
 from livi.storage.state import flatten_state, read_checkpoint, unflatten_state, write_checkpoint
 
@@ -12,6 +12,7 @@ __all__ = [
     "load_parts",
     "read",
     "read_checkpoint",
+    "replace_file",
     "save_posterior",
     "unflatten_state",
     "write",

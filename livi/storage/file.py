@@ -12,8 +12,9 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -63,17 +64,24 @@ def write(path: str | Path, tensors: Mapping[str, Tensor], meta: Mapping[str, An
     Raises:
         StorageError: the folder is missing or unwritable, the disk is full, or the content has no place in the format.
     """
-    target = _target(path)
     pieces, text = {name: _piece(name, tensor) for name, tensor in tensors.items()}, _plain(meta)
     if len(text) > _LONG:
         pieces[_META], text = torch.frombuffer(bytearray(text, "ascii"), dtype=torch.uint8), ""
-    header = _header(pieces, text)
+    replace_file(path, chain([_header(pieces, text)], (_bytes(pieces[name]) for name in _order(pieces))))
+
+
+def replace_file(path: str | Path, pieces: Iterable[Any]) -> None:
+    """Put bytes into one file. It is replaced as a whole: after any failure the old one, or none, is still there.
+
+    Raises:
+        StorageError: the folder is missing or unwritable, or the disk is full.
+    """
+    target = _target(path)
     try:
         _sweep(target)
         with _temporary(target) as file:
-            file.write(header)
-            for name in _order(pieces):
-                file.write(_bytes(pieces[name]))
+            for piece in pieces:
+                file.write(piece)
             file.flush()
             os.fsync(file.fileno())
             file.close()  # Windows renames no open file
