@@ -1,0 +1,193 @@
+"""What the columns are and what the target asks for, guessed from the cells by rules that can be overruled.
+
+Columns:
+    - numeric if every value that is not missing is a number, none of them infinite;
+    - a date if every value is an ISO date; it enters as days;
+    - otherwise categorical, True and False included. With more than 50 categories, or more than half as many as rows,
+      it is dropped with a note, since it looks like an identifier or free text; asked for by name, it is an error.
+      If four fifths of such a column are numbers after all, the rest are taken for mistakes: an error with the row.
+    - A column with one value in all rows, or none at all, is dropped with a note.
+
+Task:
+    - classification if the target is not numeric, or holds at most 10 different whole numbers, each on average in at
+      least 5 rows;
+    - otherwise regression.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from livi.tables.content import Task
+from livi.tables.reading import Table
+from livi.tables.schema import Column, Dropped, Kind, Schema
+from livi.tables.values import Cells, day, is_missing, labels, number, parsed
+
+MAX_CATEGORIES = 50
+MAX_CLASSES = 100
+FEW_NUMBERS, ROWS_EACH = 10, 5
+LARGEST = 1e100  # whose square is still a number
+MOSTLY = 0.8  # of the values are numbers: the others are mistakes
+
+Say = Callable[[str], None]
+
+
+def column_kinds(table: Table, names: Sequence[str], categorical: Sequence[str] = ()) -> dict[str, Kind]:
+    """The kind of each named column, by all rows of the table.
+
+    Raises:
+        TableError: infinite and huge numbers, and what is no number in a column of numbers, with the row.
+    """
+    return {name: "categorical" if name in categorical else _kind(table, name) for name in names}
+
+
+def _kind(table: Table, name: str) -> Kind:
+    cells = table.columns[name]
+    values, fine = parsed(cells, number)
+    present = ~is_missing(cells)
+    if fine.all():
+        refuse_huge(table, name, values)
+        return "numeric"
+    if parsed(cells, day)[1].all():
+        return "date"
+    if fine[present].mean() >= MOSTLY and len(set(labels(cells))) > _most_categories(len(table)):
+        refuse_text(table, name, fine, f"pass --categorical {name} if these are names, or --drop {name}")
+    return "categorical"
+
+
+def refuse_text(table: Table, name: str, fine: NDArray[np.bool_], remedy: str) -> NoReturn:
+    """The error about the first value of a column that is no number."""
+    row = int(np.argmin(fine))
+    others = "" if fine.sum() < 2 else f" as in {int(fine.sum())} other rows"
+    value = table.columns[name][row]
+    raise table.error(f"expected a number{others}, got {value!r}; correct it, or {remedy}.", row=row, column=name)
+
+
+def refuse_huge(table: Table, name: str, values: NDArray[np.float64]) -> None:
+    """An error about the first number of a column that is infinite, or too large to compute with."""
+    huge = np.abs(values) > LARGEST
+    if huge.any():
+        row = int(np.argmax(huge))
+        got = table.columns[name][row]
+        raise table.error(
+            f"expected a number below {LARGEST:g}, got {got}; correct it or leave it empty.", row=row, column=name
+        )
+
+
+def _most_categories(rows: int) -> int:
+    return min(MAX_CATEGORIES, max(2, rows // 2))
+
+
+def learn_schema(
+    table: Table, target: str, task: Task, kinds: dict[str, Kind], categorical: Sequence[str] = ()
+) -> Schema:
+    """Medians, categories and missing values of the rows to fit to, and the columns that tell nothing.
+
+    Args:
+        kinds: of the columns to read, from `column_kinds`.
+        categorical: columns that were asked for as such, and so must not be dropped for their many categories.
+
+    Raises:
+        TableError: no column is left, or one asked for has too many categories.
+    """
+    columns: list[Column] = []
+    dropped: list[Dropped] = []
+    for name, kind in kinds.items():
+        column = _learned(name, kind, table.columns[name])
+        reason = _useless(column, table)
+        if reason and name in categorical and len(column.categories) > 1:
+            raise table.error(f"expected at most {_most_categories(len(table))} categories, got {reason}.", column=name)
+        if reason:
+            dropped.append(Dropped(name, reason))
+        else:
+            columns.append(column)
+    if not columns:
+        why = "; ".join(f"{column.name!r}: {column.reason}" for column in dropped) or "the target is the only one"
+        raise table.error(f"expected a column to predict {target!r} from, got none ({why}).")
+    classes = class_names(table.columns[target]) if task == "classification" else ()
+    return Schema(target, task, tuple(columns), classes, tuple(dropped))
+
+
+def _learned(name: str, kind: Kind, cells: Cells) -> Column:
+    missing = is_missing(cells)
+    if kind == "categorical":
+        counts = Counter(value for value in labels(cells) if value)
+        ordered = tuple(sorted(counts, key=lambda value: (-counts[value], value)))
+        return Column(name, kind, int(missing.sum()), categories=ordered)
+    values, _ = parsed(cells, number if kind == "numeric" else day)
+    median = float(np.quantile(values[~missing], 0.5, method="lower")) if not missing.all() else 0.0
+    return Column(name, kind, int(missing.sum()), median)
+
+
+def _useless(column: Column, table: Table) -> str:
+    """Why a column tells the model nothing; "" if it may tell something."""
+    if column.missing == len(table):
+        return "no values"
+    if column.kind == "categorical":
+        if len(column.categories) == 1 and not column.missing:
+            return f"the same value in all rows, {column.categories[0]!r}"
+        if len(column.categories) > _most_categories(len(table)):
+            return f"{len(column.categories)} different values in {len(table)} rows, like a name or an identifier"
+        return ""
+    values, _ = parsed(table.columns[column.name], number if column.kind == "numeric" else day)
+    present = values[~np.isnan(values)]
+    return "" if column.missing or (present != present[0]).any() else f"the same value in all rows, {present[0]:g}"
+
+
+# --- the target -----------------------------------------------------------------------------------
+
+
+def choose_task(table: Table, target: str, wanted: Task | None, say: Say) -> Task:
+    """Regression or classification, from a target without missing values; `say` hears of a choice worth a second look.
+
+    Raises:
+        TableError: the target suits neither, or not the task that was wanted; with the row where one is to blame.
+    """
+    cells = table.columns[target]
+    values, fine = parsed(cells, number)
+    different = len(set(labels(cells)))
+    mostly = bool(fine.mean() >= MOSTLY and len(np.unique(values[fine])) > FEW_NUMBERS)
+    if not fine.all() and (wanted == "regression" or (wanted is None and mostly)):
+        refuse_text(table, target, fine, "leave it empty to drop the row, or pass --task classification")
+    if different < 2:
+        raise table.error(f"expected a target that varies, got {cells[0]!r} in all rows.", column=target)
+    few = different <= FEW_NUMBERS and len(table) >= ROWS_EACH * different
+    task: Task = wanted or ("classification" if not fine.all() or (few and _whole(values)) else "regression")
+    if task == "regression":
+        refuse_huge(table, target, values)
+    elif different > MAX_CLASSES or different > max(2, len(table) // 2):
+        raise table.error(
+            f"expected at most {min(MAX_CLASSES, max(2, len(table) // 2))} classes for {len(table)} rows, got "
+            f"{different}, {cells[0]!r} among them; choose another target, or --task regression if they are numbers.",
+            column=target,
+        )
+    elif wanted is None and fine.all():
+        say(
+            f"{target!r} has {different} different whole numbers, taken as classes; pass --task regression to "
+            "predict a quantity."
+        )
+    return task
+
+
+def _whole(values: NDArray[np.float64]) -> bool:
+    return bool((np.isfinite(values) & (values == np.round(values))).all())
+
+
+def class_names(cells: Cells) -> tuple[str, ...]:
+    """The classes of a target: by value if all are numbers, else by name."""
+    names = sorted(set(labels(cells)))
+    values = [number(name) for name in names]
+    if all(value is not None for value in values):
+        names.sort(key=lambda name: (float(name), name))
+    return tuple(names)
+
+
+def counts_rows(cells: Cells) -> bool:
+    """Whether a column is 1, 2, 3, ... or 0, 1, 2, ...: likely a row number, which tells nothing about new rows."""
+    values, fine = parsed(cells, number)
+    return bool(fine.all() and values[0] in (0.0, 1.0) and (np.diff(values) == 1.0).all() and len(values) > FEW_NUMBERS)

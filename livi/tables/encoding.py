@@ -1,0 +1,142 @@
+"""Tables as numbers by a schema, one row at a time: what a row becomes depends on that row alone.
+
+Policy for what the model has not seen:
+
+- A missing number becomes the median of the rows fitted to, and where some were missing there too, a second feature
+  says so. A missing category is a category of its own if some were missing in the fit, else it counts as unknown.
+- An unknown category sets none of its column's features. The prediction then rests on the other columns.
+- A missing column is an error, an extra one is ignored, and the order of columns does not matter.
+
+All of it is said, with the places; in strict mode unknown categories and unexpected gaps are errors.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from livi.tables.detection import Say, refuse_huge, refuse_text
+from livi.tables.reading import Table
+from livi.tables.schema import MISSING_CATEGORY, Column, Schema
+from livi.tables.values import day, is_missing, labels, number, parsed
+
+_NAMED = 3  # places named in a message
+
+
+def encode(table: Table, schema: Schema, say: Say, *, strict: bool = False) -> NDArray[np.float64]:  # (n, features)
+    """The table's rows as features; `say` hears of everything that the fit had not seen.
+
+    Raises:
+        TableError: a missing column, a value that does not parse; with `strict`, an unknown category or a value
+            missing in a column that had none missing in the fit.
+    """
+    absent = [column.name for column in schema.columns if column.name not in table.columns]
+    if absent:
+        names = ", ".join(repr(name) for name in absent)
+        raise table.error(f"expected the columns of the fit, got none named {names}; add it, or rename a column.")
+    _note_extra(table, schema, say)
+    blocks = [
+        _categories(table, column, say, strict)
+        if column.kind == "categorical"
+        else _numbers(table, column, say, strict)
+        for column in schema.columns
+    ]
+    return np.concatenate(blocks, 1)
+
+
+def target_numbers(table: Table, schema: Schema) -> NDArray[np.float64]:  # (n,)
+    """The target of a regression. Raises TableError where one is missing or is no number."""
+    _refuse_gaps(table, schema)
+    values, fine = parsed(table.columns[schema.target], number)
+    if not fine.all():
+        refuse_text(table, schema.target, fine, "leave the row out")
+    refuse_huge(table, schema.target, values)
+    return values
+
+
+def target_classes(table: Table, schema: Schema) -> NDArray[np.int64]:  # (n,)
+    """The target of a classification, as places in `schema.classes`. Raises TableError for a missing or new class."""
+    _refuse_gaps(table, schema)
+    places = {name: place for place, name in enumerate(schema.classes)}
+    found = [places.get(name, -1) for name in labels(table.columns[schema.target])]
+    if -1 in found:
+        row = found.index(-1)
+        known = ", ".join(schema.classes[:5]) + (", ..." if len(schema.classes) > 5 else "")
+        got = table.columns[schema.target][row]
+        raise table.error(f"expected a class of the fit ({known}), got {got!r}.", row=row, column=schema.target)
+    return np.array(found, np.int64)
+
+
+def _refuse_gaps(table: Table, schema: Schema) -> None:
+    if schema.target not in table.columns:
+        raise table.error(
+            f"expected the target {schema.target!r} among the columns, got {_listed(list(table.columns))}."
+        )
+    missing = is_missing(table.columns[schema.target])
+    if missing.any():
+        row = int(np.argmax(missing))
+        raise table.error("expected a value, got none; leave the row out.", row=row, column=schema.target)
+
+
+def _numbers(table: Table, column: Column, say: Say, strict: bool) -> NDArray[np.float64]:  # (n, 1 or 2)
+    cells = table.columns[column.name]
+    values, fine = parsed(cells, number if column.kind == "numeric" else day)
+    if not fine.all():
+        row = int(np.argmin(fine))
+        expected = "a number" if column.kind == "numeric" else "a date such as 2024-02-29"
+        raise table.error(
+            f"expected {expected}, got {cells[row]!r}; correct it or leave it empty.", row=row, column=column.name
+        )
+    refuse_huge(table, column.name, values)
+    missing = np.isnan(values)
+    if missing.any() and not column.missing:
+        shown = f"{column.median:g}" if column.kind == "numeric" else str(np.datetime64(int(column.median), "D"))
+        text = f"{_places(table, missing)}: missing, but never in the fit"
+        _unexpected(table, column, text, f"the median {shown} stands in", say, strict)
+    filled = np.where(missing, column.median, values)
+    return np.stack([filled, missing.astype(np.float64)], 1) if column.missing else filled[:, None]
+
+
+def _categories(table: Table, column: Column, say: Say, strict: bool) -> NDArray[np.float64]:  # (n, categories)
+    known = [*column.categories, *([MISSING_CATEGORY] if column.missing else [])]
+    places = {name: place for place, name in enumerate(column.categories)}
+    if column.missing:
+        places[""] = len(known) - 1
+    names = labels(table.columns[column.name])
+    found = np.array([places.get(name, -1) for name in names], np.int64)
+    new = found < 0
+    if new.any():
+        different = list(
+            dict.fromkeys(name or MISSING_CATEGORY for name, fresh in zip(names, new, strict=True) if fresh)
+        )
+        text = f"{_places(table, new)}: not seen in the fit: {_listed(different)}"
+        _unexpected(table, column, text, "the prediction rests on the other columns", say, strict)
+    features = np.zeros((len(table), len(known)))
+    features[np.flatnonzero(~new), found[~new]] = 1.0
+    return features
+
+
+def _unexpected(table: Table, column: Column, text: str, consequence: str, say: Say, strict: bool) -> None:
+    if strict:
+        raise table.error(f"{text}; drop --strict to go on.", column=column.name)
+    say(f"{table.name}, column {column.name!r}, {text}; {consequence}")
+
+
+def _note_extra(table: Table, schema: Schema, say: Say) -> None:
+    known = {schema.target, *(facts.name for facts in schema.column_facts)}
+    extra = [name for name in table.columns if name not in known]
+    if extra:
+        say(f"{table.name}: ignored, since the fit had no such column: {_listed(extra)}")
+
+
+def _places(table: Table, chosen: NDArray[np.bool_]) -> str:
+    """Where the chosen rows are: "row 17", "rows 3, 5, 8 and 12 more"."""
+    lines = table.lines[chosen]
+    first = ", ".join(str(line) for line in lines[:_NAMED])
+    more = f" and {len(lines) - _NAMED} more" if len(lines) > _NAMED else ""
+    return f"row{'s' if len(lines) > 1 else ''} {first}{more}"
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(repr(name) for name in names[:_NAMED]) + more

@@ -1,0 +1,256 @@
+"""CSV and Parquet files as columns of cells, with the place of everything, so that errors can name row and column."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from livi.tables.values import Cells, clean, texts
+
+DELIMITERS = (",", ";", "\t")
+_PARQUET = b"PAR1"
+_FOREIGN = {
+    b"\x1f\x8b": "a gzip file; unpack it first",
+    b"PK\x03\x04": "an archive or a spreadsheet; export it as CSV",
+    b"\xd0\xcf\x11\xe0": "an old spreadsheet; export it as CSV",
+    b"\xff\xfe": "UTF-16 text; save it as UTF-8",
+    b"\xfe\xff": "UTF-16 text; save it as UTF-8",
+}
+
+
+class TableError(ValueError):
+    """Data that cannot be used as they are. The message names the file, and row and column where there is one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Named columns of equal length. Cells are text ("" is missing) or numbers (NaN is missing).
+
+    Args:
+        name: of the file, for messages.
+        columns: by name, in the file's order.
+        lines: where each row is in the file: the line it starts on for CSV (the header is line 1), its number from 1
+            for Parquet and data frames.
+        notes: what was left out in reading.
+    """
+
+    name: str
+    columns: Mapping[str, Cells]
+    lines: NDArray[np.int64]  # (n,)
+    notes: tuple[str, ...] = field(default=())
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def rows(self, places: NDArray[np.int64] | NDArray[np.bool_]) -> Table:
+        """Some of the rows."""
+        chosen = {name: cells[places] for name, cells in self.columns.items()}
+        return Table(self.name, chosen, self.lines[places], self.notes)
+
+    def error(self, text: str, *, row: int | None = None, column: str | None = None) -> TableError:
+        """An error that says where: `row` is a place in the table, not yet a line of the file."""
+        place = [self.name]
+        place += [] if row is None else [f"row {self.lines[row]}"]
+        place += [] if column is None else [f"column {column!r}"]
+        return TableError(f"{', '.join(place)}: {text}")
+
+    @classmethod
+    def from_frame(cls, frame: Any, name: str = "table") -> Table:
+        """A pandas DataFrame as a table, without its index and without columns of lists, bytes or complex numbers."""
+        names = [str(column).strip() for column in frame.columns]
+        _check_names(name, names)
+        cells: dict[str, Cells] = {}
+        notes = list(_note_unnamed(names))
+        for place, column in enumerate(names):
+            unusable = _unusable(frame.iloc[:, place])
+            if column and unusable:
+                notes.append(f"left out: column {column!r}, which holds {unusable}, neither numbers nor text")
+            elif column:
+                cells[column] = _cells(frame.iloc[:, place])
+        return cls(name, cells, np.arange(1, len(frame) + 1), tuple(notes))
+
+
+def read_table(path: str | Path, *, delimiter: str | None = None) -> Table:
+    """Read a CSV file (UTF-8, a header, one record a line) or a Parquet file.
+
+    Parquet is known by its first bytes or by the suffix .parquet or .pq; everything else is taken for CSV. Fields may
+    be quoted, and quoted ones may hold delimiters and line breaks. Empty lines are skipped. Columns without a name, as
+    an index or a trailing delimiter leaves them, are left out with a note. Blanks around cells and names are dropped.
+
+    Args:
+        delimiter: one character; where not given, that of comma, semicolon and tab which splits the header most.
+
+    Raises:
+        TableError: what is wrong, with the row where there is one.
+        ImportError: Parquet without pyarrow.
+    """
+    path = Path(path)
+    name = path.name
+    try:
+        data = path.read_bytes()
+    except IsADirectoryError as error:
+        raise TableError(f"{path}: expected a file, got a folder; add a file name.") from error
+    except (OSError, ValueError) as error:
+        got = error.strerror if isinstance(error, OSError) else error
+        raise TableError(f"{path}: expected a readable file, got: {got}; check the path.") from error
+    if data.startswith(_PARQUET):
+        return _read_parquet(name, data)
+    if path.suffix.lower() in (".parquet", ".pq"):
+        raise TableError(f"{name}: expected a Parquet file, got something else; rename it to .csv if it is one.")
+    return _read_csv(name, _decoded(name, data), delimiter)
+
+
+# --- CSV ------------------------------------------------------------------------------------------
+
+
+def _decoded(name: str, data: bytes) -> str:
+    for start, kind in _FOREIGN.items():
+        if data.startswith(start):
+            raise TableError(f"{name}: expected a CSV or Parquet file, got {kind}.")
+    place = data.find(b"\0")
+    if place >= 0:
+        row = data.count(b"\n", 0, place) + 1
+        raise TableError(f"{name}, row {row}: expected text, got a zero byte; is it a CSV file in UTF-8?")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        row = data.count(b"\n", 0, error.start) + 1
+        raise TableError(
+            f"{name}, row {row}: expected UTF-8 text, got the byte 0x{data[error.start]:02x}; "
+            "save the file as UTF-8 (iconv -f latin1 -t utf-8)."
+        ) from error
+
+
+def _read_csv(name: str, text: str, delimiter: str | None) -> Table:
+    if not text.strip():
+        raise TableError(f"{name}: expected a header and rows, got an empty file.")
+    if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n '):
+        raise TableError(f"delimiter: expected one character such as ; or a tab, got {delimiter!r}.")
+    header, records, lines = _records(name, text, delimiter or _sniffed(text))
+    names = [column.strip() for column in header]
+    _check_names(name, names)
+    if not records:
+        raise TableError(f"{name}: expected rows below the header, got none.")
+    columns = zip(*records, strict=True)
+    cells = {column: texts([clean(value) for value in values]) for column, values in zip(names, columns, strict=True)}
+    cells.pop("", None)
+    return Table(name, cells, np.array(lines, np.int64), _note_unnamed(names))
+
+
+def _records(name: str, text: str, delimiter: str) -> tuple[list[str], list[list[str]], list[int]]:
+    """The header, the records, and the lines on which the records start."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, skipinitialspace=True)
+    header: list[str] = []
+    records: list[list[str]] = []
+    lines: list[int] = []
+    line = 1
+    try:
+        for record in reader:
+            blank = not any(record[:1]) and len(record) < 2
+            if not header and not blank:
+                header = record
+            elif not blank:
+                if len(record) != len(header):
+                    raise TableError(
+                        f"{name}, row {line}: expected {len(header)} values as in the header, got {len(record)}; "
+                        "correct the row, or set --delimiter if it is another one."
+                    )
+                records.append(record)
+                lines.append(line)
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise TableError(f"{name}, row {line}: expected quoted CSV fields that end, got: {error}.") from error
+    return header, records, lines
+
+
+def _sniffed(text: str) -> str:
+    """The delimiter that splits the header into most fields; a comma where none does."""
+    counts = []
+    for delimiter in DELIMITERS:
+        try:
+            reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
+            counts.append(len(next(record for record in reader if any(record))))
+        except (csv.Error, StopIteration):
+            counts.append(0)
+    return DELIMITERS[counts.index(max(counts))]
+
+
+# --- Parquet and data frames ----------------------------------------------------------------------
+
+
+def _read_parquet(name: str, data: bytes) -> Table:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise ImportError(f'{name}: Parquet files need pyarrow: pip install "livi[parquet]", or convert to CSV.') from (
+            error
+        )
+    try:
+        content = parquet.ParquetFile(pyarrow.BufferReader(data)).read()
+        names = [column.strip() for column in content.column_names]
+        _check_names(name, names)
+        index = re.compile(r"__index_level_\d+__")
+        content = content.select([place for place, column in enumerate(names) if not index.fullmatch(column)])
+        frame = content.to_pandas(ignore_metadata=True)
+    except (pyarrow.ArrowException, OSError, ValueError, TypeError, KeyError, OverflowError) as error:
+        if isinstance(error, TableError):
+            raise
+        raise TableError(f"{name}: expected a Parquet file, got a damaged one ({_first_line(error)}).") from error
+    if not len(frame.columns) or not len(frame):
+        raise TableError(f"{name}: expected columns and rows, got none.")
+    return Table.from_frame(frame, name)
+
+
+def _unusable(series: Any) -> str:
+    """What a column holds that is neither numbers nor text; "" for a usable column."""
+    if series.dtype.kind == "c":
+        return "complex numbers"
+    if series.dtype != object:
+        return ""
+    foreign = (bytes, dict, list, tuple, set, np.ndarray)
+    return next((type(value).__name__ for value in series if isinstance(value, foreign)), "")
+
+
+def _cells(series: Any) -> Cells:
+    """A column of a data frame as cells: numbers stay, dates become ISO text, everything else becomes text."""
+    missing = series.isna().to_numpy()
+    if series.dtype.kind in "iuf":
+        numbers: Cells = series.astype("object").where(~missing, np.nan).to_numpy().astype(np.float64)
+        return numbers
+    return texts(["" if gone else _text(value) for value, gone in zip(series, missing, strict=True)])
+
+
+def _text(value: Any) -> str:
+    isoformat: Callable[[], str] | None = getattr(value, "isoformat", None)
+    return clean(str(value) if isoformat is None else isoformat())
+
+
+# --- both -----------------------------------------------------------------------------------------
+
+
+def _check_names(name: str, names: list[str]) -> None:
+    seen: set[str] = set()
+    for column in names:
+        if column and column in seen:
+            raise TableError(f"{name}: expected different column names, got {column!r} twice; rename one.")
+        seen.add(column)
+    if not seen - {""}:
+        raise TableError(f"{name}: expected a header with column names, got none.")
+
+
+def _note_unnamed(names: list[str]) -> tuple[str, ...]:
+    unnamed = [str(place) for place, column in enumerate(names, 1) if not column]
+    return (f"left out: column {', '.join(unnamed)} of the file, without a name",) if unnamed else ()
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

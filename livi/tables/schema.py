@@ -1,0 +1,112 @@
+"""What a model remembers of its table: the target, the columns it reads, and how. JSON in and out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from livi.tables.content import ColumnFacts, Task
+from livi.tables.reading import TableError
+
+Kind = Literal["numeric", "date", "categorical"]
+MISSING_CATEGORY = "(missing)"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column the model reads.
+
+    Args:
+        missing: missing values among the rows fitted to. Where there were any, a numeric column or date gets a second
+            feature that says so, and a categorical one a category of its own.
+        median: what stands for a missing number (days since 1970 for a date); 0 for a categorical column.
+        categories: of a categorical column, most frequent first.
+    """
+
+    name: str
+    kind: Kind
+    missing: int = 0
+    median: float = 0.0
+    categories: tuple[str, ...] = ()
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features this column becomes."""
+        if self.kind == "categorical":
+            names = [*self.categories, *([MISSING_CATEGORY] if self.missing else [])]
+            return tuple(f"{self.name}={name}" for name in names)
+        return (self.name, f"{self.name} is missing") if self.missing else (self.name,)
+
+    @property
+    def facts(self) -> ColumnFacts:
+        words = [f"{len(self.categories)} categories"] if self.kind == "categorical" else []
+        words += [f"{self.missing} missing"] if self.missing else []
+        return ColumnFacts(self.name, self.kind, ", ".join(words))
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A column the model does not read, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The target, the classes it may have (none for regression), and the columns in the order of their features."""
+
+    target: str
+    task: Task
+    columns: tuple[Column, ...]
+    classes: tuple[str, ...] = ()
+    dropped: tuple[Dropped, ...] = ()
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        return tuple(feature for column in self.columns for feature in column.features)
+
+    @property
+    def column_facts(self) -> tuple[ColumnFacts, ...]:
+        left_out = (ColumnFacts(column.name, "dropped", column.reason) for column in self.dropped)
+        return (*(column.facts for column in self.columns), *left_out)
+
+    def describe(self) -> str:
+        """The columns in words: "5 numeric, 1 categorical; dropped: id"."""
+        counts = {
+            kind: sum(column.kind == kind for column in self.columns) for kind in ("numeric", "date", "categorical")
+        }
+        words = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+        return words + (f"; dropped: {', '.join(column.name for column in self.dropped)}" if self.dropped else "")
+
+    def to_json(self) -> dict[str, Any]:
+        found = asdict(self)
+        for column in found["columns"]:
+            column["categories"] = list(column["categories"])
+        return found | {name: list(found[name]) for name in ("columns", "classes", "dropped")}
+
+    @classmethod
+    def from_json(cls, stored: Any) -> Schema:
+        """The schema that `to_json` wrote.
+
+        Raises:
+            TableError: it is something else.
+        """
+        try:
+            columns = tuple(_column(column) for column in stored["columns"])
+            dropped = tuple(Dropped(str(entry["name"]), str(entry["reason"])) for entry in stored["dropped"])
+            classes = tuple(str(name) for name in stored["classes"])
+            schema = cls(str(stored["target"]), stored["task"], columns, classes, dropped)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise TableError(f"schema: expected what livi fit writes, got {type(error).__name__}: {error}.") from error
+        if schema.task not in ("regression", "classification") or (schema.task == "classification") != bool(classes):
+            raise TableError(f"schema: expected regression, or classification with classes, got {schema.task!r}.")
+        return schema
+
+
+def _column(stored: Any) -> Column:
+    kind, median, missing = stored["kind"], float(stored["median"]), stored["missing"]
+    if kind not in ("numeric", "date", "categorical") or not math.isfinite(median) or not isinstance(missing, int):
+        raise ValueError(f"column {stored['name']!r}: kind {kind!r}, median {median}, missing {missing!r}")
+    return Column(str(stored["name"]), kind, missing, median, tuple(str(name) for name in stored["categories"]))

@@ -1,0 +1,100 @@
+"""What is in a cell: missing, a number, a date, or text. All rules about single values are here.
+
+- Missing: an empty cell, and NA, N/A, #N/A, NaN, <NA>, NULL and ? in any case. (Not "none", which is often a category.)
+- A number: digits with an optional sign, decimal point and exponent. Thousands separators, decimal commas, units and
+  hexadecimals are not guessed. `inf` and what overflows to it, such as 1e400, are numbers, but never accepted ones.
+- A date: ISO 8601 with at least year, month and day, as 2024-02-29 or 2024-02-29T12:30; it counts as days since
+  1970-01-01, by UTC where it has a time zone.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+Texts = NDArray[np.object_]  # of str, "" where missing
+Numbers = NDArray[np.float64]  # NaN where missing
+Cells = Texts | Numbers
+
+MISSING = frozenset({"", "na", "n/a", "#n/a", "nan", "<na>", "null", "?"})
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf(inity)?", re.ASCII | re.IGNORECASE)
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ].*)?", re.ASCII)
+_WHOLE = re.compile(r"(-?\d+)\.0+", re.ASCII)
+_EPOCH = datetime(1970, 1, 1)
+
+
+def clean(text: str) -> str:
+    """A cell without the blanks around it, "" where it means that the value is missing."""
+    text = text.strip()
+    return "" if text.lower() in MISSING else text
+
+
+def number(text: str) -> float | None:
+    """The number a cell shows; None if it shows none.
+
+    >>> number("-1.5e3"), number("1,5"), number("1e400")
+    (-1500.0, None, inf)
+    """
+    return float(text) if _NUMBER.fullmatch(text) else None
+
+
+def day(text: str) -> float | None:
+    """Days since 1970-01-01 of an ISO date; None if the cell shows none.
+
+    >>> day("1970-01-02T12:00"), day("2024-02-30"), day("1970-01-01T02:00+02:00")
+    (1.5, None, 0.0)
+    """
+    if not _DATE.fullmatch(text):
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is not None:
+            moment = moment.astimezone(UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError):
+        return None
+    return (moment - _EPOCH).total_seconds() / 86400.0
+
+
+def label(value: str | float) -> str:
+    """A category's name: whole numbers without a decimal point, so that 3, 3.0 and "3.0" are one.
+
+    >>> label(3.0), label("3.0"), label("03"), label(float("nan"))
+    ('3', '3', '03', '')
+    """
+    if isinstance(value, str):
+        whole = _WHOLE.fullmatch(value)
+        return whole.group(1) if whole else value
+    if math.isnan(value):
+        return ""
+    return str(int(value)) if math.isfinite(value) and value == int(value) else repr(float(value))
+
+
+def labels(cells: Cells) -> list[str]:
+    """Every cell as the name of a category, "" where missing."""
+    return [label(value) for value in cells.tolist()]
+
+
+def is_missing(cells: Cells) -> NDArray[np.bool_]:
+    if cells.dtype == object:
+        return np.fromiter((not text for text in cells), np.bool_, len(cells))
+    return np.isnan(cells.astype(np.float64))
+
+
+def parsed(cells: Cells, parse: Callable[[str], float | None]) -> tuple[Numbers, NDArray[np.bool_]]:
+    """The cells as numbers, NaN where missing or not parsed, and where they were parsed or missing."""
+    if cells.dtype != object:
+        return cells.astype(np.float64), np.ones(len(cells), np.bool_)
+    found = [math.nan if not text else parse(text) for text in cells]
+    fine = np.fromiter((value is not None for value in found), np.bool_, len(found))
+    return np.array([math.nan if value is None else value for value in found], np.float64), fine
+
+
+def texts(values: Sequence[str]) -> Texts:
+    cells = np.empty(len(values), object)
+    cells[:] = values
+    return cells
