@@ -35,7 +35,12 @@ class BoundTerms:
         """log_likelihood + log_prior + entropy."""
         return self.log_likelihood + self.log_prior + self.entropy
 
-    def tempered(self, kl_weight: float = 1.0) -> Tensor:
+    def detached(self) -> BoundTerms:
+        """The same numbers without their graph."""
+        parts = (self.log_likelihood.detach(), self.log_prior.detach(), self.entropy.detach())
+        return BoundTerms(*parts, self.reports)
+
+    def tempered(self, kl_weight: float | Tensor = 1.0) -> Tensor:
         """log_likelihood - kl_weight KL(q || p): what to maximise during a warm-up, or for a cold posterior (< 1)."""
         return self.log_likelihood + kl_weight * (self.log_prior + self.entropy)
 

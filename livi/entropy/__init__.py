@@ -1,12 +1,13 @@
 """Entropy of q(theta) = E_z N(theta; g(z), D) by linearising g: one estimator a file, nats with every constant."""
 
-from livi.entropy.estimate import EntropyEstimate, EntropyEstimator, EntropyReport
+from livi.entropy.estimate import Capturable, EntropyEstimate, EntropyEstimator, EntropyReport
 from livi.entropy.exact import Exact
 from livi.entropy.importance import DensityEstimate, importance_log_density
 from livi.entropy.lanczos import Lanczos
 from livi.entropy.smallest import SmallestSingularValue
 
 __all__ = [
+    "Capturable",
     "DensityEstimate",
     "EntropyEstimate",
     "EntropyEstimator",

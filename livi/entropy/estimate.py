@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ class EntropyReport:
     standard_error: Tensor | None = None  # (S,) nats, from the spread of the probes
     truncation: Tensor | None = None  # (S,) nats, width of the bracket around each probe's quadrature
     condition: Tensor | None = None  # (S,) estimated condition number of the factorised matrix
-    remedy: str = ""  # what to change when not converged
+    remedy: str = ""  # what to change where not converged
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,15 @@ class EntropyEstimator(Protocol):
         noise_std: Tensor,  # () or (m,)
         rng: torch.Generator | None = None,
     ) -> EntropyEstimate: ...
+
+
+@runtime_checkable
+class Capturable(Protocol):
+    """An estimator that can be part of a CUDA graph, which cannot wait for a result and decide by it."""
+
+    def captured(self, products: int) -> EntropyEstimator:
+        """The same estimator in a form that reads no result back, when so many products were enough of late."""
+        ...
 
 
 def whitened(generator: RowFunction, noise_std: Tensor) -> RowFunction:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -27,7 +28,7 @@ class Exact:
         exact_terms: keep the quadratic and trace terms (A.12, A.16) that the paper replaces by their limit m/2. They
             come free with the factorisation and matter where singular values of J are not large against the noise:
             z^T (I - M^-1) z + tr((I + A A^T)^-1), M = I + A^T A.
-        qr_above: condition number of M past which QR is used.
+        qr_above: condition number of M past which QR is used; infinity never does, and never waits to know.
         chunk_size: without gradients, the number of Gram columns formed at a time; None forms J whole. A chunk takes
             O(m chunk_size) memory in place of O(m d), and so reaches d in the thousands, m in the hundred thousands.
 
@@ -37,6 +38,10 @@ class Exact:
     exact_terms: bool = False
     qr_above: float = 1e12
     chunk_size: int | None = None
+
+    def captured(self, products: int) -> Exact:  # noqa: ARG002 - always latent_dim
+        """Without the choice between Cholesky and QR: reports itself unconverged where QR would have been needed."""
+        return replace(self, qr_above=math.inf)
 
     def __call__(
         self,
@@ -56,7 +61,7 @@ class Exact:
         else:
             half, condition = self._log_det(a)
         nats = half.to(z.dtype) + gaussian_constants(noise_std, num_params)
-        return EntropyEstimate(nats, _report(condition, z.shape[1]))
+        return EntropyEstimate(nats, self._report(condition, z.shape[1]))
 
     def _log_det(self, a: Tensor) -> tuple[Tensor, Tensor]:
         """1/2 log det(I + A^T A), with the gradient <A M^-1, dA> in place of one through the factorisation."""
@@ -86,7 +91,7 @@ class Exact:
         """Lower L with L L^T = I + A^T A for A with at least as many rows as columns, and a condition number."""
         identity = torch.eye(a.shape[2], dtype=a.dtype, device=a.device)
         factor, condition = _cholesky(a.mT @ a + identity)
-        if bool(((condition <= self.qr_above) & torch.isfinite(condition)).all()):
+        if self.qr_above == math.inf or bool(((condition <= self.qr_above) & torch.isfinite(condition)).all()):
             return factor, condition
         upper = torch.linalg.qr(torch.cat([a, identity.expand(a.shape[0], -1, -1)], 1), mode="reduced").R
         # R^T R = I + A^T A, with R known to the accuracy of A itself; the sign of its rows is free.
@@ -102,7 +107,7 @@ class Exact:
         gram = _gram(jacobian, self.chunk_size).double()
         identity = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
         factor, condition = _cholesky(gram + identity)
-        if not bool((condition < 1e15).all()):
+        if self.qr_above < math.inf and not bool((condition < 1e15).all()):
             raise ValueError(
                 "the Gram matrix is singular to working precision; drop chunk_size to factorise the Jacobian itself, "
                 "or raise the noise."
@@ -111,7 +116,15 @@ class Exact:
         if self.exact_terms:
             half = half + 0.5 * (_terms(factor, z.double(), num_params) - num_params)
         nats = half.to(z.dtype) + gaussian_constants(noise_std, num_params)
-        return EntropyEstimate(nats, _report(condition, z.shape[1]))
+        return EntropyEstimate(nats, self._report(condition, z.shape[1]))
+
+    def _report(self, condition: Tensor, latent_dim: int) -> EntropyReport:
+        return EntropyReport(
+            converged=condition <= (1e12 if self.qr_above == math.inf else 1e14),
+            products=latent_dim,
+            condition=condition,
+            remedy="The Jacobian is ill-conditioned: raise the noise or lower latent_dim.",
+        )
 
 
 def _terms(factor: Tensor, z: Tensor, num_params: int) -> Tensor:
@@ -146,13 +159,3 @@ def _gram(jacobian: Jacobian, chunk_size: int) -> Tensor:  # (S, d, d)
         for chunk in identity.split(chunk_size)
     ]
     return torch.cat(columns).permute(1, 2, 0)
-
-
-def _report(condition: Tensor, latent_dim: int) -> EntropyReport:
-    resolved = condition <= 1e14
-    return EntropyReport(
-        converged=resolved,
-        products=latent_dim,
-        condition=condition,
-        remedy="" if bool(resolved.all()) else "The Jacobian is ill-conditioned: raise the noise or lower latent_dim.",
-    )

@@ -68,7 +68,7 @@ class SmallestSingularValue:
             converged=result.converged,
             products=2 * self.block_size * (result.iterations + 1),
             residual=result.residual / (1.0 + result.value.abs()),
-            remedy="" if bool(result.converged.all()) else cure,
+            remedy=cure,
         )
 
     def _solve(self, jacobian: Jacobian, rng: torch.Generator | None) -> EigenResult:

@@ -21,7 +21,7 @@ from livi.generators import Generator
 from livi.latents import Latents
 from livi.layout import Layout, Loop, Vmap, as_call, estimate_statistics, has_batch_norm
 from livi.layout.parameters import Forward
-from livi.likelihoods import Gaussian, Likelihood
+from livi.likelihoods import Likelihood
 from livi.noise import Noise
 from livi.priors import Prior
 from livi.training.alarms import FitWarning, alarms
@@ -29,7 +29,12 @@ from livi.training.loop import Trainer
 from livi.training.plan import Choice, Choices, Plan, make_plan
 from livi.training.progress import Progress
 from livi.training.recipe import Recipe
-from livi.training.start import map_weights
+from livi.training.start import Interrupted, map_weights
+
+TOO_EARLY = (
+    "interrupted while looking for a start: keeping a narrow posterior around the best weights so far, whose spread is "
+    "the recipe's and not learned."
+)
 
 
 def fit(
@@ -78,15 +83,19 @@ def fit(
         checkpoint=checkpoint,
         checkpoint_every=checkpoint_every,
         facts=prepared.summary(),
+        capture=prepared.capture,
     )
-    if resumed is None:
-        trainer.start_log_likelihood = start(prepared, seed)
-        if checkpoint is not None:
-            trainer.save()
-    else:
-        trainer.load(resumed["state"])
     try:
-        trainer.run()
+        if resumed is None:
+            trainer.start_log_likelihood, trainer.interrupted = start(prepared, seed, show)
+            if checkpoint is not None and not trainer.interrupted:
+                trainer.save()
+        else:
+            trainer.load(resumed["state"])
+        if trainer.interrupted:
+            warnings.warn(TOO_EARLY, FitWarning, stacklevel=2)
+        else:
+            trainer.run()
     finally:
         show.close()
     return _finish(prepared, trainer)
@@ -112,6 +121,7 @@ def plan(
     steps: int | None = None,
     components: int = 1,
     autocast: torch.dtype | None = None,
+    capture: bool | None = None,
     device: torch.device | str | None = None,
     seed: int = 0,
 ) -> Plan:
@@ -123,9 +133,11 @@ def plan(
         num_data: N, where it cannot be found from the data.
         batch_size: for (X, y) data; by default all of it, up to 2,048 examples (2 million examples x weights), or 256.
         generator, noise, prior: an object, or a function of the layout that makes one.
-        recipe, steps: the schedule; `steps` alone changes the default recipe's length.
+        recipe, steps: the schedule; `steps` alone changes its length, and shortens the start in proportion.
         components: K, the number of mixture components trained jointly.
         autocast: torch.bfloat16 runs the network in mixed precision.
+        capture: record a step as a CUDA graph and replay it. By default on a GPU where that has been found to give
+            the same in less time; False never, True raises a `CaptureError` where it cannot.
         device: where to fit; by default where the network is.
     """
     if not isinstance(likelihood, Likelihood):
@@ -148,25 +160,34 @@ def plan(
     )
     _try_first_batch(layout, batches)
     chosen = copy.deepcopy(likelihood).to(layout.device, layout.dtype)
-    _scale_to_targets(chosen, batches.first()[1])
+    chosen.start_from(batches.first()[1])
     own = (copy.deepcopy(generator), copy.deepcopy(noise), copy.deepcopy(prior))
-    choices = Choices(*own, entropy, latents, recipe, components, autocast)
+    choices = Choices(*own, entropy, latents, recipe, components, autocast, capture)
     made = make_plan(layout, batches, chosen, choices, seed=seed)
-    return made if steps is None else replace(made, recipe=replace(made.recipe, steps=steps))
+    return made if steps is None else replace(made, recipe=made.recipe.lasting(steps))
 
 
-def start(prepared: Plan, seed: int) -> float:
-    """Put every component around its own MAP estimate, and return the log likelihood there."""
-    bound, recipe, layout = prepared.bound, prepared.recipe, prepared.layout
-    components = bound.posterior.num_components
-    recipe = replace(recipe, map_restarts=max(recipe.map_restarts, components))
-    theta, log_likelihood = map_weights(
-        layout, bound.likelihood, bound.prior, prepared.data, recipe, seed=seed, strategy=prepared.strategy
-    )
+def start(prepared: Plan, seed: int, progress: Progress | None = None) -> tuple[float, bool]:
+    """Put every component around its own MAP estimate; the log likelihood there, and whether Ctrl-C cut it short."""
+    bound, interrupted = prepared.bound, False
+    try:
+        theta, log_likelihood = map_weights(
+            prepared.layout,
+            bound.likelihood,
+            bound.prior,
+            prepared.data,
+            prepared.recipe,
+            seed=seed,
+            strategy=prepared.strategy,
+            progress=progress,
+            capture=prepared.capture,
+        )
+    except Interrupted as stopped:
+        theta, log_likelihood, interrupted = stopped.theta, stopped.log_likelihood, True
     for generator, row in zip(bound.posterior.generators, theta, strict=False):
         assert isinstance(generator, Generator)
-        generator.init_around(row, recipe.spread)
-    return float(log_likelihood[0])
+        generator.init_around(row, prepared.recipe.spread)
+    return float(log_likelihood[0]), interrupted
 
 
 def _finish(prepared: Plan, trainer: Trainer) -> Posterior:
@@ -222,19 +243,10 @@ def _try_first_batch(layout: Layout, data: Data) -> None:
         )
 
 
-def _scale_to_targets(likelihood: Likelihood, targets: Tensor) -> None:
-    """A learned Gaussian noise starts at the targets' own spread, whatever their units."""
-    if isinstance(likelihood, Gaussian) and isinstance(likelihood.log_std, nn.Parameter) and targets.numel() > 1:
-        spread = targets.double().std()
-        if float(spread) > 0 and float(likelihood.log_std.detach()) == 0.0:
-            with torch.no_grad():
-                likelihood.log_std.fill_(float(spread.log()))
-
-
 def _as_before(prepared: Plan, resumed: dict[str, Any]) -> Plan:
     """The plan with what the checkpoint's run had measured, or an error that names what differs."""
     before, now = resumed["facts"], prepared.summary()
-    free = {"seconds_per_step", "memory_bytes", "strategy", "device"}
+    free = {"seconds_per_step", "seconds_per_map_step", "memory_bytes", "strategy", "device"}
     for name in sorted(now.keys() - free, key=lambda name: (name != "num_data", name)):
         if before.get(name) != now[name]:
             raise ValueError(

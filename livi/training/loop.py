@@ -14,15 +14,18 @@ from torch import Tensor, nn
 
 from livi import storage
 from livi.data import Batch, Data
+from livi.entropy import Capturable
 from livi.generators import Generator
 from livi.objective import Bound, BoundTerms
 from livi.training.alarms import FitWarning
+from livi.training.capture import CaptureError, Stepper, adam, at_home, set_rate
 from livi.training.progress import Progress
 from livi.training.recipe import Recipe
 
 LOG_EVERY = 10
 SNAPSHOT_EVERY = 100
 MAX_ROLLBACKS = 3
+MAX_RECORDINGS = 10
 FORGIVEN_AFTER = 500
 FELL = "the bound fell far below what had been reached"
 TERMS = ("log_likelihood", "log_prior", "entropy")
@@ -39,6 +42,7 @@ class Trainer:
     Args:
         checkpoint: file to write every `checkpoint_every` steps and at the end.
         facts: the plan's summary, written along so that a resumed run can be checked against it.
+        capture: replay steps as CUDA graphs; see `livi.training.capture.Stepper`.
     """
 
     def __init__(
@@ -52,6 +56,7 @@ class Trainer:
         checkpoint: str | Path | None = None,
         checkpoint_every: int = 500,
         facts: dict[str, Any] | None = None,
+        capture: bool | None = None,
     ) -> None:
         self.bound, self.data, self.recipe, self.seed = bound, data, recipe, seed
         self.progress = progress or Progress(recipe.steps, quiet=True)
@@ -59,18 +64,25 @@ class Trainer:
         self.facts = facts or {}
         self.start_log_likelihood = float("-inf")
         self.optimiser = make_optimiser(bound, recipe)
-        self.rng = torch.Generator(device=bound.posterior.layout.device).manual_seed(seed)
+        device, dtype = bound.posterior.layout.device, bound.posterior.layout.dtype
+        self.rng = torch.Generator(device=device).manual_seed(seed)
         self.step = 0
         self.rate_scale = 1.0
         self.rollbacks = 0
         self.history: list[dict[str, float]] = []
-        self.missed = torch.zeros((), device=bound.posterior.layout.device)
-        self.usual_norm = torch.zeros((), device=bound.posterior.layout.device, dtype=bound.posterior.layout.dtype)
-        self.failed_at = torch.full((len(TERMS),), NEVER, device=bound.posterior.layout.device)
+        # What a step reads and changes besides the parameters lives on the device, so that a step can be recorded.
+        self.clock = torch.zeros((), dtype=torch.long, device=device)
+        self.kl_weight = torch.zeros((), dtype=dtype, device=device)
+        self.missed = torch.zeros((), device=device)
+        self.usual_norm = torch.zeros((), dtype=dtype, device=device)
+        self.failed_at = torch.full((len(TERMS),), NEVER, device=device)
         self.best, self.best_noise = float("-inf"), 0.0
         self.rolled_back_at = 0
         self.average = None if recipe.averaging is None else _values(bound)
         self.interrupted = False
+        self.entropy, self.products = bound.entropy, 0
+        self.recordings = 0
+        self.stepper = Stepper(self._advance, self._changed, self.rng, capture=capture, prepare=self._prepare)
 
     def run(self) -> None:
         """Train to the end. Ctrl-C stops early and keeps what has been learned; a step into nowhere is undone."""
@@ -104,6 +116,7 @@ class Trainer:
                 if broken:
                     return f"{', '.join(broken[:3])} became non-finite"
                 self._log(terms)
+                self._record_anew(terms)
             due = self.checkpoint is not None and self.step % self.checkpoint_every == 0
             if due or self.step % SNAPSHOT_EVERY == 0:
                 broken = self._broken(terms)
@@ -119,19 +132,50 @@ class Trainer:
     def _step(self, batch: Batch) -> BoundTerms:
         factor = self.recipe.rate_factor(self.step) * self.rate_scale
         for group in self.optimiser.param_groups:
-            group["lr"] = factor * group["peak"]
+            set_rate(group, factor * group["peak"])
+        self.kl_weight.fill_(self.recipe.kl_weight(self.step))
+        terms = self.stepper(batch)
+        self.step += 1
+        if not self.stepper.captured:
+            self.products = max(report.products for report in terms.reports)
+        return terms
+
+    def _advance(self, batch: Batch) -> BoundTerms:
+        """The part of a step that runs on the device. It changes tensors in place, and reads none."""
         terms: BoundTerms = self.bound(*batch, self.rng)
         self.optimiser.zero_grad()
-        (-terms.tempered(self.recipe.kl_weight(self.step)) / self.bound.num_data).backward()
+        (-terms.tempered(self.kl_weight) / self.bound.num_data).backward()
         if self.recipe.clip_factor is not None:
             self._clip(self.recipe.clip_factor)
         self.optimiser.step()
-        self.step += 1
+        self.clock += 1
         self._note_failures(terms)
         self.missed += sum((~report.converged).any().float() for report in terms.reports) / len(terms.reports)
         if self.average is not None and self.recipe.averaging is not None:
             _blend(self.average, self.bound, self.recipe.averaging)
-        return terms
+        return terms.detached()
+
+    def _changed(self) -> list[Tensor]:
+        """Every tensor that `_advance` changes."""
+        moments = [value for state in self.optimiser.state.values() for value in state.values()]
+        own = [self.clock, self.missed, self.usual_norm, self.failed_at]
+        return [*self.bound.parameters(), *moments, *own, *(self.average or {}).values()]
+
+    def _prepare(self) -> None:
+        """Before a recording: an entropy that decides nothing by its own results."""
+        if not isinstance(self.entropy, Capturable):
+            raise CaptureError(f"{type(self.entropy).__name__}, which waits for its own results")
+        self.bound.entropy = self.entropy.captured(self.products)
+
+    def _record_anew(self, terms: BoundTerms) -> None:
+        """A recording whose entropy no longer converges gives way to eager steps, and to a new recording by them."""
+        if self.stepper.captured and not all(bool(report.converged.all()) for report in terms.reports):
+            self.bound.entropy = self.entropy
+            self.recordings += 1
+            if self.recordings < MAX_RECORDINGS:
+                self.stepper.reset()
+            else:
+                self.stepper.give_up("an entropy that needs more and more products")
 
     def _batches(self) -> Iterator[Batch]:
         """The remaining batches, entering the current epoch where the run left it."""
@@ -156,7 +200,7 @@ class Trainer:
             "log_prior": terms.log_prior.item(),
             "entropy": terms.entropy.item(),
             "kl_weight": self.recipe.kl_weight(self.step - 1),
-            "rate": self.optimiser.param_groups[0]["lr"],
+            "rate": float(self.optimiser.param_groups[0]["lr"]),
         }
         self.history.append(row)
         self.progress.show(self.step, row)
@@ -171,8 +215,8 @@ class Trainer:
     def _note_failures(self, terms: BoundTerms) -> None:
         """Remember, without reading a result back, the step at which each term first became non-finite."""
         values = torch.stack([getattr(terms, name).detach() for name in TERMS])
-        new = ~torch.isfinite(values) & (self.failed_at > self.step)
-        self.failed_at = torch.where(new, self.step, self.failed_at)
+        new = ~torch.isfinite(values) & (self.failed_at > self.clock)
+        self.failed_at.copy_(torch.where(new, self.clock, self.failed_at))
 
     def _clip(self, factor: float) -> None:
         """Scale the gradient down to `factor` times the running average of its norm; no result is read back."""
@@ -182,7 +226,7 @@ class Trainer:
         scale = torch.clamp(allowed / norm.clamp_min(1e-30), max=1.0)
         torch._foreach_mul_(gradients, scale)
         kept = torch.where(torch.isfinite(norm), norm * scale, self.usual_norm)
-        self.usual_norm = torch.where(self.usual_norm > 0, 0.98 * self.usual_norm + 0.02 * kept, kept)
+        self.usual_norm.copy_(torch.where(self.usual_norm > 0, 0.98 * self.usual_norm + 0.02 * kept, kept))
 
     def _fell(self) -> bool:
         """Whether the recent bound lies so far below the best one that only a divergence explains it."""
@@ -241,12 +285,13 @@ class Trainer:
 
     def load(self, state: dict[str, Any]) -> None:
         self.bound.load_state_dict(state["bound"])
-        self.optimiser.load_state_dict(state["optimiser"])
+        self.optimiser.load_state_dict(at_home(state["optimiser"], self.optimiser))
         self.rng.set_state(state["rng"].cpu())
         self.step, self.seed = state["step"], state["seed"]
         self.rate_scale, self.rollbacks = state["rate_scale"], state["rollbacks"]
-        self.missed = state["missed"].to(self.missed)
-        self.usual_norm = state["usual_norm"].to(self.usual_norm)
+        self.clock.fill_(self.step)
+        self.missed.copy_(state["missed"])
+        self.usual_norm.copy_(state["usual_norm"])
         self.best, self.best_noise = state["best"], state["best_noise"]
         self.rolled_back_at = state["rolled_back_at"]
         self.start_log_likelihood = state["start_log_likelihood"]
@@ -254,6 +299,8 @@ class Trainer:
         if state["average"] is not None:
             homes = dict(self.bound.named_parameters())
             self.average = {name: value.to(homes[name], copy=True) for name, value in state["average"].items()}
+        self.bound.entropy = self.entropy
+        self.stepper.reset()  # the optimiser has new tensors now
 
     def save(self) -> None:
         assert self.checkpoint is not None
@@ -263,7 +310,7 @@ class Trainer:
         """Remember this state as one to go back to. Long after the last trouble, its smaller steps are forgiven."""
         if self.step - self.rolled_back_at >= FORGIVEN_AFTER:
             self.rollbacks = 0
-        self._kept = copy.deepcopy(self.state())
+        self._kept = copy.deepcopy(self.state() | {"history": []}) | {"history": self.history[:]}
 
     def _restore(self) -> None:
         self.load(copy.deepcopy(self._kept))
@@ -279,7 +326,7 @@ def make_optimiser(bound: Bound, recipe: Recipe) -> torch.optim.Adam:
         nonlinear += generator.nonlinear_parameters()
     hyper = [*bound.posterior.noises.parameters(), *bound.likelihood.parameters(), *bound.prior.parameters()]
     groups = [
-        {"params": parameters, "lr": rate, "peak": rate}
+        {"params": list(dict.fromkeys(parameters)), "lr": rate, "peak": rate}
         for parameters, rate in (
             (affine, recipe.affine_rate),
             (nonlinear, recipe.nonlinear_rate),
@@ -287,7 +334,7 @@ def make_optimiser(bound: Bound, recipe: Recipe) -> torch.optim.Adam:
         )
         if parameters
     ]
-    return torch.optim.Adam(groups, betas=recipe.betas)
+    return adam(groups, betas=recipe.betas)
 
 
 def _values(module: nn.Module) -> dict[str, Tensor]:

@@ -40,6 +40,7 @@ from livi.posterior import ImplicitPosterior
 from livi.priors import Normal, Prior
 from livi.spec import NotSpecifiedError, Specified, spec_of
 from livi.training.recipe import Recipe
+from livi.training.start import measure_start, synchronise
 
 T = TypeVar("T")
 Choice: TypeAlias = (
@@ -59,6 +60,7 @@ class Choices:
     recipe: Recipe | None = None
     components: int = 1
     autocast: torch.dtype | None = None
+    capture: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,9 @@ class Plan:
     recipe: Recipe
     strategy: Strategy
     seconds_per_step: float
+    seconds_per_map_step: float
     saved_bytes: int
+    capture: bool | None = None
 
     @property
     def layout(self) -> Layout:
@@ -104,13 +108,16 @@ class Plan:
             "specs": [_described(part) for part in (generator, posterior.noises[0], self.bound.prior, likelihood)],
             "first_batch": _digest(self.data.first()),
             "seconds_per_step": self.seconds_per_step,
-            "memory_bytes": self.saved_bytes + 4 * weights * self.layout.dtype.itemsize,
+            "seconds_per_map_step": self.seconds_per_map_step,
+            # parameters, gradients and Adam's moments, and a copy of all but the gradients to go back to
+            "memory_bytes": self.saved_bytes + 7 * weights * self.layout.dtype.itemsize,
         }
 
     def __str__(self) -> str:
         facts = self.summary()
         recipe = self.recipe
         seconds = facts["seconds_per_step"] * recipe.steps
+        start = facts["seconds_per_map_step"] * recipe.map_steps
         rows = {
             "network": f"{facts['num_params']:,} stochastic weights in {facts['layers']} layers, {facts['dtype']} on "
             f"{facts['device']}",
@@ -123,11 +130,15 @@ class Plan:
             "start": f"best of {recipe.map_restarts} MAP fits of {recipe.map_steps} steps, spread {recipe.spread}",
             "schedule": f"{recipe.steps:,} steps of Adam, rates {recipe.affine_rate:g} affine, "
             f"{recipe.nonlinear_rate:g} nonlinear, {recipe.hyper_rate:g} hyper; KL warm-up {recipe.kl_warm_up:.0%}",
-            "cost": f"{1e3 * facts['seconds_per_step']:.1f} ms a step, about {_duration(seconds)} after the start; "
-            f"{_bytes(facts['memory_bytes'])} of tensors",
+            "cost": f"{1e3 * facts['seconds_per_step']:.1f} ms a step, about {_duration(start)} for the start and "
+            f"{_duration(seconds)} for the rest{self._at_most()}; {_bytes(facts['memory_bytes'])} of tensors",
         }
         width = max(map(len, rows))
         return "\n".join(f"{name:<{width}}  {text}" for name, text in rows.items())
+
+    def _at_most(self) -> str:
+        captured = self.layout.device.type == "cuda" and self.capture is not False
+        return ", less where a step can be replayed as a CUDA graph" if captured else ""
 
 
 def make_plan(layout: Layout, data: Data, likelihood: Likelihood, choices: Choices, *, seed: int) -> Plan:
@@ -136,6 +147,7 @@ def make_plan(layout: Layout, data: Data, likelihood: Likelihood, choices: Choic
     prior = _made(choices.prior, layout) or Normal(1.0)
     entropy = choices.entropy or default_entropy(layout)
     recipe = choices.recipe or default_recipe(layout, len(targets), choices.components)
+    recipe = replace(recipe, map_restarts=max(recipe.map_restarts, choices.components))
     args, kwargs = as_call(inputs)
     strategy = fastest(layout, min(8, recipe.num_samples), *args, **kwargs)
     if choices.recipe is None and isinstance(strategy, Loop):  # one pass a sample: many cost too much
@@ -163,7 +175,8 @@ def make_plan(layout: Layout, data: Data, likelihood: Likelihood, choices: Choic
         autocast=choices.autocast,
     )
     seconds, saved = measure_step(bound, inputs, targets)
-    return Plan(bound, data, recipe, strategy, seconds, saved)
+    climbing = measure_start(layout, likelihood, prior, data, recipe, strategy) if recipe.map_steps else 0.0
+    return Plan(bound, data, recipe, strategy, seconds, climbing, saved, choices.capture)
 
 
 def default_generator(layout: Layout) -> Generator:
@@ -218,20 +231,15 @@ def measure_step(bound: Bound, inputs: Any, targets: Tensor) -> tuple[float, int
     seconds = float("inf")
     for _ in range(3):
         saved = 0
-        _synchronise(bound)
+        synchronise(bound.posterior.layout.flatten())
         started = time.perf_counter()
         with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
             loss = -bound(inputs, targets, rng).bound
         loss.backward()
-        _synchronise(bound)
+        synchronise(loss)
         seconds = min(seconds, time.perf_counter() - started)
     bound.zero_grad(set_to_none=True)
     return seconds, saved
-
-
-def _synchronise(bound: Bound) -> None:
-    if bound.posterior.layout.device.type == "cuda":
-        torch.cuda.synchronize()
 
 
 def _described(part: nn.Module) -> Any:

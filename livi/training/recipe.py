@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from livi import checks
 
@@ -59,14 +59,24 @@ class Recipe:
                 f"num_entropy_samples: expected at most num_samples={self.num_samples}, got {self.num_entropy_samples}."
             )
 
+    def lasting(self, steps: int) -> Recipe:
+        """The same for so many steps; where they are fewer, the start takes fewer in proportion."""
+        shorter = math.ceil(self.map_steps * min(1.0, checks.positive_int("steps", steps) / self.steps))
+        return replace(self, steps=steps, map_steps=shorter)
+
     def rate_factor(self, step: int) -> float:
         """Learning rate at a step as a share of its peak: a linear rise, then a cosine to zero."""
         rise = self.warm_up * self.steps
         if step < rise:
             return (step + 1) / (rise + 1)
-        return 0.5 * (1.0 + math.cos(math.pi * (step - rise) / max(1.0, self.steps - rise)))
+        return cosine((step - rise) / max(1.0, self.steps - rise))
 
     def kl_weight(self, step: int) -> float:
         """Weight of the KL term at a step."""
         rise = self.kl_warm_up * self.steps
         return 1.0 if step >= rise else (step + 1) / (rise + 1)
+
+
+def cosine(share: float) -> float:
+    """From 1 at the beginning to 0 at the end of a run of which this share is done."""
+    return 0.5 * (1.0 + math.cos(math.pi * share))

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import copy
+import itertools
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from livi.data import Data
+from livi.data import Batch, Data
 from livi.latents import normal
 from livi.layout import Layout, Strategy, apply_many, as_call
-from livi.likelihoods import Gaussian, Likelihood
+from livi.likelihoods import Likelihood
 from livi.priors import Prior
-from livi.training.recipe import Recipe
+from livi.training.capture import Stepper, adam, set_rate
+from livi.training.progress import Progress
+from livi.training.recipe import Recipe, cosine
 
 
 def map_weights(
@@ -25,33 +30,124 @@ def map_weights(
     *,
     seed: int,
     strategy: Strategy | None = None,
+    progress: Progress | None = None,
+    capture: bool | None = None,
 ) -> tuple[Tensor, Tensor]:  # (R, m), (R,)
     """`map_restarts` MAP fits as rows of one tensor, best first, with the log likelihood of each.
 
     Row 0 starts at the module's own weights, the others at fresh initialisations of it. Only the weights and the
     likelihood's parameters are fitted: a MAP estimate of the prior's scale would shrink it to nothing.
+
+    Raises:
+        Interrupted: by Ctrl-C; it carries the rows as they are by then.
     """
     theta = initial_weights(layout, recipe.map_restarts, seed).requires_grad_()
-    optimiser = torch.optim.Adam([theta, *likelihood.parameters()], recipe.map_rate)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, max(1, recipe.map_steps))
-    step, epoch = 0, 0
-    floor = noise_floor(likelihood)
-    while step < recipe.map_steps:
-        for inputs, targets in data.epoch(seed + epoch):
-            fit, penalty = log_joint(layout, theta, likelihood, prior, inputs, targets, data.num_data, strategy)
-            joint = fit + penalty
-            optimiser.zero_grad()
-            (-joint.sum() / data.num_data).backward()
-            _forget_non_finite(optimiser)
-            optimiser.step()
-            schedule.step()
-            hold_above(likelihood, floor)
-            step += 1
+    climb = _Climb(layout, theta, likelihood, prior, data, recipe, strategy)
+    stepper = Stepper(climb.advance, climb.changed, capture=capture)
+    show = progress or Progress(recipe.map_steps, quiet=True)
+    show.begin(0, max(1, recipe.map_steps), "MAP start")
+    try:
+        for step, batch in enumerate(_batches(data, seed, recipe.map_steps), 1):
+            set_rate(climb.optimiser.param_groups[0], recipe.map_rate * cosine((step - 1) / recipe.map_steps))
+            fit, penalty = stepper(batch)
             if step % 50 == 0:
-                _replace_lost(theta, joint)
-            if step == recipe.map_steps:
-                break
-        epoch += 1
+                _replace_lost(theta, fit + penalty)
+            if step % 100 == 0 or step == recipe.map_steps:
+                best = (fit + penalty).nan_to_num(nan=float("-inf")).argmax()
+                row = {"log_likelihood": float(fit[best]), "log_prior": float(penalty[best])}
+                show.show(step, row | {"rate": float(climb.optimiser.param_groups[0]["lr"])})
+    except KeyboardInterrupt:
+        raise Interrupted(*_ranked(layout, theta, likelihood, prior, data, recipe, strategy)) from None
+    return _ranked(layout, theta, likelihood, prior, data, recipe, strategy)
+
+
+class Interrupted(KeyboardInterrupt):
+    """A start that was stopped by Ctrl-C, with the weights it had found."""
+
+    def __init__(self, theta: Tensor, log_likelihood: Tensor) -> None:
+        super().__init__("interrupted while looking for a start")
+        self.theta, self.log_likelihood = theta, log_likelihood
+
+
+class _Climb:
+    """One step towards the MAP estimate, for all rows at once."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        theta: Tensor,
+        likelihood: Likelihood,
+        prior: Prior,
+        data: Data,
+        recipe: Recipe,
+        strategy: Strategy | None,
+    ) -> None:
+        self.layout, self.theta, self.likelihood, self.prior = layout, theta, likelihood, prior
+        self.num_data, self.strategy = data.num_data, strategy
+        self.parameters = [theta, *likelihood.parameters()]
+        self.optimiser = adam(self.parameters, lr=recipe.map_rate)
+        self.limits = likelihood.lower_limits()
+
+    def advance(self, batch: Batch) -> tuple[Tensor, Tensor]:  # (R,), (R,)
+        fit, penalty = log_joint(
+            self.layout, self.theta, self.likelihood, self.prior, *batch, self.num_data, self.strategy
+        )
+        self.optimiser.zero_grad()
+        (-(fit + penalty).sum() / self.num_data).backward()
+        _forget_non_finite(self.optimiser)
+        self.optimiser.step()
+        with torch.no_grad():
+            for parameter, least in self.limits:
+                parameter.clamp_(min=least)
+        return fit.detach(), penalty.detach()
+
+    def changed(self) -> list[Tensor]:
+        moments = [value for state in self.optimiser.state.values() for value in state.values()]
+        return [*self.parameters, *moments]
+
+
+def measure_start(
+    layout: Layout,
+    likelihood: Likelihood,
+    prior: Prior,
+    data: Data,
+    recipe: Recipe,
+    strategy: Strategy | None,
+) -> float:
+    """Seconds of one step towards the MAP estimate. Nothing is changed."""
+    theta = layout.flatten().expand(recipe.map_restarts, -1).clone().requires_grad_()
+    parameters = [theta, *likelihood.parameters()]
+    batch, seconds = data.first(), float("inf")
+    for _ in range(3):
+        synchronise(theta)
+        started = time.perf_counter()
+        fit, penalty = log_joint(layout, theta, likelihood, prior, *batch, data.num_data, strategy)
+        torch.autograd.grad((fit + penalty).sum(), parameters, allow_unused=True)
+        synchronise(theta)
+        seconds = min(seconds, time.perf_counter() - started)
+    return seconds
+
+
+def synchronise(tensor: Tensor) -> None:
+    if tensor.is_cuda:
+        torch.cuda.synchronize(tensor.device)
+
+
+def _batches(data: Data, seed: int, count: int) -> Iterator[Batch]:
+    epochs = (batch for epoch in itertools.count() for batch in data.epoch(seed + epoch))
+    return itertools.islice(epochs, count)
+
+
+def _ranked(
+    layout: Layout,
+    theta: Tensor,
+    likelihood: Likelihood,
+    prior: Prior,
+    data: Data,
+    recipe: Recipe,
+    strategy: Strategy | None,
+) -> tuple[Tensor, Tensor]:  # (R, m), (R,)
+    """The rows by their density over all data, best first."""
     log_likelihood, log_prior = over_data(layout, theta.detach(), likelihood, prior, data, strategy)
     score = (log_likelihood + log_prior).nan_to_num(nan=float("-inf"))
     if not bool(torch.isfinite(score).any()):
@@ -136,16 +232,3 @@ def _reinitialised(layout: Layout) -> Tensor:
             noise = normal(tuple(kept.shape), None, kept.dtype, kept.device)
             tensors[slot.name] = nn.Parameter(kept + 0.1 * kept.square().mean().sqrt().clamp_min(0.1) * noise)
     return layout.flatten(tensors)
-
-
-def noise_floor(likelihood: Likelihood) -> float | None:
-    """A tenth of the observation noise at the start: a MAP fit alone would drive it to zero with its residuals."""
-    if isinstance(likelihood, Gaussian) and isinstance(likelihood.log_std, nn.Parameter):
-        return 0.1 * float(likelihood.obs_std().detach())
-    return None
-
-
-def hold_above(likelihood: Likelihood, floor: float | None) -> None:
-    if floor is not None and isinstance(likelihood, Gaussian):
-        with torch.no_grad():
-            likelihood.log_std.clamp_(min=torch.tensor(floor).log().item())
