@@ -4,6 +4,9 @@ A neural sampler theta = g(z) + noise, trained on an approximate evidence lower 
 locally linearising g (Uppal et al., NeurIPS 2023), so that no discriminator is needed.
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from livi import metrics, training
 from livi.entropy import Exact, Lanczos, SmallestSingularValue
 from livi.fitted import Posterior, load
@@ -17,6 +20,7 @@ from livi.likelihoods import (
     Gaussian,
     HeteroscedasticGaussian,
     Multilabel,
+    Weighted,
 )
 from livi.noise import DiagonalNoise, FixedNoise, LayerNoise, LearnedNoise
 from livi.objective import Bound, BoundTerms
@@ -24,6 +28,11 @@ from livi.posterior import ImplicitPosterior
 from livi.priors import FunctionPrior, Laplace, Normal
 from livi.storage import StorageError
 from livi.training import FitError, FitWarning, Recipe, fit, plan
+
+if TYPE_CHECKING:
+    from livi import estimators as estimators
+    from livi.estimators import LIVIClassifier as LIVIClassifier
+    from livi.estimators import LIVIRegressor as LIVIRegressor
 
 __version__ = "0.1.0"
 
@@ -63,6 +72,7 @@ __all__ = [
     "SmallestSingularValue",
     "StorageError",
     "Vmap",
+    "Weighted",
     "apply_many",
     "estimate_statistics",
     "fit",
@@ -71,3 +81,18 @@ __all__ = [
     "plan",
     "training",
 ]
+
+# Not in __all__, so that a star import works without the packages that they need.
+_ON_USE = dict.fromkeys(["LIVIClassifier", "LIVIRegressor", "estimators"], "livi.estimators")
+
+
+def __getattr__(name: str) -> Any:
+    """What needs optional packages is imported when it is first used."""
+    if name not in _ON_USE:
+        raise AttributeError(f"module 'livi' has no attribute {name!r}")
+    home = importlib.import_module(_ON_USE[name])
+    return home if home.__name__ == f"livi.{name}" else getattr(home, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_ON_USE})

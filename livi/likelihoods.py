@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -134,9 +135,10 @@ class Bernoulli(ClassificationLikelihood):
 
     def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
         logits = aligned(outputs, targets)
-        if not bool(((targets >= 0) & (targets <= 1)).all()):
+        valid = (targets >= 0) & (targets <= 1)
+        if checks.can_wait(targets) and not bool(valid.all()):
             raise ValueError(f"targets: expected values in [0, 1], got {targets.min()} to {targets.max()}.")
-        expanded = targets.to(logits.dtype).expand_as(logits)
+        expanded = targets.to(logits.dtype).where(valid, float("nan")).expand_as(logits)
         density = -F.binary_cross_entropy_with_logits(logits, expanded, reduction="none")
         return density.flatten(2).sum(2) if density.ndim > 2 else density
 
@@ -174,7 +176,7 @@ class Categorical(ClassificationLikelihood):
         classes = outputs.shape[2]
         targets = targets.long()  # before comparing: uint8 labels would wrap the number of classes and ignore_index
         valid = ((targets >= 0) & (targets < classes)) | (targets == self.ignore_index)
-        if not bool(valid.all()):
+        if checks.can_wait(targets) and not bool(valid.all()):
             raise ValueError(f"targets: expected labels 0 to {classes - 1}, got {targets[~valid][0].item()}.")
         repeated = targets.expand(outputs.shape[0], *targets.shape).flatten(0, 1)
         nats = F.cross_entropy(outputs.flatten(0, 1), repeated, reduction="none", ignore_index=self.ignore_index)
@@ -183,6 +185,39 @@ class Categorical(ClassificationLikelihood):
 
     def probabilities(self, outputs: Tensor) -> Tensor:
         return outputs.softmax(2)
+
+
+class Weighted(Likelihood):
+    """Another likelihood in which example i counts w_i times: w_i log p(y_i | output_i).
+
+    Weights pass through the network beside its inputs, so that batches are ((x, w), y) and targets stay as they are:
+    `livi.fit(net, ((x, w), y), Weighted(Gaussian()), forward=pass_weights)`. The posterior's own likelihood, for
+    predictions, is then `likelihood.base`.
+
+    >>> outputs, weights = torch.zeros(1, 2, 1), torch.tensor([[1.0, 3.0]])
+    >>> Weighted(Gaussian(0.5)).log_prob((outputs, weights), torch.zeros(2))
+    tensor([[-0.2258, -0.6774]])
+    """
+
+    def __init__(self, base: Likelihood) -> None:
+        super().__init__()
+        self.base = base
+
+    def log_prob(self, outputs: Any, targets: Tensor) -> Tensor:  # ((S, B, ...), (S, B)), (B, ...) -> (S, B)
+        own, weights = outputs
+        values: Tensor = self.base.log_prob(own, targets) * weights
+        return values
+
+    def start_from(self, targets: Tensor) -> None:
+        self.base.start_from(targets)
+
+    def lower_limits(self) -> list[tuple[nn.Parameter, float]]:
+        return self.base.lower_limits()
+
+
+def pass_weights(net: nn.Module, inputs: Tensor, weights: Tensor) -> tuple[Any, Tensor]:
+    """The `forward` of a network under a `Weighted` likelihood: its outputs, and the examples' weights untouched."""
+    return net(inputs), weights
 
 
 class FunctionLikelihood(Likelihood):

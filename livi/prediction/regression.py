@@ -141,6 +141,16 @@ class RegressionPrediction:
         noise = normal((num_samples, *self.means.shape[1:]), rng, self.means.dtype, device)
         return self.means[rows] + self.stds[rows] * noise
 
+    def rescaled(self, shift: float, scale: float) -> RegressionPrediction:
+        """The prediction of shift + scale * y, scale > 0: in other units, in double precision.
+
+        >>> metres = RegressionPrediction(torch.tensor([[[1.0]]]), torch.tensor(0.5))
+        >>> metres.rescaled(0.0, 100.0).total_std
+        tensor([50.], dtype=torch.float64)
+        """
+        factor = checks.positive_float("scale", scale)
+        return RegressionPrediction(shift + factor * self.means.double(), factor * self.stds.double())
+
     def __repr__(self) -> str:
         return f"RegressionPrediction(num_samples={self.num_samples}, shape={tuple(self.means.shape[1:])})"
 

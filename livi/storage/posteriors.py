@@ -65,10 +65,16 @@ class LoadedParts:
     buffers: dict[str, Tensor]
     history: list[dict[str, float]]
     plan: dict[str, Any]
+    extra: dict[str, Any]
 
 
 def save_posterior(
-    path: str | Path, posterior: Saveable, *, fixed_weights: bool = True, leave_out: Collection[str] = ()
+    path: str | Path,
+    posterior: Saveable,
+    *,
+    fixed_weights: bool = True,
+    leave_out: Collection[str] = (),
+    extra: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a posterior to one file, atomically. The network's code is not in it: `load_parts` needs a like network.
 
@@ -78,6 +84,7 @@ def save_posterior(
         leave_out: "likelihood", "prior" or arguments of the sampler such as "generators", whose description has no
             JSON form (a user's function in them, for example). Their weights are stored all the same; the object itself
             must be passed again when loading.
+        extra: whatever else is to be known about it: numbers, strings, tensors, and dicts, lists and tuples of these.
 
     Raises:
         StorageError: something has no JSON form, or the file cannot be written; see `write`.
@@ -97,7 +104,7 @@ def save_posterior(
     specs = {name: _spec(name, part, leave_out) for name, part in parts.items()}
     network = unsampled(layout) if fixed_weights else None
     try:
-        tensors, skeleton = flatten_state("", _state(posterior) | {"network": network})
+        tensors, skeleton = flatten_state("", _state(posterior) | {"network": network, "extra": dict(extra or {})})
     except TypeError as error:
         raise StorageError(str(error)) from error
     meta = {
@@ -116,7 +123,7 @@ def save_posterior(
 
 def load_parts(
     path: str | Path,
-    net: nn.Module,
+    net: nn.Module | Callable[[dict[str, Any]], nn.Module],
     device: str | torch.device | None = None,
     classes: Iterable[type] = (),
     *,
@@ -131,8 +138,9 @@ def load_parts(
     Draws with the same random numbers are the same bit for bit, on the same machine.
 
     Args:
-        net: has the same parameters, by name, shape, order and dtype. If the file holds them, its fixed weights and
-            buffers are overwritten; nothing else of it is, and nothing at all if an error is raised.
+        net: has the same parameters, by name, shape, order and dtype, and the same layers. If the file holds them, its
+            fixed weights and buffers are overwritten; nothing else of it is, and nothing at all if an error is raised.
+            Or a function that makes it from the `extra` that was saved along.
         device: where everything goes, the network included; by default where the network is.
         classes: your own generators, noises, likelihoods, ..., and other classes among their arguments.
         strict: False allows layers of other kinds or options, such as a class with another name. An activation that a
@@ -148,8 +156,10 @@ def load_parts(
     tensors, meta = read(path)
     check_kind(path, meta, "posterior")
     try:
-        layout = matching_layout(meta["layout"], net, forward)
         state = unflatten_state(tensors, meta["state"])
+        extra = state.get("extra", {})  # files from before there was one
+        net = net if isinstance(net, nn.Module) else net(extra)
+        layout = matching_layout(meta["layout"], net, forward)
         if state["network"] is not None:
             check_unsampled(state["network"], layout)
         if strict:
@@ -176,6 +186,7 @@ def load_parts(
         buffers={name: buffer.to(home) for name, buffer in state["buffers"].items()},
         history=state["history"],
         plan=state["plan"],
+        extra=extra,
     )
 
 

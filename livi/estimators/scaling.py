@@ -1,0 +1,34 @@
+"""Standardisation: columns of mean 0 and standard deviation 1 for the network, and the way back."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+class Scaling(NamedTuple):
+    """values = shift + scale * standardised, for each column."""
+
+    shift: Array  # (p,), or () for a single column without its axis
+    scale: Array  # the same shape, positive
+
+    @classmethod
+    def of(cls, values: Array, weights: Array) -> Scaling:  # (n, ...), (n,)
+        """The columns' weighted means and standard deviations; a constant column keeps its units, with scale 1.
+
+        >>> Scaling.of(np.array([[1.0, 5.0], [3.0, 5.0]]), np.ones(2))
+        Scaling(shift=array([2., 5.]), scale=array([1., 1.]))
+        """
+        size = np.maximum(np.abs(values).max(0), np.finfo(np.float64).tiny)  # squares of huge values would overflow
+        unit = values / size
+        mean = np.average(unit, axis=0, weights=weights)
+        std = np.sqrt(np.average(np.square(unit - mean), axis=0, weights=weights))
+        constant = std <= 10 * np.finfo(np.float64).eps  # what rounding leaves of equal values
+        return cls(mean * size, np.where(constant, 1.0, std * size))
+
+    def standardise(self, values: Array) -> Array:
+        return (values - self.shift) / self.scale
