@@ -24,6 +24,16 @@ def positive_float(name: str, value: float) -> float:
     return float(value)
 
 
+def can_wait(tensor: Tensor) -> bool:
+    """Whether a value may be looked at: not while a CUDA graph is recorded, nor where torch forbids waiting for a GPU.
+
+    What cannot be refused by an error then has to show as NaN.
+    """
+    if not tensor.is_cuda:
+        return True
+    return not torch.cuda.is_current_stream_capturing() and torch.cuda.get_sync_debug_mode() < 2
+
+
 def matrix(name: str, value: Tensor, columns: int) -> Tensor:
     """A floating-point tensor of shape (rows, columns) with at least one row."""
     if not isinstance(value, Tensor):
