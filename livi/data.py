@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
-from torch.utils.data import SubsetRandomSampler
+from torch.utils.data import DataLoader, Dataset, IterableDataset, SubsetRandomSampler, TensorDataset
 
 from livi import checks
 
@@ -90,8 +92,10 @@ class LoaderData:
             batches = iter(self.loader)
             batch = next(batches, None)
             stream = torch.get_rng_state()
+        index = 0
         while batch is not None:
-            yield self._move(self.unpack(batch))
+            yield self._checked(batch, index)
+            index += 1
             with torch.random.fork_rng(devices=[]):  # augmentation draws from the epoch's stream, not the user's
                 torch.set_rng_state(stream)
                 batch = next(batches, None)
@@ -104,16 +108,21 @@ class LoaderData:
         return batch
 
     def _count(self) -> tuple[int, int]:
-        sizes = [self.unpack(batch)[1].shape[0] for batch in self.loader]
+        sizes = [len(_targets(self.unpack(batch)[1])) for batch in self.loader]
         if not sizes:
             raise ValueError(
                 "data: expected batches, got none; pass a DataLoader or a list, which can be iterated more than once."
             )
         return sum(sizes), len(sizes)
 
-    def _move(self, batch: Batch) -> Batch:
-        moved: Batch = pytree.tree_map(lambda leaf: as_tensor(leaf, self.device, self.dtype), batch)
-        return moved
+    def _checked(self, batch: Any, index: int) -> Batch:
+        """Inputs and targets on the device. What comes from a GPU is checked once: looking at it would wait for it."""
+        inputs, targets = self.unpack(batch)
+        leaves = pytree.tree_leaves(inputs, is_leaf=_holds_numbers)
+        for name, leaf in (("targets", _targets(targets)), *(("inputs", leaf) for leaf in leaves)):
+            if _holds_numbers(leaf) and (index == 0 or not getattr(leaf, "is_cuda", False)):
+                _check_finite(f"batch {index}: {name}", to_tensor(name, leaf))
+        return as_tensors(inputs, self.device, self.dtype), as_tensor(targets, self.device, self.dtype)
 
 
 def as_data(
@@ -126,29 +135,32 @@ def as_data(
     full_batch: int = FULL_BATCH,
     num_data: int | None = None,
 ) -> Data:
-    """Whatever the user has, as `Data`: (X, y) tensors or arrays, a DataLoader, any re-iterable of batches.
+    """Whatever the user has, as `Data`: (X, y), a Dataset, a DataLoader, any re-iterable of batches.
+
+    X and y are tensors, arrays, tables of numbers or lists of numbers; X may be a tuple or dict of several.
 
     Args:
-        batch_size: for (X, y); by default everything up to `full_batch` examples, else 256.
+        batch_size: for (X, y), by default everything up to `full_batch` examples, else 256; for a Dataset 256.
 
     Raises:
-        ValueError, TypeError: lengths that differ, no examples, an iterator that can be read only once, a batch
-            that `unpack` is needed for.
+        ValueError, TypeError: lengths that differ, no examples, words or NaN among the numbers, an iterator that can be
+            read only once, a batch that `unpack` is needed for.
     """
     if isinstance(data, (TensorData, LoaderData)):
         return data
-    if isinstance(data, tuple) and len(data) == 2 and all(map(_is_array, pytree.tree_leaves(data))):
+    if type(data) is TensorDataset and len(data.tensors) > 1 and unpack is None and num_data is None:
+        data = default_unpack(data.tensors)
+    if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
+        data, batch_size = DataLoader(data, MINIBATCH if batch_size is None else batch_size, shuffle=True), None
+    if isinstance(data, (tuple, list)) and len(data) == 2 and _is_column(data[1]):
         if num_data is not None or unpack is not None:
             raise ValueError("num_data, unpack: expected only with batches; (X, y) data say it themselves.")
-        inputs, targets = pytree.tree_map(lambda leaf: as_tensor(leaf, device, dtype), data)
-        _check_lengths(inputs, targets)
+        inputs = pytree.tree_map(lambda leaf: to_tensor("inputs", leaf), data[0], is_leaf=_is_column)
+        targets = to_tensor("targets", data[1])
+        _check_pair(inputs, targets)
+        inputs, targets = as_tensors((inputs, targets), device, dtype)
         return TensorData(inputs, targets, batch_size, full_batch)
-    if isinstance(data, Iterator):
-        raise TypeError("data: expected something that can be iterated many times, got an iterator; pass a list of it.")
-    if not isinstance(data, Iterable) or isinstance(data, (str, Tensor, Mapping)):
-        raise TypeError(
-            f"data: expected a DataLoader, an (X, y) tuple of tensors or arrays, or batches, got {type(data).__name__}."
-        )
+    _check_batches(data)
     if batch_size is not None:
         raise ValueError("batch_size: expected only with (X, y) data; a DataLoader has its own.")
     return LoaderData(data, unpack or default_unpack, device, dtype, num_data)
@@ -171,11 +183,53 @@ def default_unpack(batch: Any) -> Batch:
 
 
 def as_tensor(leaf: Any, device: torch.device, dtype: torch.dtype) -> Any:
-    """Arrays and tensors on the device; floating ones in the network's dtype, integers and the rest as they are."""
-    if not _is_array(leaf):
+    """What holds numbers, on the device; floating ones in the network's dtype, integers and the rest as they are."""
+    if not _holds_numbers(leaf):
         return leaf
-    tensor = torch.as_tensor(leaf)
+    tensor = to_tensor("data", leaf)
     return tensor.to(device, dtype if tensor.is_floating_point() else None)
+
+
+def as_tensors(tree: Any, device: torch.device, dtype: torch.dtype) -> Any:
+    """`as_tensor` of every leaf of a tuple or dict; a list of numbers is a leaf."""
+    return pytree.tree_map(lambda leaf: as_tensor(leaf, device, dtype), tree, is_leaf=_holds_numbers)
+
+
+def to_tensor(name: str, value: Any) -> Tensor:
+    """A tensor of what holds numbers: a tensor, an array, a table or a column of one, a list, nested or not.
+
+    >>> to_tensor("inputs", [[1, 2], [3, 4]])
+    tensor([[1, 2],
+            [3, 4]])
+
+    Raises:
+        TypeError, ValueError: it holds something else, or rows of different lengths.
+    """
+    if isinstance(value, Tensor):
+        return value
+    if not _is_array(value) and not isinstance(value, list):
+        raise TypeError(f"{name}: expected tensors, arrays or lists of numbers, got {type(value).__name__}.")
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise ValueError(f"{name}: expected rows of one length, got a list of lists of several; pad them.") from error
+    if array.dtype.kind not in "biufc":
+        array = _numbers(name, value, array)
+    native = array.astype(array.dtype.newbyteorder("="), copy=False)
+    return torch.from_numpy(np.require(native, requirements=["C", "W"]))  # a table's own memory is read-only
+
+
+def _numbers(name: str, value: Any, array: Any) -> Any:
+    """Of objects, which may be numbers all the same, as where a table's columns are of several types."""
+    columns = getattr(value, "columns", None)
+    for place, entry in np.ndenumerate(array.astype(object)):
+        if not isinstance(entry, numbers.Real):
+            where = f" in column {columns[place[1]]!r}" if columns is not None else ""
+            raise TypeError(
+                f"{name}: expected numbers, got {type(entry).__name__} {entry!r}{where}; "
+                "encode words and classes as numbers, and drop or impute what is missing."
+            )
+    return array.astype(np.float64)
 
 
 def _examples(loader: Iterable[Any]) -> int | None:
@@ -204,10 +258,66 @@ def _is_array(leaf: Any) -> bool:
     return isinstance(leaf, Tensor) or hasattr(leaf, "__array__")
 
 
-def _check_lengths(inputs: Any, targets: Tensor) -> None:
-    sizes = {leaf.shape[0] if leaf.ndim else 0 for leaf in pytree.tree_leaves(inputs)} | {len(targets)}
-    if len(sizes) != 1 or 0 in sizes:
-        raise ValueError(f"data: expected inputs and targets of one length >= 1, got lengths {sorted(sizes)}.")
-    for name, leaf in (("targets", targets), *(("inputs", leaf) for leaf in pytree.tree_leaves(inputs))):
-        if leaf.is_floating_point() and not bool(torch.isfinite(leaf).all()):
-            raise ValueError(f"{name}: expected finite numbers, got NaN or inf; clean or impute the data first.")
+def _is_column(value: Any) -> bool:
+    """An array, or a list without arrays in it, which is meant to be one."""
+    return _is_array(value) or (isinstance(value, list) and not any(map(_is_array, pytree.tree_leaves(value))))
+
+
+def _holds_numbers(value: Any) -> bool:
+    if not isinstance(value, list):
+        return _is_array(value)
+    leaves = pytree.tree_leaves(value)
+    return bool(leaves) and all(isinstance(leaf, numbers.Real) for leaf in leaves)
+
+
+def _targets(targets: Any) -> Tensor:
+    """The targets of a batch, one row an example."""
+    if not _is_column(targets):
+        raise TypeError(
+            f"batch: expected targets as a tensor or array with a row for each example, got {type(targets).__name__}; "
+            "put single examples into a DataLoader, or pass unpack=lambda batch: (inputs, targets)."
+        )
+    tensor = to_tensor("targets", targets)
+    if not tensor.ndim:
+        raise ValueError("batch: expected targets with a row for each example, got a single number; use a DataLoader.")
+    return tensor
+
+
+def _check_batches(data: Any) -> None:
+    """Not one of the many things that can be iterated but hold no batches."""
+    kind = type(data).__name__
+    if isinstance(data, IterableDataset):
+        raise TypeError(f"data: expected batches, got {kind}, which gives examples; wrap it in a DataLoader.")
+    if isinstance(data, Iterator):
+        raise TypeError("data: expected something that can be iterated many times, got an iterator; pass a list of it.")
+    if hasattr(data, "columns"):
+        raise TypeError(f"data: expected (X, y), got a {kind}; pass (table[features], table[target]).")
+    if isinstance(data, (tuple, list)) and data and any(map(_is_array, data)):
+        raise TypeError(
+            f"data: expected (X, y) or batches, got a {kind} of {len(data)} with an array in it; "
+            "several inputs are a tuple: ((x1, x2), y), several targets the columns of one array."
+        )
+    if not isinstance(data, Iterable) or _is_array(data) or isinstance(data, (str, bytes, Mapping)):
+        raise TypeError(
+            f"data: expected a DataLoader, an (X, y) tuple of tensors or arrays, or batches, got {kind}; "
+            "read files and take inputs and targets apart first."
+        )
+
+
+def _check_pair(inputs: Any, targets: Tensor) -> None:
+    leaves = pytree.tree_leaves(inputs)
+    sizes = {leaf.shape[0] if leaf.ndim else 0 for leaf in (targets, *leaves)}
+    if len(sizes) != 1 or 0 in sizes or not leaves:
+        shapes = ", ".join(str(tuple(leaf.shape)) for leaf in leaves)
+        raise ValueError(
+            f"data: expected inputs and targets of one length >= 1, got inputs {shapes or 'of nothing'} and targets "
+            f"{tuple(targets.shape)}; the first axis counts examples."
+        )
+    for name, leaf in (("targets", targets), *(("inputs", leaf) for leaf in leaves)):
+        _check_finite(name, leaf)
+
+
+def _check_finite(name: str, values: Tensor) -> None:
+    """Raise where a number is not finite. A finite sum, which is cheap, says that all are."""
+    if values.is_floating_point() and not bool(torch.isfinite(values.sum())) and not bool(torch.isfinite(values).all()):
+        raise ValueError(f"{name}: expected finite numbers, got NaN or inf; clean or impute the data first.")

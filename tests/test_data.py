@@ -1,11 +1,19 @@
 """Data of every shape becomes the same batches, in an order that a seed determines."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
-from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, TensorDataset, WeightedRandomSampler
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
-from livi.data import LoaderData, TensorData, as_data, default_unpack
+from livi.data import LoaderData, TensorData, as_data, as_tensors, default_unpack, to_tensor
 
 KIND = {"device": torch.device("cpu"), "dtype": torch.float64}
 
@@ -98,7 +106,7 @@ def test_other_batches_need_unpack():
 @pytest.mark.parametrize(
     ("data", "error", "message"),
     [
-        ((torch.ones(3, 2), torch.ones(4)), ValueError, r"one length >= 1, got lengths \[3, 4\]"),
+        ((torch.ones(3, 2), torch.ones(4)), ValueError, r"one length >= 1, got inputs \(3, 2\) and targets \(4,\)"),
         ((torch.ones(0, 2), torch.ones(0)), ValueError, "one length >= 1"),
         ((torch.full((3, 2), torch.nan), torch.ones(3)), ValueError, "inputs: expected finite numbers"),
         ((torch.ones(3, 2), torch.tensor([1.0, torch.inf, 1.0])), ValueError, "targets: expected finite numbers"),
@@ -148,3 +156,114 @@ def test_a_batch_size_belongs_to_tensors():
     with pytest.raises(ValueError, match="only with"):
         as_data([(torch.ones(2, 1), torch.ones(2))], batch_size=1, **KIND)
     assert TensorData(torch.ones(5, 1), torch.ones(5), 100).batch_size == 5
+
+
+X = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
+Y = [0.5, 1.5, 2.5]
+TABLE = pd.DataFrame({"a": [1.0, 3.0, 5.0], "b": [2, 4, 6], "kind": ["x", "y", "x"]})
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        (X, Y),
+        [X, Y],
+        (torch.tensor(X), Y),
+        [torch.tensor(X), torch.tensor(Y)],
+        [np.array(X), np.array(Y)],
+        (TABLE[["a", "b"]], pd.Series(Y)),
+        (TABLE[["a", "b"]].astype(object), Y),
+        (np.array(X).astype(">f8"), np.array(Y)[::-1][::-1]),
+        TensorDataset(torch.tensor(X), torch.tensor(Y)),
+    ],
+    ids=["lists", "list", "mixed", "tensors", "arrays", "table", "objects", "strange arrays", "dataset"],
+)
+def test_a_pair_of_anything_that_holds_numbers_is_a_pair_of_tensors(data):
+    inputs, targets = as_data(data, **KIND).first()
+    assert torch.equal(inputs, torch.tensor(X, dtype=torch.float64))
+    assert torch.equal(targets, torch.tensor(Y, dtype=torch.float64))
+
+
+def test_two_batches_are_not_taken_for_a_pair():
+    batch = torch.tensor(X), torch.tensor(Y)
+    for data in ([batch, batch], (batch, batch), [list(batch), list(batch)]):
+        assert as_data(data, **KIND).num_data == 6
+
+
+def test_a_data_set_is_put_into_shuffled_batches():
+    class Examples(torch.utils.data.Dataset):
+        def __len__(self):
+            return 300
+
+        def __getitem__(self, index):
+            return torch.ones(2), index
+
+    data = as_data(Examples(), **KIND)
+    assert (data.num_data, data.steps_per_epoch) == (300, 2)
+    assert sorted(rows(data, 0)) == list(range(300)) != rows(data, 0)
+    assert as_data(Examples(), batch_size=100, **KIND).steps_per_epoch == 3
+    assert as_data(Subset(Examples(), range(10)), **KIND).num_data == 10
+
+
+def test_words_beside_the_numbers_are_left_alone():
+    inputs = {"text": ["a", "b"], "size": [1, 2], "mode": "fast", "none": None}
+    found = as_tensors(inputs, *KIND.values())
+    assert found["text"] == ["a", "b"]
+    assert torch.equal(found["size"], torch.tensor([1, 2]))
+    assert (found["mode"], found["none"]) == ("fast", None)
+
+
+def test_the_memory_of_a_table_is_not_shared():
+    column = pd.Series([1.0, 2.0])
+    to_tensor("x", column).zero_()
+    assert column.tolist() == [1.0, 2.0]
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter([(torch.ones(2), torch.tensor(1.0))])
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "message"),
+    [
+        (TABLE, TypeError, r"got a DataFrame; pass \(table\[features\], table\[target\]\)"),
+        ((TABLE, Y), TypeError, "inputs: expected numbers, got str 'x' in column 'kind'; encode words"),
+        ((TABLE[["a"]], TABLE["kind"]), TypeError, "targets: expected numbers, got str 'x'; encode words"),
+        ((X, ["x", "y", "x"]), TypeError, "targets: expected numbers, got str 'x'"),
+        ((["x", "y", "x"], Y), TypeError, "inputs: expected numbers, got str 'x'"),
+        ((pd.Series([1, None, 2], dtype=object), Y), TypeError, "got NoneType None; .*impute what is missing"),
+        ((pd.array([1, None, 2]), Y), ValueError, "inputs: expected finite numbers, got NaN"),
+        (((), Y), ValueError, "inputs of nothing and targets"),
+        (("train.csv", Y), TypeError, "inputs: expected tensors, arrays or lists of numbers, got str"),
+        (([[1.0], [1.0, 2.0], [3.0]], Y), ValueError, "inputs: expected rows of one length"),
+        ((np.array(X), 3.0), TypeError, "a tuple of 2 with an array in it"),
+        ((torch.ones(3), torch.ones(3), torch.ones(3)), TypeError, r"several inputs are a tuple: \(\(x1, x2\), y\)"),
+        ((torch.ones(3), (torch.ones(3), torch.ones(3))), TypeError, "several targets the columns of one array"),
+        (np.ones((3, 2)), TypeError, r"expected a DataLoader, an \(X, y\) tuple .* got ndarray"),
+        ({"x": X, "y": Y}, TypeError, "got dict; read files and take inputs and targets apart"),
+        (Stream(), TypeError, "got Stream, which gives examples; wrap it in a DataLoader"),
+        ([(1.0, 2.0), (3.0, 4.0)], TypeError, "got float; put single examples into a DataLoader"),
+        ([(torch.ones(2), torch.tensor(1.0))] * 3, ValueError, "got a single number; use a DataLoader"),
+        ((torch.ones(3, 2), torch.tensor(1.0)), ValueError, r"got inputs \(3, 2\) and targets \(\)"),
+    ],
+)
+def test_what_is_no_data_says_what_to_pass(data, error, message):
+    with pytest.raises(error, match=message):
+        as_data(data, **KIND)
+
+
+@pytest.mark.parametrize(("bad", "name"), [(0, "inputs"), (1, "targets")])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("index", [0, 2])
+def test_the_batch_with_a_number_that_is_none_is_named(index, bad, name, value):
+    batches = [[torch.ones(2, 1), torch.ones(2)] for _ in range(3)]
+    batches[index][bad][1] = value
+    data = as_data(batches, **KIND)
+    with pytest.raises(ValueError, match=f"batch {index}: {name}: expected finite numbers, got NaN or inf"):
+        list(data.epoch(0))
+
+
+def test_large_finite_numbers_are_finite():
+    huge = torch.full((10, 1), torch.finfo(torch.float32).max)
+    assert as_data((huge, huge[:, 0]), **KIND).num_data == 10
