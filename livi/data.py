@@ -152,7 +152,8 @@ def as_data(
         data = default_unpack(data.tensors)
     if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
         data, batch_size = DataLoader(data, MINIBATCH if batch_size is None else batch_size, shuffle=True), None
-    if isinstance(data, (tuple, list)) and len(data) == 2 and _is_column(data[1]):
+    pairs = tuple if unpack else (tuple, list)  # a list of two tensors may be two batches to unpack
+    if isinstance(data, pairs) and len(data) == 2 and _is_column(data[1]):
         if num_data is not None or unpack is not None:
             raise ValueError("num_data, unpack: expected only with batches; (X, y) data say it themselves.")
         inputs = pytree.tree_map(lambda leaf: to_tensor("inputs", leaf), data[0], is_leaf=_is_column)
@@ -160,7 +161,7 @@ def as_data(
         _check_pair(inputs, targets)
         inputs, targets = as_tensors((inputs, targets), device, dtype)
         return TensorData(inputs, targets, batch_size, full_batch)
-    _check_batches(data)
+    _check_batches(data, unpack)
     if batch_size is not None:
         raise ValueError("batch_size: expected only with (X, y) data; a DataLoader has its own.")
     return LoaderData(data, unpack or default_unpack, device, dtype, num_data)
@@ -283,7 +284,7 @@ def _targets(targets: Any) -> Tensor:
     return tensor
 
 
-def _check_batches(data: Any) -> None:
+def _check_batches(data: Any, unpack: Unpack | None) -> None:
     """Not one of the many things that can be iterated but hold no batches."""
     kind = type(data).__name__
     if isinstance(data, IterableDataset):
@@ -292,7 +293,7 @@ def _check_batches(data: Any) -> None:
         raise TypeError("data: expected something that can be iterated many times, got an iterator; pass a list of it.")
     if hasattr(data, "columns"):
         raise TypeError(f"data: expected (X, y), got a {kind}; pass (table[features], table[target]).")
-    if isinstance(data, (tuple, list)) and data and any(map(_is_array, data)):
+    if isinstance(data, (tuple, list)) and unpack is None and any(map(_is_array, data)):
         raise TypeError(
             f"data: expected (X, y) or batches, got a {kind} of {len(data)} with an array in it; "
             "several inputs are a tuple: ((x1, x2), y), several targets the columns of one array."

@@ -158,6 +158,12 @@ def test_a_batch_size_belongs_to_tensors():
     assert TensorData(torch.ones(5, 1), torch.ones(5), 100).batch_size == 5
 
 
+@pytest.mark.parametrize("count", [2, 3])
+def test_batches_that_are_single_tensors_can_be_unpacked(count):
+    data = as_data([torch.ones(4, 3)] * count, unpack=lambda batch: (batch[:, :2], batch[:, 2]), **KIND)
+    assert data.num_data == 4 * count
+
+
 X = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
 Y = [0.5, 1.5, 2.5]
 TABLE = pd.DataFrame({"a": [1.0, 3.0, 5.0], "b": [2, 4, 6], "kind": ["x", "y", "x"]})
