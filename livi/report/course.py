@@ -37,14 +37,14 @@ def learning_curve(history: Sequence[Mapping[str, float]]) -> Figure:
             if len(warming):
                 ax.axvspan(steps[0], warming[-1], color=FAINT, alpha=0.15, linewidth=0)
             ax.plot(steps, values, color=PALETTE[0], alpha=0.35, linewidth=0.6)
-            ax.plot(steps, _running_mean(values), color=PALETTE[0])
-            ax.set(title=title, ylim=_robust_range(values), xlim=(steps[0], steps[-1]))
+            ax.plot(steps, running_mean(values), color=PALETTE[0])
+            ax.set(title=title, ylim=robust_range(values), xlim=(steps[0], steps[-1]))
         figure.supxlabel("step", fontsize=8.5)
         figure.supylabel("nats", fontsize=8.5)
         return figure
 
 
-def _running_mean(values: Numbers) -> Numbers:
+def running_mean(values: Numbers) -> Numbers:
     """Over a window of about a fiftieth of the values, shrinking at the ends."""
     half = max(1, len(values) // 100)
     sums = np.concatenate([[0.0], np.cumsum(values)])
@@ -54,7 +54,7 @@ def _running_mean(values: Numbers) -> Numbers:
     return result
 
 
-def _robust_range(values: Numbers) -> tuple[float, float]:
+def robust_range(values: Numbers) -> tuple[float, float]:
     settled = values[len(values) // 2 :]
     low, high = float(settled.min()), float(settled.max())
     margin = max(high - low, 1e-3 * max(1.0, abs(high)))

@@ -1,0 +1,103 @@
+"""Pieces of HTML: figures with captions, tables, and text that is safe whatever the user wrote."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from livi.report.interactive import Figure, shortened
+
+LONGEST = 48  # letters of a cell
+
+
+def figure_html(figure: Figure, caption: str) -> str:
+    """The place of a figure, its buttons and its caption."""
+    buttons = "".join(
+        f'<button type="button" data-figure="{figure.name}" data-visible="{escape(str(visible).lower())}" '
+        f'aria-pressed="{str(text == figure.chosen).lower()}">{escape(text)}</button>'
+        for text, visible in figure.choices.items()
+    )
+    choices = (
+        f'<div class="choices" role="group" aria-label="level of the intervals">{buttons}</div>' if buttons else ""
+    )
+    words = f"<figcaption>{prose(caption)}</figcaption>" if caption else ""
+    title = f"<h3>{escape(figure.title)}</h3>" if figure.title else ""
+    height = figure.layout["height"]
+    return (
+        f'<figure>{title}{choices}<div class="plot" id="{figure.name}" role="img" '
+        f'aria-label="{escape(figure.description)}" style="min-height:{height}px"></div>{words}</figure>\n'
+    )
+
+
+def panels(figures: Iterable[Figure], captions: Iterable[str]) -> str:
+    """Figures side by side; one below the other on a narrow screen."""
+    places = (figure_html(figure, caption) for figure, caption in zip(figures, captions, strict=True))
+    return f'<div class="panels">{"".join(places)}</div>\n'
+
+
+def table(
+    head: Sequence[str],
+    lines: Iterable[Sequence[str]],  # HTML
+    *,
+    words: Iterable[int],  # columns that are text, and stand left
+    caption: str = "",
+    wide: bool = False,
+    given: int = -1,  # the column before which a rule is drawn
+    escaped: bool = False,  # whether the headings are HTML already
+) -> str:
+    """A table that scrolls by itself where the screen is narrower."""
+    texts = set(words)
+
+    def kind(column: int) -> str:
+        names = [name for name, holds in (("words", column in texts), ("given", column == given)) if holds]
+        return f' class="{" ".join(names)}"' if names else ""
+
+    headings = "".join(
+        f'<th scope="col"{kind(i)}>{text if escaped else escape(text)}</th>' for i, text in enumerate(head)
+    )
+    body = "".join(
+        "<tr>" + "".join(f"<td{kind(i)}>{cell}</td>" for i, cell in enumerate(line)) + "</tr>\n" for line in lines
+    )
+    about = f"<caption>{prose(caption)}</caption>" if caption else ""
+    name = escape(caption or "table: " + ", ".join(head))
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{name}"><table{" class=wide" if wide else ""}>'
+        f"{about}<thead><tr>{headings}</tr></thead><tbody>{body}</tbody></table></div>\n"
+    )
+
+
+def prose(words: str) -> str:
+    """For HTML: minus signs for hyphens before numbers, code between backticks, no line break before a percent sign."""
+    text = re.sub(r"(?<!\w)-(?=\d)", "−", escape(words))
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", re.sub(r"(?<=\d) (?=%)", "\N{NARROW NO-BREAK SPACE}", text))
+
+
+def clipped(text: str, longest: int = LONGEST) -> str:
+    """The user's text for HTML, shortened, with all of it in the title; a dash where there is none."""
+    short = shortened(text, longest)
+    if not short:
+        return '<span class="empty" title="missing">–</span>'
+    return escape(short) if short == text else f'<span title="{escape(text)}">{escape(short)}</span>'
+
+
+def number(value: float) -> str:
+    """Four digits, and thousands separated.
+
+    >>> number(-12345.678), number(0.012345), number(1.5e9), number(0.0)
+    ('−12,346', '0.01234', '1.5e+09', '0')
+    """
+    size = abs(value)
+    if size == 0.0 or not 1e-4 <= size < 1e8:
+        return f"{value:.4g}".replace("-", "−") if size else "0"
+    decimals = max(0, 3 - math.floor(math.log10(size)))
+    return f"{value:,.{decimals}f}".replace("-", "−")
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def note(words: str) -> str:
+    return f'<p class="note">{prose(words)}</p>'

@@ -1,0 +1,321 @@
+"""The sections of the report on a table model: words and tables as HTML, and the figures that go with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+
+from livi.report import table_figures as draw
+from livi.report.elements import LONGEST, clipped, figure_html, note, number, panels, percent, prose, table
+from livi.report.interactive import MOST_POINTS, Figure, shortened
+from livi.report.table_figures import ENOUGH_ROWS, level_text
+from livi.tables.content import ClassificationRows, Content, RegressionRows, UnsureRow
+
+SEVERITY = {"calibrated": "ok", "too sure": "warning", "too unsure": "notice", "too few rows": "notice"}
+LEVEL = 0.9  # of the intervals shown first
+MOST_COLUMNS, MOST_ROWS = 40, 25  # of the table of unsure rows
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page under a heading of its own."""
+
+    name: str
+    title: str
+    body: str  # HTML
+    figures: Sequence[Figure] = ()
+
+
+def sections(content: Content) -> list[Section]:
+    """All of them, in the order of the page."""
+    return [
+        predictions_section(content),
+        calibration_section(content),
+        unsure_section(content),
+        fit_section(content),
+        course_section(content),
+        diagnosis_section(content),
+    ]
+
+
+# --- on the rows that were held out ---------------------------------------------------------------
+
+
+def predictions_section(content: Content) -> Section:
+    title, rows = "Predictions against the truth", content.rows
+    if rows is None:
+        return Section("predictions-section", title, _nothing_held_out("compare predictions with the truth"))
+    if isinstance(rows, RegressionRows):
+        figure = draw.predictions(rows, content.target, _places(content, rows), _place(rows, LEVEL))
+        caption = (
+            "Each row as a point: the truth across, the prediction upwards, and a line for the interval. An interval "
+            "that crosses the dashed diagonal held the truth; those that missed it are orange diamonds. At the level "
+            "of 90 % about one in ten should. Drag to zoom, double-click to return." + _sampled(len(rows))
+        )
+        return Section("predictions-section", title, figure_html(figure, caption), [figure])
+    figures = [draw.chances(rows), draw.confusion(rows)]
+    two = len(rows.classes) == 2
+    left = (
+        "A useful model separates the two colours; rows near 50 % are those it cannot tell."
+        if two
+        else "Rows on the right gave the true class most of the probability, rows on the left almost none."
+    )
+    body = panels(
+        figures,
+        (
+            left,
+            "Rows by true class (down) and predicted class (across); the darker a cell, the "
+            "larger its share of the true class. Right predictions lie on the diagonal.",
+        ),
+    )
+    return Section("predictions-section", title, body + _class_table(rows), figures)
+
+
+def calibration_section(content: Content) -> Section:
+    title, rows = "Calibration", content.rows
+    if rows is None:
+        return Section("calibration", title, _nothing_held_out("check whether its uncertainty is right"))
+    words = "".join(f"<li>{prose(sentence)}</li>" for sentence in content.verdict)
+    words = f"<ul>{words}</ul>" if words else ""
+    figures: list[Figure] = []
+    if len(rows) < ENOUGH_ROWS:
+        count = "one row is" if len(rows) == 1 else f"{len(rows)} rows are"
+        drawn = f'<p class="missing">{count.capitalize()} too few to judge calibration; figures begin at '
+        drawn += f"{ENOUGH_ROWS} rows, and some hundred make them sharp.</p>"
+    elif isinstance(rows, RegressionRows):
+        figures = [draw.coverage_curve(rows), draw.pit_histogram(rows)]
+        captions = (
+            "Of all intervals of a level, that share should hold the truth: the curve should follow the diagonal. "
+            "Below it the model is too sure, above it too unsure. The grey area is where a calibrated model lies 95 "
+            f"times in 100, level by level, with {_rows(len(rows))}.",
+            "Where the truth fell in its predicted distribution: 0 far below, 1 far above. Flat is calibrated; high at "
+            "both ends is too sure, a hump too unsure, a slope biased. Bars within the grey area are what chance does.",
+        )
+        drawn = panels(figures, captions)
+    else:
+        figures = [draw.reliability(rows)]
+        caption = (
+            "Rows grouped by predicted probability: of those given 80 %, 80 % should come true, so points should lie "
+            "on the diagonal. Grey bars show where a calibrated model lies 95 times in 100 with as many rows; the "
+            "histogram below, how many rows there are."
+        )
+        drawn = figure_html(figures[0], caption)
+    return Section("calibration", title, words + drawn + _coverage_table(content), figures)
+
+
+def unsure_section(content: Content) -> Section:
+    title, rows = "Where the model is unsure", content.rows
+    if rows is None:
+        return Section("unsure-section", title, _nothing_held_out("show where the model is unsure"))
+    listed = {row.position: row.row for row in content.unsure[:MOST_ROWS]}
+    words = (
+        "<p>Uncertainty has two parts. <em>Epistemic</em> uncertainty is about the model: more data like these rows "
+        "would take it away. <em>Aleatoric</em> uncertainty is about the target: noise that would remain.</p>"
+    )
+    if isinstance(rows, RegressionRows):
+        place = _place(rows, LEVEL)
+        inside = (rows.lower[place] <= rows.target) & (rows.target <= rows.upper[place])
+        cloud = draw.deviations(rows, content.target, inside, listed)
+        caption = f"Orange diamonds: the truth was outside the {level_text(rows.levels[place])} interval. "
+        if draw.same_noise(rows):
+            noise = number(float(rows.aleatoric_std.mean()))
+            caption += f"The noise of this model is the same for all rows, a standard deviation of {noise}, so that "
+            caption += "only the epistemic part is drawn, against the prediction."
+        else:
+            caption += "Above the dashed line more data would help more than less noise."
+        kept = draw.set_aside(rows.total_std, (rows.mean - rows.target) ** 2, "RMSE of the rows kept", root=True)
+        falls = "fall"
+    else:
+        cloud = draw.entropies(rows, listed)
+        caption = "Orange diamonds: the predicted class was wrong. High up, the posterior's networks disagree, and "
+        caption += "more data like this row would help; far right, they agree that the classes overlap."
+        kept = draw.set_aside(
+            rows.entropy, draw.right(rows).astype(np.float64), "accuracy of the rows kept", root=False
+        )
+        falls = "rise"
+    caption += " Rings: the rows of the table." if listed else ""
+    figures, captions = [cloud], [caption + _sampled(len(rows))]
+    if kept is not None:
+        figures.append(kept)
+        captions.append(
+            f"If the model may pass on the rows it is least sure of. From right to left the curve should {falls}: then "
+            "its uncertainty knows where the errors are. The far left is an average over few rows."
+        )
+    body = panels(figures, captions) if len(figures) == 2 else figure_html(cloud, captions[0])
+    return Section("unsure-section", title, words + body + _unsure_table(content, rows), figures)
+
+
+# --- on the fit -----------------------------------------------------------------------------------
+
+
+def fit_section(content: Content) -> Section:
+    facts = "".join(
+        f'<tr><th scope="row" class="words">{prose(name)}</th><td class="words">{prose(value)}</td></tr>\n'
+        for name, value in content.facts.items()
+    )
+    body = f'<table class="facts"><tbody>{facts}</tbody></table>' if facts else ""
+    if content.notes:
+        body += "<h3>About the data</h3><ul>" + "".join(f"<li>{prose(one)}</li>" for one in content.notes) + "</ul>"
+    if content.columns:
+        lines = [(clipped(one.name), escape(one.kind), prose(one.note)) for one in content.columns]
+        inner = table(("column", "kind", "note"), lines, words=(0, 1, 2))
+        kinds = [one.kind for one in content.columns]
+        counts = ", ".join(f"{kinds.count(kind):,} {kind}" for kind in dict.fromkeys(kinds))
+        body += f"<details{' open' if len(lines) <= 12 else ''}><summary>Columns: {counts}</summary>{inner}</details>"
+    return Section("fit", "What was fitted", body)
+
+
+def course_section(content: Content) -> Section:
+    figures = draw.learning_curves(content.history)
+    if not figures:
+        return Section("course", "The course of the fit", "<p>No course was recorded.</p>")
+    words = (
+        "The bound on the log evidence, which the fit maximises, and its three terms (bound = log likelihood + log "
+        "prior + entropy), in nats: every logged step (light) and a running mean (dark). The bound should have "
+        "levelled off; one that still rises asks for more steps. In the grey part the weight of prior and entropy was "
+        "still being raised. The vertical range is that of the second half, widened."
+    )
+    return Section("course", "The course of the fit", panels(figures, [""] * len(figures)) + note(words), figures)
+
+
+def diagnosis_section(content: Content) -> Section:
+    order = ("warning", "notice", "ok")
+    found = sorted(content.findings, key=lambda one: order.index(one.severity))
+    if not found:
+        return Section("diagnosis", "Diagnosis of the posterior", "<p>No diagnosis was made.</p>")
+    worst = {
+        "warning": "The diagnosis of the posterior warns; read the first lines before using the model.",
+        "notice": "Nothing wrong was found in the posterior, but there are things to know.",
+        "ok": "Nothing to complain of was found in the posterior.",
+    }[found[0].severity]
+    lines = "".join(
+        f'<dt class="{one.severity}">{one.severity}</dt><dd><b>{prose(one.topic)}</b>: {prose(one.text)}</dd>\n'
+        for one in found
+    )
+    return Section("diagnosis", "Diagnosis of the posterior", f"<p>{worst}</p><dl>{lines}</dl>")
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def _coverage_table(content: Content) -> str:
+    if not content.coverage:
+        return ""
+    sets = content.task == "classification"
+    head = ("level", "held", "expected of a calibrated model", "classes in a set" if sets else "average width", "")
+    lines = [
+        (
+            level_text(one.level),
+            percent(one.share),
+            f"{percent(one.low)} to {percent(one.high)}",
+            number(one.width),
+            f'<span class="badge {SEVERITY[one.judgement]}">{escape(one.judgement)}</span>',
+        )
+        for one in content.coverage
+    ]
+    what = "sets of classes" if sets else f"intervals, their width in units of {shortened(content.target, LONGEST)}"
+    return table(head, lines, words=(4,), caption=f"How many targets the {what} held.")
+
+
+def _class_table(rows: ClassificationRows) -> str:
+    """Class by class, for more than two."""
+    if len(rows.classes) == 2:
+        return ""
+    predicted = rows.probabilities.argmax(1)
+    lines = []
+    for place, name in enumerate(rows.classes):
+        true, given = rows.target == place, predicted == place
+        both = int((true & given).sum())
+        found, correct = (percent(both / n) if n else "–" for n in (int(true.sum()), int(given.sum())))
+        chance = percent(float(rows.probabilities[true, place].mean())) if true.any() else "–"
+        lines.append((clipped(name), f"{int(true.sum()):,}", f"{int(given.sum()):,}", found, correct, chance))
+    head = (
+        "class",
+        "rows",
+        "predicted",
+        "of its rows found",
+        "of predictions right",
+        "average probability in its rows",
+    )
+    inner = table(head, lines, words=(0,))
+    return f"<details{' open' if len(lines) <= 12 else ''}><summary>Class by class</summary>{inner}</details>"
+
+
+def _unsure_table(content: Content, rows: RegressionRows | ClassificationRows) -> str:
+    unsure = content.unsure[:MOST_ROWS]
+    if not unsure:
+        return ""
+    columns = [name for name in unsure[0].values if name != content.target]
+    shown = columns[:MOST_COLUMNS]
+    if isinstance(rows, RegressionRows):
+        head = ["line", "truth", "prediction", f"{level_text(LEVEL)} interval", "epistemic", "aleatoric"]
+        cells = [_regression_cells(row, rows) for row in unsure]
+    else:
+        head = ["line", "truth", "prediction", "its probability", "entropy", "mutual information"]
+        cells = [_class_cells(row, rows) for row in unsure]
+    lines = [
+        (*cell, *(clipped(row.values.get(name, "")) for name in shown)) for cell, row in zip(cells, unsure, strict=True)
+    ]
+    left = len(columns) - len(shown)
+    about = f"The {_rows(len(unsure), 'most uncertain row')}, by epistemic uncertainty, with the values in the file"
+    about += f"; {left} more columns are left out." if left else "."
+    words = (
+        range(len(head), len(head) + len(shown))
+        if isinstance(rows, RegressionRows)
+        else (1, 2, *range(len(head), len(head) + len(shown)))
+    )
+    headings = [escape(name) for name in head] + [clipped(name, 28) for name in shown]
+    return "<h3>The most uncertain rows</h3>" + table(
+        headings, lines, words=words, caption=about, wide=True, given=len(head), escaped=True
+    )
+
+
+def _regression_cells(row: UnsureRow, rows: RegressionRows) -> tuple[str, ...]:
+    i, place = row.position, _place(rows, LEVEL)
+    values = (rows.target[i], rows.mean[i], rows.epistemic_std[i], rows.aleatoric_std[i])
+    truth, mean, known, noise = (number(float(value)) for value in values)
+    interval = f"{number(float(rows.lower[place, i]))} to {number(float(rows.upper[place, i]))}"
+    return f"{row.row:,}", truth, mean, interval, known, noise
+
+
+def _class_cells(row: UnsureRow, rows: ClassificationRows) -> tuple[str, ...]:
+    i = row.position
+    best = int(rows.probabilities[i].argmax())
+    truth, given = (clipped(rows.classes[place], 28) for place in (int(rows.target[i]), best))
+    return (
+        f"{row.row:,}",
+        truth,
+        given,
+        percent(float(rows.probabilities[i, best])),
+        f"{rows.entropy[i]:.3f}",
+        f"{rows.mutual_information[i]:.3f}",
+    )
+
+
+def _rows(count: int, noun: str = "row") -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def _sampled(count: int) -> str:
+    return f" Shown are {MOST_POINTS:,} of the {count:,} rows, drawn at random." if count > MOST_POINTS else ""
+
+
+def _nothing_held_out(purpose: str) -> str:
+    return (
+        f'<p class="missing">No rows were held out, so there is nothing to {purpose} with. Fit with '
+        "<code>--validation 0.2</code>, or run <code>livi evaluate</code> on rows the fit has not seen.</p>"
+    )
+
+
+def _place(rows: RegressionRows, level: float) -> int:
+    """Of the nearest level there is."""
+    return int(np.abs(rows.levels - level).argmin())
+
+
+def _places(content: Content, rows: RegressionRows) -> list[int]:
+    """Of the levels to offer: those of the coverage table and that shown first, at most five."""
+    wanted = {_place(rows, one.level) for one in content.coverage[:5]} | {_place(rows, LEVEL)}
+    return sorted(wanted)[-5:]
