@@ -1,5 +1,20 @@
-"""Models of CSV and Parquet files: columns in, predictions with uncertainty out."""
+"""Models of CSV and Parquet files: columns in, predictions with uncertainty out.
+
+Reading and reporting need pandas at most; `livi.tables.fitting` and `livi.tables.model` need scikit-learn.
+"""
 
 from livi.tables.content import ClassificationRows, Content, RegressionRows
+from livi.tables.output import check_output, frame_bytes, write_frame
+from livi.tables.reading import Table, TableError, read_table
 
-__all__ = ["ClassificationRows", "Content", "RegressionRows"]
+__all__ = [
+    "ClassificationRows",
+    "Content",
+    "RegressionRows",
+    "Table",
+    "TableError",
+    "check_output",
+    "frame_bytes",
+    "read_table",
+    "write_frame",
+]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -144,7 +145,7 @@ class Content:
     findings: tuple[Finding, ...] = ()
 
     def summary(self) -> dict[str, Any]:
-        """The numbers and words without the rows, ready for JSON."""
+        """The numbers and words without the rows, ready for JSON; a number that is not finite becomes None."""
         return {
             "title": self.title,
             "task": self.task,
@@ -154,7 +155,7 @@ class Content:
             "rows": 0 if self.rows is None else len(self.rows),
             "facts": dict(self.facts),
             "notes": list(self.notes),
-            "metrics": {metric.key: metric.value for metric in self.metrics},
+            "metrics": {m.key: m.value if math.isfinite(m.value) else None for m in self.metrics},
             "coverage": [vars(line).copy() for line in self.coverage],
             "verdict": list(self.verdict),
         }

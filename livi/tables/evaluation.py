@@ -1,0 +1,232 @@
+"""How good predictions were on rows that the fit has not seen: metrics, coverage, and a verdict in words.
+
+The rule behind the words: of n targets, the number inside intervals of level p is binomial if the model is calibrated.
+Within the central 95 % of that distribution the model is called calibrated, below it too sure, above it too unsure. Of
+fewer than 20 rows nothing is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from livi import metrics
+from livi.prediction import ClassificationPrediction
+from livi.tables.content import ClassificationRows, Coverage, Judgement, Metric, RegressionRows, UnsureRow
+
+SHOWN_LEVELS = (0.5, 0.8, 0.9, 0.95)
+ENOUGH_ROWS = 20
+SURPRISING = 0.01  # probability under calibration below which a whole-distribution test speaks up
+Band = tuple[float, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Predictions on rows with known targets, scored. `print` shows the numbers and the verdict."""
+
+    source: str  # "128 held-out rows of houses.csv"
+    rows: RegressionRows | ClassificationRows
+    metrics: tuple[Metric, ...]
+    coverage: tuple[Coverage, ...]
+    verdict: tuple[str, ...]
+    unsure: tuple[UnsureRow, ...] = ()
+
+    @property
+    def headline(self) -> str:
+        first = self.verdict[0]
+        numbers = ", ".join(f"{metric.name} {metric.text}" for metric in self.metrics[:2])
+        return f"On {self.source}: {numbers}. {first}"
+
+    def __str__(self) -> str:
+        return "\n".join([self.source, "", *self._metric_lines(), "", *self._coverage_lines(), "", *self.verdict])
+
+    def _metric_lines(self) -> list[str]:
+        name, text = (max(len(getattr(metric, part)) for metric in self.metrics) for part in ("name", "text"))
+        return [f"{m.name:<{name}}  {m.text:>{text}}  {m.note}".rstrip() for m in self.metrics]
+
+    def _coverage_lines(self) -> list[str]:
+        kind, unit = ("intervals", "mean width") if isinstance(self.rows, RegressionRows) else ("sets", "mean size")
+        lines = [f"{kind:<9}  held     expected           {unit}"]
+        for line in self.coverage:
+            expected = f"{line.low:.1%} to {line.high:.1%}"
+            lines.append(
+                f"{line.level:<9.0%}  {line.share:<7.1%}  {expected:<17}  {shown(line.width):<10}  {line.judgement}"
+            )
+        return lines
+
+
+def shown(value: float) -> str:
+    """A number as a reader wants it: four digits, and more only in front of the decimal point.
+
+    >>> shown(20412.3), shown(0.0123456), shown(1e12)
+    ('20,412', '0.01235', '1e+12')
+    """
+    return f"{value:,.0f}" if 1e3 <= abs(value) < 1e9 else f"{value:.4g}"
+
+
+def _judged(share: float, band: Band, rows: int) -> Judgement:
+    if rows < ENOUGH_ROWS:
+        return "too few rows"
+    return "too sure" if share < band[0] else "too unsure" if share > band[1] else "calibrated"
+
+
+# --- regression -----------------------------------------------------------------------------------
+
+
+def score_regression(
+    rows: RegressionRows,
+    log_density: NDArray[np.float64],  # (n,)
+    crps: float | None,
+    unit: str,
+) -> tuple[tuple[Metric, ...], tuple[Coverage, ...], tuple[str, ...]]:
+    """Metrics, coverage and verdict; `unit` is the target's name."""
+    errors = rows.mean - rows.target
+    inside = (rows.lower <= rows.target) & (rows.target <= rows.upper)  # (L, n)
+    coverage = tuple(_interval_coverage(rows, inside, level) for level in SHOWN_LEVELS if level in rows.levels)
+    variance = float(rows.target.var())
+    found = [
+        _metric("rmse", "RMSE", float(np.sqrt(np.mean(errors**2))), f"in units of {unit}; lower is better"),
+        _metric("mae", "MAE", float(np.abs(errors).mean()), f"in units of {unit}; lower is better"),
+        _metric("log_score", "Log score", float(log_density.mean()), "mean log density, nats; higher is better"),
+    ]
+    if variance > 0.0:
+        r2 = 1.0 - float(np.mean(errors**2)) / variance
+        found.insert(2, _metric("r2", "R2", r2, "share of the variance explained; 1 is best"))
+    if crps is not None:
+        found.append(_metric("crps", "CRPS", crps, f"in units of {unit}; lower is better"))
+    distance, chance = uniformity(rows.pit)
+    found.append(_metric("pit_distance", "PIT distance", distance, "Kolmogorov-Smirnov, from uniform; 0 is best"))
+    verdict = [_sentence(_at(coverage, 0.9), "intervals", "targets")]
+    if len(rows) >= ENOUGH_ROWS:
+        verdict += [_sentence(line, "intervals", "targets") for line in coverage if _remarkable(line)]
+        verdict += [_on_shape(distance, chance), *_on_bias(rows.pit)]
+    return tuple(found), coverage, tuple(verdict)
+
+
+def _interval_coverage(rows: RegressionRows, inside: NDArray[np.bool_], level: float) -> Coverage:
+    place = int(np.argmin(np.abs(rows.levels - level)))
+    share, width = float(inside[place].mean()), float((rows.upper[place] - rows.lower[place]).mean())
+    band = binomial_band(len(rows), level)
+    return Coverage(level, share, *band, width, _judged(share, band, len(rows)))
+
+
+def binomial_band(rows: int, level: float) -> Band:
+    """Shares between which that of a calibrated model lies at least 95 times in 100."""
+    from scipy.stats import binom
+
+    low, high = binom.ppf([0.025, 0.975], rows, level) / rows
+    return float(low), float(high)
+
+
+def uniformity(pit: NDArray[np.float64]) -> tuple[float, float]:
+    """Kolmogorov-Smirnov distance of PIT values from uniform, and how often a calibrated model exceeds it."""
+    from scipy.stats import kstwo
+
+    ordered, steps = np.sort(pit), np.arange(len(pit) + 1) / len(pit)
+    distance = float(max((steps[1:] - ordered).max(), (ordered - steps[:-1]).max()))
+    return distance, float(kstwo.sf(distance, len(pit)))
+
+
+def _on_shape(distance: float, chance: float) -> str:
+    often = "less than one time in 1,000" if chance < 0.001 else f"{chance:.1%} of the time"
+    size = f"their distance from uniform is {distance:.3f}, which a calibrated model exceeds {often}"
+    if chance < SURPRISING:
+        return f"The predicted distributions do not fit as a whole: PIT values are not uniform ({size})."
+    return f"The predicted distributions fit as a whole: PIT values look uniform ({size})."
+
+
+def _on_bias(pit: NDArray[np.float64]) -> list[str]:
+    error = float(np.sqrt(1.0 / (12.0 * len(pit))))
+    shift = float(pit.mean()) - 0.5
+    if abs(shift) < 2.58 * error:
+        return []
+    side, share = ("low", (pit > 0.5).mean()) if shift > 0 else ("high", (pit < 0.5).mean())
+    other = "above" if shift > 0 else "below"
+    return [f"Predictions are too {side} on average: {share:.0%} of the targets lie {other} the predicted median."]
+
+
+# --- classification -------------------------------------------------------------------------------
+
+
+def score_classification(
+    rows: ClassificationRows,
+    log_probability: NDArray[np.float64],  # (n,) of the true class
+    sets: Mapping[float, NDArray[np.bool_]],  # by level (n, k)
+    kind: Literal["posterior", "conformal"],
+) -> tuple[tuple[Metric, ...], tuple[Coverage, ...], tuple[str, ...]]:
+    """Metrics, coverage of the sets of classes, and verdict."""
+    targets = torch.from_numpy(rows.target)
+    prediction = ClassificationPrediction.from_probabilities(torch.from_numpy(rows.probabilities)[None], exclusive=True)
+    found = [
+        _metric("accuracy", "Accuracy", metrics.accuracy(prediction, targets), "higher is better", percent=True),
+        _metric("nll", "NLL", -float(log_probability.mean()), "negative log probability, nats; lower is better"),
+        _metric(
+            "brier", "Brier", metrics.brier(prediction, targets), "squared error of probabilities; lower is better"
+        ),
+        _metric("ece", "ECE", metrics.ece(prediction, targets), "expected calibration error; lower is better"),
+    ]
+    if len(rows.classes) == 2 and 0 < rows.target.sum() < len(rows):
+        scores = torch.from_numpy(rows.probabilities[:, 1])
+        area = metrics.auroc(scores[targets == 1], scores[targets == 0])
+        found.append(_metric("auroc", "AUROC", area, f"of {rows.classes[1]!r}; 0.5 is a coin, 1 is best"))
+    coverage = tuple(_set_coverage(rows, level, chosen, kind) for level, chosen in sets.items())
+    verdict = [_on_confidence(rows), _sentence(_at(coverage, 0.9), "sets", "labels")]
+    return tuple(found), coverage, tuple(verdict)
+
+
+def _set_coverage(
+    rows: ClassificationRows, level: float, chosen: NDArray[np.bool_], kind: Literal["posterior", "conformal"]
+) -> Coverage:
+    """Sets take whole classes, so they should hold more than their level: by the model, their own probability."""
+    share = float(chosen[np.arange(len(rows)), rows.target].mean())
+    if kind == "posterior":
+        band = _bernoulli_band((rows.probabilities * chosen).sum(1))
+    else:
+        band = (binomial_band(len(rows), level)[0], 1.0)
+    return Coverage(level, share, *band, float(chosen.sum(1).mean()), _judged(share, band, len(rows)))
+
+
+def _bernoulli_band(chances: NDArray[np.float64]) -> Band:
+    """Where the share of successes of so many independent trials should lie, 95 times in 100."""
+    error = 1.96 * float(np.sqrt((chances * (1.0 - chances)).clip(0.0).sum())) / len(chances)
+    # One trial more or less is no evidence, however sure the model was.
+    error = max(error, 1.0 / len(chances))
+    return max(0.0, float(chances.mean()) - error), min(1.0, float(chances.mean()) + error)
+
+
+def _on_confidence(rows: ClassificationRows) -> str:
+    confidence = rows.probabilities.max(1)
+    accuracy = float((rows.probabilities.argmax(1) == rows.target).mean())
+    band = _bernoulli_band(confidence)
+    judgement = _judged(accuracy, band, len(rows))
+    return (
+        f"The model was sure to {confidence.mean():.1%} on average and right in {accuracy:.1%} of the rows "
+        f"({band[0]:.1%} to {band[1]:.1%} expected): {judgement}."
+    )
+
+
+# --- both -----------------------------------------------------------------------------------------
+
+
+def _metric(key: str, name: str, value: float, note: str, *, percent: bool = False) -> Metric:
+    return Metric(key, name, value, f"{value:.1%}" if percent else shown(value), note)
+
+
+def _at(coverage: tuple[Coverage, ...], level: float) -> Coverage:
+    return next(line for line in coverage if line.level == level)
+
+
+def _remarkable(line: Coverage) -> bool:
+    return line.level != 0.9 and line.judgement in ("too sure", "too unsure")
+
+
+def _sentence(line: Coverage, what: str, held: str) -> str:
+    return (
+        f"The {line.level:.0%} {what} held {line.share:.1%} of the {held} ({line.low:.1%} to {line.high:.1%} expected "
+        f"of a calibrated model): {line.judgement}."
+    )

@@ -1,0 +1,231 @@
+"""From a table to a model: what to predict from what, rows held out, the fit, and a first look at how good it is."""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from livi.estimators import LIVIClassifier, LIVIRegressor
+from livi.tables.content import Finding, Task
+from livi.tables.detection import Say, choose_task, column_kinds, counts_rows, learn_schema
+from livi.tables.encoding import encode, target_classes, target_numbers
+from livi.tables.model import TableModel, warnings_said
+from livi.tables.reading import Table
+from livi.tables.schema import Schema
+from livi.tables.values import is_missing, labels
+
+MIN_ROWS = 5
+MIN_CALIBRATION = 45  # rows of which a fifth is enough for a conformal interval of 90 %
+_DIAGNOSED, _DRAWS = 500, 64  # rows and weight draws of the diagnosis
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """What may be chosen about a fit; None leaves it to the estimator or to detection.
+
+    Args:
+        task: overrules the detection.
+        drop, categorical: names of columns to leave out, and to take as categories even if they are numbers.
+        validation: share of the rows that is held out and only used to report how good the model is; 0 fits to all.
+        seed: of the split and of the fit.
+        hidden, activation, steps, components, noise, interval: as in `livi.LIVIRegressor`.
+        threads: of torch.
+        diagnose: examine the posterior too.
+        progress: show the course of the fit on stderr.
+    """
+
+    task: Task | None = None
+    drop: Sequence[str] = ()
+    categorical: Sequence[str] = ()
+    validation: float = 0.2
+    seed: int = 0
+    hidden: tuple[int, ...] | None = None
+    activation: str | None = None
+    steps: int | None = None
+    components: int | None = None
+    noise: Literal["constant", "varying"] | None = None
+    interval: Literal["posterior", "conformal"] | None = None
+    threads: int | None = None
+    diagnose: bool = False
+    progress: bool = False
+
+
+def fit_table(table: Table, target: str, options: FitOptions | None = None, say: Say = print) -> TableModel:
+    """Fit a model that predicts one column of a table from the others.
+
+    Rows without a target are left out. Of the rest a share of `validation` is held out, drawn at random (class by
+    class for classification); medians, categories and the network come from the others alone.
+
+    Args:
+        say: hears what the user should know: rows and columns left out, the task if it was guessed from numbers.
+
+    Raises:
+        TableError: the table cannot be used as it is; the message names row and column where there is one.
+        KeyboardInterrupt: the fit was interrupted.
+    """
+    options = FitOptions() if options is None else options
+    heard: list[str] = [*table.notes]
+
+    def note(text: str) -> None:
+        heard.append(text)
+        say(text)
+
+    for text in table.notes:
+        say(text)
+    _check_names(table, target, options)
+    table = _with_target(table, target, note)
+    task = choose_task(table, target, options.task, note)
+    names = [name for name in table.columns if name != target and name not in options.drop]
+    kinds = column_kinds(table, names, options.categorical)
+    fitted, held = split(table, target, task, options.validation, options.seed)
+    _check_size(table, len(fitted), options)
+    training = table.rows(fitted)
+    schema = learn_schema(training, target, task, kinds, options.categorical)
+    _note_columns(table, schema, note)
+    started = time.perf_counter()
+    estimator = _fitted(training, schema, options, note)
+    seconds = time.perf_counter() - started
+    facts = _facts(table, schema, estimator, len(fitted), len(held), seconds, options)
+    findings = _diagnosed(estimator, training, schema) if options.diagnose else ()
+    model = TableModel(schema, estimator, facts, tuple(heard), findings)
+    if not len(held):
+        return model
+    source = f"{len(held):,} held-out rows of {table.name}"
+    return TableModel(
+        schema, estimator, facts, tuple(heard), findings, model.evaluate(table.rows(held), say, source=source)
+    )
+
+
+def split(
+    table: Table, target: str, task: Task, share: float, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Places of the rows to fit to and of those to hold out, in the table's order.
+
+    For classification the share is held out of every class, rounded down, so that none is lost to the fit.
+    """
+    random = np.random.default_rng(seed)
+    groups = np.unique(labels(table.columns[target]), return_inverse=True)[1] if task == "classification" else None
+    members = [np.arange(len(table))] if groups is None else [np.flatnonzero(groups == g) for g in np.unique(groups)]
+    held = [random.permutation(rows)[: int(share * len(rows))] for rows in members]
+    out = np.zeros(len(table), np.bool_)
+    out[np.concatenate(held)] = True
+    return np.flatnonzero(~out), np.flatnonzero(out)
+
+
+def _check_names(table: Table, target: str, options: FitOptions) -> None:
+    for name in (target, *options.drop, *options.categorical):
+        if name not in table.columns:
+            close = difflib.get_close_matches(name, table.columns, 1)
+            hint = f"; did you mean {close[0]!r}?" if close else f"; it has {', '.join(list(table.columns)[:8])}."
+            raise table.error(f"expected a column {name!r}, got none of that name{hint}")
+    for name in (*options.drop, *options.categorical):
+        if name == target:
+            raise table.error("expected a target to keep, got it among the columns to drop or convert.", column=name)
+    both = [name for name in options.categorical if name in options.drop]
+    if both:
+        raise table.error("expected --drop or --categorical, got both.", column=both[0])
+
+
+def _with_target(table: Table, target: str, note: Say) -> Table:
+    missing = is_missing(table.columns[target])
+    if missing.all():
+        raise table.error("expected a target, got a column without values.", column=target)
+    if missing.any():
+        note(f"left out: {int(missing.sum()):,} of {len(table):,} rows, which have no {target!r}")
+    return table.rows(~missing)
+
+
+def _check_size(table: Table, rows: int, options: FitOptions) -> None:
+    least = MIN_CALIBRATION if options.interval == "conformal" else MIN_ROWS
+    if rows < least:
+        remedy = "lower --validation or add rows" if options.validation else "add rows"
+        why = " for conformal intervals" if options.interval == "conformal" else ""
+        raise table.error(f"expected at least {least} rows to fit to{why}, got {rows}; {remedy}.")
+
+
+def _note_columns(table: Table, schema: Schema, note: Say) -> None:
+    for left_out in schema.dropped:
+        note(f"dropped: column {left_out.name!r}: {left_out.reason}")
+    for column in schema.columns:
+        if column.kind == "numeric" and counts_rows(table.columns[column.name]):
+            note(f"column {column.name!r} counts the rows; if it says nothing else, pass --drop {column.name}")
+
+
+def _fitted(training: Table, schema: Schema, options: FitOptions, note: Say) -> Any:
+    chosen: dict[str, Any] = {
+        "hidden": options.hidden,
+        "activation": options.activation,
+        "steps": options.steps,
+        "components": options.components,
+        "interval": options.interval,
+        "n_jobs": options.threads,
+    }
+    if schema.task == "regression":
+        chosen["noise"] = options.noise
+    chosen = {name: value for name, value in chosen.items() if value is not None}
+    kind = LIVIRegressor if schema.task == "regression" else LIVIClassifier
+    estimator = kind(random_state=options.seed, verbose=int(options.progress), **chosen)
+    target = _target(training, schema)
+    features = encode(training, schema, note)
+    with warnings_said(note):
+        estimator.fit(features, target)
+        if estimator.posterior_.plan.get("interrupted_at") is not None:
+            raise KeyboardInterrupt
+    return estimator
+
+
+def _target(table: Table, schema: Schema) -> NDArray[Any]:
+    return target_numbers(table, schema) if schema.task == "regression" else target_classes(table, schema)
+
+
+def _facts(
+    table: Table, schema: Schema, estimator: Any, fitted: int, held: int, seconds: float, options: FitOptions
+) -> dict[str, str]:
+    plan = estimator.posterior_.plan
+    widths = [len(schema.features), *np.atleast_1d(estimator.hidden).tolist(), max(1, len(schema.classes))]
+    facts = {
+        "File": table.name,
+        "Task": f"{schema.task} of {schema.target}",
+        "Rows": f"{fitted:,} fitted, {held:,} held out",
+        "Columns": schema.describe(),
+        "Network": f"{' - '.join(str(int(width)) for width in widths)}, {estimator.activation}",
+        "Posterior": f"over {plan['num_params']:,} weights, {plan['components']} x {plan['generator']}, "
+        f"{plan['variational_params']:,} variational parameters",
+        "Model": f"{plan['likelihood']} likelihood, {plan['prior']} prior",
+        "Intervals": str(estimator.interval),
+        "Fit": f"{int(estimator.history_[-1]['step']):,} steps in {seconds:.0f} s, seed {options.seed}",
+        "Versions": f"livi {_version('livi')}, torch {_version('torch')}",
+    }
+    if schema.classes:
+        facts["Classes"] = ", ".join(schema.classes)
+    return facts
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # run from a source tree that was never installed
+        return "unknown"
+
+
+def _diagnosed(estimator: Any, training: Table, schema: Schema) -> tuple[Finding, ...]:
+    """The verdict on the posterior, from some of the rows."""
+    some = training.rows(np.random.default_rng(estimator.seed_).permutation(len(training))[:_DIAGNOSED])
+    inputs = estimator.input_scaling_.standardise(encode(some, schema, lambda _: None))
+    target = _target(some, schema)
+    if schema.task == "regression":
+        target = estimator.target_scaling_.standardise(target)
+        target = target[:, None] if estimator.noise == "varying" else target
+    posterior = estimator.posterior_
+    moved = (torch.from_numpy(part).to(posterior.layout.device) for part in (inputs, target))
+    rng = torch.Generator().manual_seed(estimator.seed_)
+    found = posterior.diagnose(*moved, num_data=posterior.plan["num_data"], num_samples=_DRAWS, rng=rng)
+    return tuple(Finding(finding.severity, finding.topic, finding.text) for finding in found.findings)

@@ -1,0 +1,183 @@
+"""A model of a table: what `livi fit` makes, and `livi predict` and `livi evaluate` read."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from livi.estimators import load_with_extra
+from livi.storage import StorageError
+from livi.tables.content import Content, Finding, UnsureRow
+from livi.tables.detection import Say
+from livi.tables.encoding import encode, target_classes, target_numbers
+from livi.tables.evaluation import SHOWN_LEVELS, Evaluation, score_classification, score_regression
+from livi.tables.predicting import classification_columns, classification_rows, regression_columns, regression_rows
+from livi.tables.reading import Table, TableError
+from livi.tables.schema import Schema
+from livi.tables.values import label
+
+_UNSURE = 10  # rows shown
+
+
+@dataclass(frozen=True, eq=False)
+class TableModel:
+    """A fitted estimator and the schema by which it reads tables.
+
+    Args:
+        facts: what was fitted, in words, for the report.
+        notes: what happened to the data on the way.
+        findings: the diagnosis of the posterior.
+        validation: how good it was on the rows held out of the fit; None if there were none, and after loading.
+    """
+
+    schema: Schema
+    estimator: Any
+    facts: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    validation: Evaluation | None = None
+
+    def predict(self, table: Table, say: Say = print, *, strict: bool = False, keep: bool = False) -> Any:
+        """A pandas DataFrame with a line for each row: `row`, its place in the file, and
+
+        - for regression mean, std_epistemic, std_total, p05, p50, p95, and lower and upper if conformal;
+        - for classification class, a p_<class> for each class, entropy and mutual_information (in nats), and `set`,
+          the classes of a 90 % set separated by |, if conformal.
+
+        Args:
+            strict: refuse unknown categories and unexpected gaps, rather than `say` so.
+            keep: add the table's own columns, with " (input)" behind a name that is taken.
+        """
+        import pandas as pd
+
+        features = encode(table, self.schema, say, strict=strict)
+        with warnings_said(say):
+            columns = self._regressed(features) if self.schema.task == "regression" else self._classified(features)
+        _refuse_nan(table, columns["std_total" if self.schema.task == "regression" else "entropy"])
+        frame: dict[str, Any] = {"row": table.lines} | columns
+        if keep:
+            for name, cells in table.columns.items():
+                taken = name in frame
+                frame[f"{name} (input)" if taken else name] = cells
+        return pd.DataFrame(frame)
+
+    def _regressed(self, features: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
+        return dict(regression_columns(self.estimator, features))
+
+    def _classified(self, features: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
+        probabilities, entropy, information = classification_columns(self.estimator, features)
+        names = np.array(self.schema.classes, object)
+        columns: dict[str, NDArray[Any]] = {"class": names[probabilities.argmax(1)]}
+        columns |= {f"p_{name}": probabilities[:, place] for place, name in enumerate(self.schema.classes)}
+        columns |= {"entropy": entropy, "mutual_information": information}
+        if self.estimator.interval == "conformal":
+            chosen = self.estimator.predict_set(features, 0.1)
+            columns["set"] = np.array(["|".join(names[row]) for row in chosen], object)
+        return columns
+
+    def evaluate(self, table: Table, say: Say = print, *, strict: bool = False, source: str = "") -> Evaluation:
+        """How good the predictions for a table with known targets are.
+
+        Raises:
+            TableError: a target is missing, no number, or of a class that the fit has not seen; with the row.
+        """
+        source = source or f"{len(table):,} rows of {table.name}"
+        regression = self.schema.task == "regression"
+        truth = target_numbers(table, self.schema) if regression else target_classes(table, self.schema)
+        features = encode(table, self.schema, say, strict=strict)
+        with warnings_said(say):
+            return self._scored(table, features, truth, source)
+
+    def _scored(self, table: Table, features: NDArray[np.float64], truth: NDArray[Any], source: str) -> Evaluation:
+        if self.schema.task == "regression":
+            rows, log_density, crps = regression_rows(self.estimator, features, truth)
+            _refuse_nan(table, rows.total_std)
+            found = score_regression(rows, log_density, crps, self.schema.target)
+            return Evaluation(source, rows, *found, self._unsure(table, rows.epistemic_std))
+        classes, logs = classification_rows(self.estimator, features, truth, self.schema.classes)
+        _refuse_nan(table, classes.entropy)
+        sets = {level: self.estimator.predict_set(features, round(1.0 - level, 4)) for level in SHOWN_LEVELS}
+        scores = score_classification(classes, logs, sets, self.estimator.interval)
+        return Evaluation(source, classes, *scores, self._unsure(table, classes.mutual_information))
+
+    def _unsure(self, table: Table, uncertainty: NDArray[np.float64]) -> tuple[UnsureRow, ...]:
+        places = np.argsort(-uncertainty, kind="stable")[:_UNSURE]
+        names = [self.schema.target, *(column.name for column in self.schema.columns)]
+        return tuple(
+            UnsureRow(int(at), int(table.lines[at]), {name: label(table.columns[name][at]) for name in names})
+            for at in places
+        )
+
+    def content(self, evaluation: Evaluation | None, notes: Sequence[str] = ()) -> Content:
+        """What a report on this model and this evaluation shows."""
+        none = (
+            f"Fitted to all rows of {self.facts['File']}; none were held out, so nothing is known yet about new ones."
+        )
+        return Content(
+            title=f"{self.schema.target} from {self.facts['File']}",
+            task=self.schema.task,
+            target=self.schema.target,
+            headline=none if evaluation is None else evaluation.headline,
+            source="" if evaluation is None else evaluation.source,
+            facts=self.facts,
+            columns=self.schema.column_facts,
+            notes=(*self.notes, *notes),
+            history=tuple(self.estimator.history_),
+            rows=None if evaluation is None else evaluation.rows,
+            metrics=() if evaluation is None else evaluation.metrics,
+            coverage=() if evaluation is None else evaluation.coverage,
+            verdict=() if evaluation is None else evaluation.verdict,
+            unsure=() if evaluation is None else evaluation.unsure,
+            findings=self.findings,
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to one file, atomically. Raises StorageError."""
+        stored = {
+            "schema": self.schema.to_json(),
+            "facts": dict(self.facts),
+            "notes": list(self.notes),
+            "findings": [vars(finding).copy() for finding in self.findings],
+        }
+        self.estimator.save(path, {"table": stored})
+
+
+def load_model(path: str | Path) -> TableModel:
+    """The model that `TableModel.save` wrote.
+
+    Raises:
+        StorageError: no such file, damaged, or not of a table.
+    """
+    estimator, extra = load_with_extra(path)
+    stored = extra.get("table")
+    try:
+        if not isinstance(stored, dict):
+            raise TypeError("an estimator without a table")
+        schema = Schema.from_json(stored["schema"])
+        findings = tuple(Finding(**finding) for finding in stored["findings"])
+        return TableModel(schema, estimator, dict(stored["facts"]), tuple(stored["notes"]), findings)
+    except (KeyError, TypeError, TableError) as error:
+        raise StorageError(f"{path}: expected a model written by livi fit, got {error}.") from error
+
+
+@contextmanager
+def warnings_said(say: Say) -> Iterator[None]:
+    """Let warnings meant for users be heard as sentences, each once; those between libraries are not for them."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for text in dict.fromkeys(str(entry.message) for entry in caught if issubclass(entry.category, UserWarning)):
+        say(text)
+
+
+def _refuse_nan(table: Table, values: NDArray[np.float64]) -> None:
+    if not np.isfinite(values).all():
+        row = int(np.argmin(np.isfinite(values)))
+        raise table.error("expected inputs like those of the fit, got some for which no prediction is finite.", row=row)

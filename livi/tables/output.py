@@ -1,0 +1,51 @@
+"""Files that commands write: checked before the work begins, written whole or not at all."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from livi.storage import replace_file
+from livi.tables.reading import TableError
+
+
+def check_output(path: str | Path, *, force: bool = False, inputs: Iterable[str | Path] = ()) -> None:
+    """Find out before the work whether a file can be written at the end of it.
+
+    Raises:
+        TableError: it exists and `force` is not set, is one of the inputs, or its folder is missing or unwritable.
+    """
+    target = Path(os.path.realpath(path))
+    if target.is_dir() or str(path).endswith(os.sep):
+        raise TableError(f"{path}: expected the name of a file to write, got a folder; add a file name.")
+    if any(target == Path(os.path.realpath(entry)) for entry in inputs):
+        raise TableError(f"{path}: expected another file than those that are read or written besides; rename it.")
+    if target.exists() and not target.is_file():
+        raise TableError(f"{path}: expected the name of a file to write, got a device; choose another name.")
+    if target.exists() and not force:
+        raise TableError(f"{path}: expected a new file, got one that exists; pass --force to replace it.")
+    if not target.parent.is_dir():
+        raise TableError(f"{path}: expected an existing folder, got {target.parent}; create it first.")
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise TableError(f"{path}: expected a folder to write in, got {target.parent}, which is not; choose another.")
+
+
+def frame_bytes(frame: Any, suffix: str) -> bytes:
+    """A data frame as the content of a .csv (UTF-8) or .parquet file."""
+    if suffix == ".csv":
+        return bytes(frame.to_csv(index=False, lineterminator="\n", float_format="%.8g"), "utf-8")
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError as error:
+        raise ImportError('Parquet files need pyarrow: pip install "livi[parquet]", or write a .csv file.') from error
+    buffer = io.BytesIO()
+    frame.to_parquet(buffer, index=False, engine="pyarrow")
+    return buffer.getvalue()
+
+
+def write_frame(path: str | Path, frame: Any) -> None:
+    """Write a data frame as CSV or Parquet, by the suffix; the file is replaced as a whole."""
+    replace_file(path, [frame_bytes(frame, Path(path).suffix.lower())])
