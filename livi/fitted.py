@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from livi import storage
-from livi.data import as_tensor
+from livi.data import as_tensors
 from livi.diagnostics import Diagnosis, diagnose
 from livi.layout import Layout
 from livi.likelihoods import Likelihood
@@ -69,17 +68,16 @@ class Posterior:
         deterministic: bool = False,
         memory_limit: int | None = None,
     ) -> Prediction:
-        """The posterior predictive at these inputs (tensors or arrays; a tuple or dict for several).
+        """The posterior predictive at these inputs (tensors, arrays, lists; a tuple or dict of several).
 
         Args:
             deterministic: one forward pass at the posterior's centre, without epistemic uncertainty.
             memory_limit: bytes of activations at a time; changes nothing but rounding.
         """
-        moved = pytree.tree_map(lambda leaf: as_tensor(leaf, self.layout.device, self.layout.dtype), inputs)
         return predict(
             self.sampler,
             self.likelihood,
-            moved,
+            as_tensors(inputs, self.layout.device, self.layout.dtype),
             num_samples=num_samples,
             rng=rng,
             buffers=self.buffers,
@@ -87,7 +85,7 @@ class Posterior:
             theta=self._centre() if deterministic else None,
         )
 
-    def diagnose(self, inputs: Any, targets: Tensor, **options: Any) -> Diagnosis:
+    def diagnose(self, inputs: Any, targets: Any, **options: Any) -> Diagnosis:
         """Checks of the posterior itself, with a verdict in words; `print` it."""
         return diagnose(self, inputs, targets, **options)
 

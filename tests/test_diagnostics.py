@@ -701,7 +701,7 @@ def test_single_precision_posteriors_can_be_diagnosed(deep, data):
     ("change", "error", "message"),
     [
         ({"posterior": 3}, TypeError, "expected what livi.fit returns, got int without sampler, likelihood"),
-        ({"targets": [1.0]}, TypeError, "targets: expected a torch.Tensor, got list"),
+        ({"targets": "train.csv"}, TypeError, "targets: expected a tensor, an array or a list of numbers, got str"),
         ({"targets": torch.zeros(())}, ValueError, "targets: expected at least one example"),
         ({"inputs": torch.zeros(3, 2)}, ValueError, r"inputs: expected a tensor with the targets' 20 rows.*\(3, 2\)"),
         ({"num_data": 5}, ValueError, "num_data: expected at least the 20 examples given, got 5"),

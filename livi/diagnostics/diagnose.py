@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from livi import checks
+from livi.data import as_tensor, as_tensors
 from livi.diagnostics.bound import check_bound
 from livi.diagnostics.correlation import MIN_SAMPLES, CorrelationCheck, check_correlation, too_few
 from livi.diagnostics.diagnosis import Diagnosis
@@ -30,7 +31,7 @@ from livi.posterior import ImplicitPosterior
 def diagnose(
     posterior: Subject,
     inputs: Any,
-    targets: Tensor,  # (B, ...)
+    targets: Any,  # (B, ...)
     *,
     num_data: int | None = None,
     num_samples: int = 256,
@@ -53,7 +54,7 @@ def diagnose(
 
     Args:
         posterior: what `livi.fit` or a baseline returns; needs `sampler`, `likelihood`, `prior` and `buffers`.
-        inputs, targets: the training data, or a batch of it (then with num_data).
+        inputs, targets: the training data as tensors, arrays or lists, or a batch of it (then with num_data).
         num_data: N of the whole data set; as many as there are targets where not given.
         num_samples: weight vectors, rounded up to fill equal batches of all mixture components.
         weights: places in theta whose densities to examine; where not given, those that look most bimodal.
@@ -80,13 +81,15 @@ def diagnose(
     (3, ())
     """
     check_subject(posterior)
+    layout = posterior.sampler.layout
+    inputs, targets = as_tensors(inputs, layout.device, layout.dtype), as_tensor(targets, layout.device, layout.dtype)
     whole = check_data(inputs, targets, num_data)
     checks.positive_int("num_samples", num_samples)
     effort = Effort() if effort is None else effort
     if not isinstance(effort, Effort):
         raise TypeError(f"effort: expected a livi.diagnostics.Effort, got {type(effort).__name__}.")
     sampler = posterior.sampler
-    layers = Layers(sampler.layout, effort.max_weights, _check_weights(weights, sampler.layout))
+    layers = Layers(layout, effort.max_weights, _check_weights(weights, layout))
     implicit = sampler if isinstance(sampler, ImplicitPosterior) else None
     estimator = Lanczos() if implicit is None else entropy_estimator(implicit, effort)
     bound, samples = check_bound(
@@ -108,7 +111,7 @@ def diagnose(
         log_det = check_log_det(implicit, effort, default_estimators() if estimators is None else estimators, rng)
         density = check_densities(implicit, effort, rng)
     facts = Facts(
-        num_params=sampler.layout.num_params,
+        num_params=layout.num_params,
         num_weights=layers.num_kept,
         num_layers=len(layers.names),
         num_components=1 if implicit is None else implicit.num_components,

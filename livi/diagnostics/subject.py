@@ -117,9 +117,7 @@ def check_subject(posterior: Any) -> None:
 def check_data(inputs: Any, targets: Any, num_data: int | None) -> int:
     """The number of examples in the whole data set: those given, where nothing else is said."""
     if not isinstance(targets, Tensor):
-        raise TypeError(
-            f"targets: expected a torch.Tensor, got {type(targets).__name__}; convert with `torch.as_tensor(targets)`."
-        )
+        raise TypeError(f"targets: expected a tensor, an array or a list of numbers, got {type(targets).__name__}.")
     if targets.ndim < 1 or len(targets) < 1:
         raise ValueError(f"targets: expected at least one example, got shape {tuple(targets.shape)}.")
     args, kwargs = as_call(inputs)

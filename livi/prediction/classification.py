@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from livi.likelihoods import Bernoulli, Categorical
-from livi.prediction.mixture import check_outputs, check_targets, log_mean_exp, precise, without_last_one
+from livi.prediction.mixture import Targets, check_outputs, check_targets, log_mean_exp, precise, without_last_one
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +106,7 @@ class ClassificationPrediction:
         """H[E p] - E H[p] >= 0, between label and weights: what the samples disagree on. Rounding below 0 is cut."""
         return (self.entropy - self.aleatoric_entropy).clamp_min(0.0)
 
-    def log_prob(self, targets: Tensor) -> Tensor:  # (B, ...) -> (B,)
+    def log_prob(self, targets: Targets) -> Tensor:  # (B, ...) -> (B,)
         """Log probability of each example's target; several targets of one example are one event, summed within a
         sample before samples are averaged. Raises what the likelihood raises."""
         return log_mean_exp(self.likelihood.log_prob(self.logits, check_targets(targets, self.logits.device)))

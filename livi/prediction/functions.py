@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from livi import checks
+from livi.data import as_tensors
 from livi.layout import Layout, Strategy
 from livi.prediction.chunks import evaluate, rows_of
 
@@ -18,7 +19,8 @@ class FunctionDraws:
 
     Evaluating at x1 and then at x2 is the same as evaluating at both together, so joint questions can be asked: where
     is the maximum, how do values at two places vary together. Outputs are the network's own, no axis is dropped.
-    Gradients flow to inputs that require them, as for optimising a drawn function; the weights are constants.
+    Inputs are tensors, arrays or lists of numbers; they are moved to the network's device and dtype. Gradients flow to
+    those that require them, as for optimising a drawn function; the weights are constants.
 
     Args:
         theta: one row for each function.
@@ -57,7 +59,7 @@ class FunctionDraws:
         return evaluate(
             self.layout,
             self.theta,
-            inputs,
+            as_tensors(inputs, self.layout.device, self.layout.dtype),
             buffers=self.buffers,
             memory_limit=self.memory_limit,
             strategy=self.strategy,

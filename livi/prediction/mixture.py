@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from livi.data import to_tensor
+
+Numbers = float | Sequence[float] | Tensor | np.ndarray[Any, Any]  # one, or a row of them
+Targets = Tensor | np.ndarray[Any, Any] | Sequence[Any]
 
 
 def log_mean_exp(logs: Tensor) -> Tensor:  # (S, ...) -> (...)
@@ -42,18 +50,24 @@ def check_outputs(outputs: object) -> Tensor:
     return outputs
 
 
-def check_targets(targets: object, device: torch.device) -> Tensor:
-    """A tensor on the prediction's device."""
+def check_targets(targets: Targets, device: torch.device) -> Tensor:
+    """A tensor on the prediction's device; arrays and lists are put there."""
     if not isinstance(targets, Tensor):
-        raise TypeError(
-            f"targets: expected a torch.Tensor, got {type(targets).__name__}; convert with `torch.as_tensor(targets)`."
-        )
+        return to_tensor("targets", targets).to(device)
     if targets.device != device:
         raise ValueError(
             f"targets: expected a tensor on {device}, got one on {targets.device}; "
             f"convert with `targets.to({str(device)!r})`."
         )
     return targets
+
+
+def probabilities(q: Numbers) -> float | list[float]:
+    """One number strictly between 0 and 1, or a list of them."""
+    plain = q.tolist() if isinstance(q, (Tensor, np.ndarray, np.generic)) else q
+    return (
+        [probability("each of q", value) for value in plain] if isinstance(plain, Sequence) else probability("q", plain)
+    )
 
 
 def probability(name: str, value: float) -> float:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from livi.likelihoods import Likelihood
-from livi.prediction.mixture import check_targets, log_mean_exp, without_last_one
+from livi.prediction.mixture import Targets, check_targets, log_mean_exp, without_last_one
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class SampledOutputs:
         return pytree.tree_map(lambda leaf: without_last_one(leaf).std(0, correction=0), self.outputs)
 
     @torch.no_grad()
-    def log_prob(self, targets: Tensor) -> Tensor:  # (B, ...) -> (B,)
+    def log_prob(self, targets: Targets) -> Tensor:  # (B, ...) -> (B,)
         """log 1/S sum_s p(y | outputs_s) for each example."""
         leaves = [leaf for leaf in pytree.tree_leaves(self.outputs) if isinstance(leaf, Tensor)]
         return log_mean_exp(self.likelihood.log_prob(self.outputs, check_targets(targets, leaves[0].device)))

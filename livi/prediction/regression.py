@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -14,10 +13,13 @@ from livi import checks
 from livi.latents import normal
 from livi.likelihoods import aligned
 from livi.prediction.mixture import (
+    Numbers,
+    Targets,
     check_outputs,
     check_targets,
     log_mean_exp,
     precise,
+    probabilities,
     probability,
     without_last_one,
 )
@@ -88,7 +90,7 @@ class RegressionPrediction:
         """sqrt(epistemic^2 + aleatoric^2), by the law of total variance."""
         return (self.means.var(0, correction=0) + self.stds.square().mean(0)).sqrt()
 
-    def quantile(self, q: float | Sequence[float]) -> Tensor:  # (B, ...), or (Q, B, ...) for a sequence
+    def quantile(self, q: Numbers) -> Tensor:  # (B, ...), or (Q, B, ...) for several
         """Quantiles of the mixture, by bisection on its distribution function to 1e-7 of the total std.
 
         The bracket is the range of the components' own quantiles, which holds the mixture's.
@@ -98,35 +100,35 @@ class RegressionPrediction:
         Raises:
             ValueError: a q is not strictly between 0 and 1.
         """
-        if isinstance(q, Sequence):
-            return torch.stack([self._quantile(probability("each of q", value)) for value in q])
-        return self._quantile(probability("q", q))
+        levels = probabilities(q)
+        return torch.stack(list(map(self._quantile, levels))) if isinstance(levels, list) else self._quantile(levels)
 
     def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:  # (B, ...), (B, ...)
         """The central interval that holds `level` of the mixture: its lower and upper end."""
         tail = 0.5 * (1.0 - probability("level", level))
         return self.quantile(tail), self.quantile(1.0 - tail)
 
-    def function_quantile(self, q: float | Sequence[float]) -> Tensor:  # (B, ...), or (Q, B, ...) for a sequence
+    def function_quantile(self, q: Numbers) -> Tensor:  # (B, ...), or (Q, B, ...) for several
         """Quantiles of the S means alone, without observation noise: epistemic bands. Interpolates linearly."""
         ordered = self.means.sort(0).values
-        if isinstance(q, Sequence):
-            return torch.stack([_interpolated(ordered, probability("each of q", value)) for value in q])
-        return _interpolated(ordered, probability("q", q))
+        levels = probabilities(q)
+        if isinstance(levels, list):
+            return torch.stack([_interpolated(ordered, level) for level in levels])
+        return _interpolated(ordered, levels)
 
-    def cdf(self, targets: Tensor) -> Tensor:  # the targets' shape
+    def cdf(self, targets: Targets) -> Tensor:  # the targets' shape
         """P(Y <= y) for every target: uniform on [0, 1] over new data if the prediction is calibrated (PIT)."""
-        means, stds, targets = self._aligned(targets)
-        return _below((targets - means) / stds).mean(0)
+        means, stds, found = self._aligned(targets)
+        return _below((found - means) / stds).mean(0)
 
-    def log_prob(self, targets: Tensor) -> Tensor:  # (B, ...) -> (B,)
+    def log_prob(self, targets: Targets) -> Tensor:  # (B, ...) -> (B,)
         """Log density of the mixture for each example.
 
         Axes behind the examples are one event: given the weights its targets are independent, so their log densities
         are summed for each sample before samples are averaged.
         """
-        means, stds, targets = self._aligned(targets)
-        density = -0.5 * ((targets - means) / stds).square() - stds.log() - 0.5 * math.log(2.0 * math.pi)
+        means, stds, found = self._aligned(targets)
+        density = -0.5 * ((found - means) / stds).square() - stds.log() - 0.5 * math.log(2.0 * math.pi)
         return log_mean_exp(density.flatten(2).sum(2) if density.ndim > 2 else density)
 
     def sample(self, num_samples: int, rng: torch.Generator | None = None) -> Tensor:  # (num_samples, B, ...)
@@ -154,9 +156,9 @@ class RegressionPrediction:
     def __repr__(self) -> str:
         return f"RegressionPrediction(num_samples={self.num_samples}, shape={tuple(self.means.shape[1:])})"
 
-    def _aligned(self, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        targets = check_targets(targets, self.means.device).to(self.means.dtype)
-        return aligned(self.means, targets), aligned(self.stds, targets), targets
+    def _aligned(self, targets: Targets) -> tuple[Tensor, Tensor, Tensor]:
+        found = check_targets(targets, self.means.device).to(self.means.dtype)
+        return aligned(self.means, found), aligned(self.stds, found), found
 
     def _quantile(self, q: float) -> Tensor:
         mean = self.mean
