@@ -83,7 +83,7 @@ def test_help_has_examples(capsys):
 def test_the_module_runs_as_a_command():
     process = subprocess.run(
         [sys.executable, "-m", "livi", "--version"],
-        env=os.environ | {"PYTHONPATH": str(Path(cli.__file__).parents[1])},
+        env=os.environ | {"PYTHONPATH": str(Path(cli.__file__).parents[2])},
         capture_output=True,
         text=True,
         check=False,

@@ -1,19 +1,24 @@
-"""The command line: livi demo, livi bench toy."""
+"""The command line: livi fit, predict and evaluate on tables, livi demo, livi bench toy."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from livi.cli import tables
 from livi.experiments.machine import livi_version
 from livi.experiments.toy_bench import Config, bench, default_methods, table
 
 EXAMPLES = """\
 examples:
+  livi fit houses.csv --target price --out houses.livi
+  livi predict houses.livi new.csv --out predictions.csv
+  livi evaluate houses.livi test.csv --report report.html
   livi demo                           four posteriors on one page, in two minutes: livi-demo/index.html
   livi bench toy --quick              try out the toy benchmark; the numbers mean nothing
   livi bench toy --out results        every method on both toy problems, 5 seeds: about an hour on one core
@@ -33,6 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return command(chosen)
     except KeyboardInterrupt:
         return _fail("interrupted")
+    except BrokenPipeError:  # the reader of our output has gone; what is left in the buffer must not be tried again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except Exception as error:
         if chosen.debug:
             traceback.print_exc()
@@ -43,13 +51,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="livi",
-        description="Posteriors over the weights of PyTorch networks: demonstration and benchmarks.",
+        description="Posteriors over the weights of PyTorch networks: models of tables, demonstration and benchmarks.\n"
+        "Exit codes: 0 done, 1 failed or interrupted, 2 wrong usage.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"livi {livi_version()}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = parser.add_subparsers(required=True, metavar="command")
+    tables.add_commands(commands)
     demo = commands.add_parser("demo", help="four posteriors side by side, on one page", add_help=False)
     demo.set_defaults(command=_demo)
     benches = commands.add_parser("bench", help="run a benchmark").add_subparsers(required=True, metavar="benchmark")

@@ -1,0 +1,295 @@
+"""The commands on tables: fit, predict, evaluate. Notes and progress go to stderr, results to stdout."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from livi.storage import replace_file
+
+DATA = """\
+Data are CSV files (UTF-8, a header; the delimiter is found among comma, semicolon and tab) or Parquet files.
+Missing: empty cells and NA, N/A, NaN, NULL, ?. A missing number is replaced by the median, and marked if the fit saw
+missing ones; a missing category is a category. Rows are numbered as lines of the file, the header being line 1.
+"""
+
+FIT = f"""\
+Fit a posterior over the weights of a network that predicts one column of a table from the others.
+
+{DATA}
+Columns are numeric if all values are numbers, dates if all are ISO dates, else categorical; those with one value, and
+categorical ones with more than 50 (or half as many as rows), are dropped with a note. Rows without a target are left
+out. The task is classification if the target is text or holds at most 10 different whole numbers.
+"""
+
+FIT_EXAMPLES = """\
+examples:
+  livi fit houses.csv --target price --out houses.livi
+  livi fit houses.csv --target price --out houses.livi --drop id,notes --categorical zip --report houses.html
+  livi fit churn.parquet --target churned --out churn.livi --task classification --interval conformal
+  livi fit houses.csv --target price --out quick.livi --steps 200 --validation 0 --force
+"""
+
+PREDICT = f"""\
+Predict every row of a table with a model from `livi fit`. Columns of the result: row, and for regression mean,
+std_epistemic (what more data would take away), std_total, p05, p50, p95 (quantiles); for classification class,
+p_<class> for each class, entropy and mutual_information (its epistemic part), in nats. A conformal model adds lower
+and upper of a 90 % interval, or a 90 % set of classes.
+
+{DATA}
+A category that the fit has not seen counts as none, with a warning; --strict makes it an error. A missing column is an
+error, extra ones are ignored, their order does not matter.
+"""
+
+PREDICT_EXAMPLES = """\
+examples:
+  livi predict houses.livi new.csv --out predictions.csv
+  livi predict houses.livi new.parquet --out predictions.parquet --keep
+  livi predict houses.livi new.csv --out - | head
+"""
+
+EVALUATE = f"""\
+Compare predictions with the targets of rows that the fit has not seen: errors, log score, and whether the intervals
+hold as many targets as they should (calibrated, too sure, too unsure: outside what 95 of 100 calibrated models show).
+
+{DATA}"""
+
+EVALUATE_EXAMPLES = """\
+examples:
+  livi evaluate houses.livi test.csv
+  livi evaluate houses.livi test.csv --json scores.json --report report.html
+"""
+
+
+def add_commands(commands: Any) -> None:
+    """Add fit, predict and evaluate to the parsers of the command line."""
+    fit = _command(commands, "fit", "fit a model to a CSV or Parquet file", FIT, FIT_EXAMPLES)
+    fit.set_defaults(command=_fit)
+    fit.add_argument("data", metavar="DATA", help="CSV or Parquet file")
+    fit.add_argument("--target", required=True, metavar="COLUMN", help="what to predict")
+    fit.add_argument("--out", required=True, metavar="MODEL", help="file to write, such as houses.livi")
+    fit.add_argument("--task", choices=("regression", "classification"), help="default: by the target")
+    fit.add_argument("--drop", type=_names, default=(), metavar="A,B", help="columns to leave out")
+    fit.add_argument("--categorical", type=_names, default=(), metavar="A,B", help="columns of numbers that are codes")
+    fit.add_argument(
+        "--validation",
+        type=_share,
+        default=0.2,
+        metavar="SHARE",
+        help="held out, only to report how good the model is (default %(default)s; 0 fits to all rows)",
+    )
+    fit.add_argument("--seed", type=_seed, default=0, help="of the split and of the fit (default %(default)s)")
+    fit.add_argument("--hidden", type=_widths, metavar="50,50", help="widths of the hidden layers")
+    fit.add_argument("--activation", choices=("relu", "tanh", "elu", "silu", "gelu"))
+    fit.add_argument("--steps", type=_count, help="of the optimiser (default: by the size of the problem)")
+    fit.add_argument("--components", type=_count, help="mixture components of the posterior (default 1)")
+    fit.add_argument("--noise", choices=("constant", "varying"), help="of the target, for regression")
+    fit.add_argument("--interval", choices=("posterior", "conformal"), help="conformal ones are calibrated on rows")
+    fit.add_argument("--threads", type=_count, help="of the processor (default: torch's own choice)")
+    _shared(fit)
+
+    predict = _command(commands, "predict", "predict the rows of a file", PREDICT, PREDICT_EXAMPLES)
+    predict.set_defaults(command=_predict)
+    predict.add_argument("model", metavar="MODEL", help="file from livi fit")
+    predict.add_argument("data", metavar="DATA", help="CSV or Parquet file")
+    predict.add_argument("--out", required=True, type=_result, metavar="FILE", help=".csv, .parquet, or - for stdout")
+    predict.add_argument("--keep", action="store_true", help="copy the columns of DATA too")
+    predict.add_argument("--strict", action="store_true", help="refuse what the fit has not seen")
+    _shared(predict, report=False)
+
+    evaluate = _command(commands, "evaluate", "compare predictions with targets", EVALUATE, EVALUATE_EXAMPLES)
+    evaluate.set_defaults(command=_evaluate)
+    evaluate.add_argument("model", metavar="MODEL", help="file from livi fit")
+    evaluate.add_argument("data", metavar="DATA", help="CSV or Parquet file with the target column")
+    evaluate.add_argument("--json", metavar="FILE", help="write the numbers there too")
+    evaluate.add_argument("--strict", action="store_true", help="refuse what the fit has not seen")
+    _shared(evaluate)
+
+
+def _command(commands: Any, name: str, help: str, description: str, examples: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=help,
+        description=description,
+        epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    return parser
+
+
+def _shared(parser: argparse.ArgumentParser, *, report: bool = True) -> None:
+    if report:
+        parser.add_argument("--report", metavar="FILE.html", help="write a page with figures and the verdict")
+    parser.add_argument("--delimiter", type=_delimiter, help="of CSV files; 'tab' for a tab (default: by the header)")
+    parser.add_argument("--force", action="store_true", help="replace files that exist")
+    parser.add_argument("--quiet", action="store_true", help="no progress and no notes on stderr")
+    parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show an error's traceback")
+
+
+# --- the commands ---------------------------------------------------------------------------------
+
+
+def _fit(chosen: argparse.Namespace) -> int:
+    tables = _rooms("livi.tables")
+    _check_outputs(chosen, (chosen.out, chosen.report), (chosen.data,))
+    fitting = _rooms("livi.tables.fitting")
+    say = _quiet if chosen.quiet else _note
+    options = fitting.FitOptions(
+        task=chosen.task,
+        drop=chosen.drop,
+        categorical=chosen.categorical,
+        validation=chosen.validation,
+        seed=chosen.seed,
+        hidden=chosen.hidden,
+        activation=chosen.activation,
+        steps=chosen.steps,
+        components=chosen.components,
+        noise=chosen.noise,
+        interval=chosen.interval,
+        threads=chosen.threads,
+        diagnose=chosen.report is not None,
+        progress=not chosen.quiet,
+    )
+    table = tables.read_table(chosen.data, delimiter=chosen.delimiter)
+    model = fitting.fit_table(table, chosen.target, options, say)
+    model.save(chosen.out)
+    print(_facts(model.facts))
+    if model.validation is not None:
+        print(f"\n{model.validation}")
+    print(f"\nwritten: {chosen.out}")
+    _report(chosen.report, model.content(model.validation))
+    return 0
+
+
+def _predict(chosen: argparse.Namespace) -> int:
+    tables = _rooms("livi.tables")
+    to_stdout = chosen.out == "-"
+    _check_outputs(chosen, () if to_stdout else (chosen.out,), (chosen.model, chosen.data))
+    model = _rooms("livi.tables.model").load_model(chosen.model)
+    say = _quiet if chosen.quiet else _note
+    table = tables.read_table(chosen.data, delimiter=chosen.delimiter)
+    frame = model.predict(table, say, strict=chosen.strict, keep=chosen.keep)
+    if to_stdout:
+        sys.stdout.write(tables.frame_bytes(frame, ".csv").decode())
+        sys.stdout.flush()
+        return 0
+    tables.write_frame(chosen.out, frame)
+    print(f"written: {chosen.out}, {len(frame):,} rows")
+    return 0
+
+
+def _evaluate(chosen: argparse.Namespace) -> int:
+    tables = _rooms("livi.tables")
+    _check_outputs(chosen, (chosen.json, chosen.report), (chosen.model, chosen.data))
+    model = _rooms("livi.tables.model").load_model(chosen.model)
+    heard: list[str] = []
+
+    def say(text: str) -> None:
+        heard.append(text)
+        (_quiet if chosen.quiet else _note)(text)
+
+    table = tables.read_table(chosen.data, delimiter=chosen.delimiter)
+    evaluation = model.evaluate(table, say, strict=chosen.strict)
+    content = model.content(evaluation, heard)
+    print(evaluation)
+    if chosen.json is not None:
+        text = json.dumps(content.summary(), indent=2, ensure_ascii=False, allow_nan=False)
+        replace_file(chosen.json, [text.encode("utf-8", "backslashreplace"), b"\n"])
+        print(f"\nwritten: {chosen.json}")
+    _report(chosen.report, content)
+    return 0
+
+
+def _rooms(name: str) -> Any:
+    """A module that needs packages which are not always there."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if (error.name or "livi").partition(".")[0] == "livi":
+            raise
+        raise ImportError(f'tables need {error.name}: pip install "livi[tables]".') from error
+
+
+def _check_outputs(chosen: argparse.Namespace, outputs: Iterable[str | None], inputs: Iterable[str]) -> None:
+    """Before any work: can all that is to be written be written?"""
+    tables = _rooms("livi.tables")
+    taken = list(inputs)
+    for path in outputs:
+        if path is not None:
+            tables.check_output(path, force=chosen.force, inputs=taken)
+            taken.append(path)
+    if getattr(chosen, "report", None) is not None:
+        _rooms("plotly")
+
+
+def _report(path: str | None, content: Any) -> None:
+    if path is not None:
+        _rooms("livi.report.table_page").write_report(path, content)
+        print(f"written: {path}")
+
+
+def _facts(facts: dict[str, str]) -> str:
+    width = max(map(len, facts))
+    return "\n".join(f"{name:<{width}}  {text}" for name, text in facts.items())
+
+
+def _note(text: str) -> None:
+    print(f"note: {text}", file=sys.stderr, flush=True)
+
+
+def _quiet(_: str) -> None:
+    pass
+
+
+# --- values of options ----------------------------------------------------------------------------
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0.0 <= value < 1.0:
+        raise argparse.ArgumentTypeError(f"expected a share from 0 to below 1, got {text}")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if not 1 <= value < 2**31:
+        raise argparse.ArgumentTypeError(f"expected at least 1, got {text}")
+    return value
+
+
+def _seed(text: str) -> int:
+    value = int(text)
+    if not 0 <= value < 2**32:
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to 4294967295, got {text}")
+    return value
+
+
+def _widths(text: str) -> tuple[int, ...]:
+    widths = tuple(_count(part) for part in _names(text))
+    if not widths:
+        raise argparse.ArgumentTypeError(f"expected widths such as 50,50, got {text!r}")
+    return widths
+
+
+def _delimiter(text: str) -> str:
+    delimiter = {"tab": "\t", "\\t": "\t"}.get(text, text)
+    if len(delimiter) != 1 or delimiter in '"\r\n ':
+        raise argparse.ArgumentTypeError(f"expected one character such as ; or the word tab, got {text!r}")
+    return delimiter
+
+
+def _result(text: str) -> str:
+    if text != "-" and Path(text).suffix.lower() not in (".csv", ".parquet"):
+        raise argparse.ArgumentTypeError(f"expected a name that ends in .csv or .parquet, or -, got {text!r}")
+    return text
