@@ -199,15 +199,13 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
         """The prediction of the standardised problem as one of the user's."""
         return prediction
 
-    def _read(
-        self, X: Array, what: Callable[[Any, slice], Sequence[Tensor]], rows: int | None = None
-    ) -> list[NDArray[Any]]:
+    def _read(self, X: Array, what: Callable[[Any, slice], Sequence[Tensor]]) -> list[NDArray[Any]]:
         """`what` of the predictions for checked rows: tensors with an axis of examples in front, as whole arrays.
 
-        So many rows are predicted at a time, so that memory does not grow with their number.
+        Rows are predicted in blocks, so that memory does not grow with their number.
         """
         theta = self._weights()
-        rows = max(1, _BLOCK // len(theta)) if rows is None else rows
+        rows = max(1, _BLOCK // (len(theta) * network_facts(self.posterior_.layout.module)["outputs"]))
         found = []
         with threads(self.n_jobs):
             for start in range(0, len(X), rows):

@@ -83,8 +83,9 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> NDArray[Any]:  # (n,)
         """The most probable label of each row."""
-        chosen: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(1)]
-        return chosen
+        best = self.predict_proba(X).argmax(1)
+        labels: NDArray[Any] = self.classes_[best]
+        return labels
 
     def predict_proba(self, X: Any) -> Array:  # (n, k)
         """Probabilities of the classes, averaged over the posterior."""

@@ -8,16 +8,18 @@ from typing import Any
 from torch import nn
 
 from livi import storage
-from livi.estimators.base import Estimator
 from livi.estimators.classifier import LIVIClassifier
 from livi.estimators.network import build_network
 from livi.estimators.regressor import LIVIRegressor
 from livi.fitted import Posterior
 
-_CLASSES: dict[str, type[Estimator]] = {kind.__name__: kind for kind in (LIVIRegressor, LIVIClassifier)}
+_CLASSES: dict[str, type[LIVIRegressor | LIVIClassifier]] = {
+    "LIVIRegressor": LIVIRegressor,
+    "LIVIClassifier": LIVIClassifier,
+}
 
 
-def load(path: str | Path, device: Any = None) -> Any:
+def load(path: str | Path, device: Any = None) -> LIVIRegressor | LIVIClassifier:
     """The estimator that `save` wrote. On the same machine its answers are the same, bit for bit.
 
     Args:
@@ -29,16 +31,20 @@ def load(path: str | Path, device: Any = None) -> Any:
     return load_with_extra(path, device)[0]
 
 
-def load_with_extra(path: str | Path, device: Any = None) -> tuple[Any, dict[str, Any]]:
+def load_with_extra(path: str | Path, device: Any = None) -> tuple[LIVIRegressor | LIVIClassifier, dict[str, Any]]:
     """The estimator, and the `extra` that was saved along with it ({} where there was none)."""
     parts = storage.load_parts(path, _network, device)
     facts = parts.extra["estimator"]
-    estimator = _CLASSES[facts["class"]](**facts["params"])
-    estimator.set_params(device=device)
     posterior = Posterior(
         parts.sampler, parts.likelihood, parts.prior, buffers=parts.buffers, history=parts.history, plan=parts.plan
     )
-    return estimator._restore(facts["fitted"], posterior), parts.extra["extra"]
+    try:
+        estimator = _CLASSES[facts["class"]](**facts["params"] | {"device": device})
+        return estimator._restore(facts["fitted"], posterior), parts.extra["extra"]
+    except (KeyError, TypeError) as error:
+        raise storage.StorageError(
+            f"{path}: expected an estimator as this livi writes it, got {error}; use the version that saved it."
+        ) from error
 
 
 def _network(extra: dict[str, Any]) -> nn.Module:
