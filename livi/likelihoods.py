@@ -7,7 +7,7 @@ behind B are one example's event (several targets, pixels, tokens) and are summe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -43,7 +43,7 @@ class RegressionLikelihood(Likelihood):
         raise NotImplementedError
 
     def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        mean, std = self.moments(outputs)
+        mean, std = self.moments(single(outputs))
         mean, std = aligned(mean, targets), aligned(std, targets) if std.ndim else std
         unit = (targets - mean) / std
         density = -0.5 * unit.square() - std.log() - 0.5 * math.log(2.0 * math.pi)
@@ -134,10 +134,13 @@ class Bernoulli(ClassificationLikelihood):
     """
 
     def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        logits = aligned(outputs, targets)
+        logits = aligned(single(outputs), targets)
         valid = (targets >= 0) & (targets <= 1)
         if checks.can_wait(targets) and not bool(valid.all()):
-            raise ValueError(f"targets: expected values in [0, 1], got {targets.min()} to {targets.max()}.")
+            raise ValueError(
+                f"targets: expected values in [0, 1], got {targets.min()} to {targets.max()}; labels -1 and 1 become "
+                "0 and 1 by `(y + 1) / 2`, and more than two classes want Categorical()."
+            )
         expanded = targets.to(logits.dtype).where(valid, float("nan")).expand_as(logits)
         density = -F.binary_cross_entropy_with_logits(logits, expanded, reduction="none")
         return density.flatten(2).sum(2) if density.ndim > 2 else density
@@ -166,21 +169,19 @@ class Categorical(ClassificationLikelihood):
         self.ignore_index = ignore_index
 
     def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        if targets.is_floating_point() or targets.dtype == torch.bool:
-            raise TypeError(f"targets: expected integer class labels, got {targets.dtype}; convert with `.long()`.")
-        if outputs.ndim < 3 or (outputs.shape[1], *outputs.shape[3:]) != tuple(targets.shape):
-            raise ValueError(
-                f"outputs: expected (S, B, C, ...) with targets (B, ...), got {tuple(outputs.shape)} and "
-                f"{tuple(targets.shape)}."
-            )
+        _check_classes(single(outputs), targets)
         classes = outputs.shape[2]
         targets = targets.long()  # before comparing: uint8 labels would wrap the number of classes and ignore_index
         valid = ((targets >= 0) & (targets < classes)) | (targets == self.ignore_index)
         if checks.can_wait(targets) and not bool(valid.all()):
-            raise ValueError(f"targets: expected labels 0 to {classes - 1}, got {targets[~valid][0].item()}.")
-        repeated = targets.expand(outputs.shape[0], *targets.shape).flatten(0, 1)
+            raise ValueError(
+                f"targets: expected labels 0 to {classes - 1}, got {targets[~valid][0].item()}; number the classes "
+                "from 0, and give the network an output for each."
+            )
+        kept = targets.where(valid, self.ignore_index)
+        repeated = kept.expand(outputs.shape[0], *targets.shape).flatten(0, 1)
         nats = F.cross_entropy(outputs.flatten(0, 1), repeated, reduction="none", ignore_index=self.ignore_index)
-        density: Tensor = -nats.unflatten(0, outputs.shape[:2])
+        density: Tensor = -nats.unflatten(0, outputs.shape[:2]).where(valid, float("nan"))
         return density.flatten(2).sum(2) if density.ndim > 2 else density
 
     def probabilities(self, outputs: Tensor) -> Tensor:
@@ -248,5 +249,39 @@ def aligned(outputs: Tensor, targets: Tensor) -> Tensor:
         return outputs.unsqueeze(-1)
     raise ValueError(
         f"outputs: expected (num_samples, *targets.shape) = (S, {', '.join(map(str, targets.shape))}), "
-        f"got {tuple(outputs.shape)}."
+        f"got {tuple(outputs.shape)}; give the network as many outputs as an example has targets."
+    )
+
+
+def single(outputs: object) -> Tensor:
+    """The outputs, if the network returned one tensor."""
+    if not isinstance(outputs, Tensor):
+        key = repr(next(iter(outputs))) if isinstance(outputs, Mapping) and outputs else "0"
+        raise TypeError(
+            f"outputs: expected one tensor from the network, got {type(outputs).__name__}; choose one with "
+            f"forward=lambda net, x: net(x)[{key}], or use livi.FunctionLikelihood."
+        )
+    return outputs
+
+
+def _check_classes(outputs: Tensor, targets: Tensor) -> None:
+    """Outputs (S, B, C, ...), targets (B, ...) of integers; or what to do about what came instead."""
+    logits, labels = tuple(outputs.shape[1:]), tuple(targets.shape)  # (B, C, ...), (B, ...)
+    wanted = (*logits[:1], *logits[2:])
+    if len(logits) < 2 or logits[1] == 1:
+        remedy = "one output for each example is yes or no: use livi.Bernoulli()"
+    elif labels == wanted:
+        if targets.is_floating_point() or targets.dtype == torch.bool:
+            raise TypeError(f"targets: expected integer class labels, got {targets.dtype}; convert with `.long()`.")
+        return
+    elif labels == logits:
+        remedy = "of one-hot targets pass class indices: `y.argmax(1)`"
+    elif labels == (*wanted, 1):
+        remedy = "of a column of labels pass `y.squeeze(-1)`"
+    elif labels == logits[:-1]:
+        remedy = "classes come right behind the examples: forward=lambda net, x: net(x).movedim(-1, 1)"
+    else:
+        remedy = "give the network an output for each class, and each example one label"
+    raise ValueError(
+        f"outputs: expected (S, B, C, ...) with targets (B, ...), got {tuple(outputs.shape)} and {labels}; {remedy}."
     )

@@ -252,6 +252,47 @@ def test_categorical_refuses_wrong_labels_shapes_and_dtypes(outputs, targets, er
         livi.Categorical().log_prob(torch.zeros(outputs), targets)
 
 
+@pytest.mark.parametrize(
+    ("outputs", "targets", "remedy"),
+    [
+        ((S, B, 3), F.one_hot(torch.tensor([0, 1, 2, 1])), r"of one-hot targets pass class indices: `y\.argmax\(1\)`"),
+        ((S, B, 3), F.one_hot(torch.tensor([0, 1, 2, 1])).float(), r"pass class indices: `y\.argmax\(1\)`"),
+        ((S, B, 3, 5), torch.zeros(B, 3, 5), r"pass class indices: `y\.argmax\(1\)`"),
+        ((S, B, 3), torch.zeros(B, 1, dtype=torch.long), r"of a column of labels pass `y\.squeeze\(-1\)`"),
+        ((S, B, 3), torch.zeros(B, 1), r"pass `y\.squeeze\(-1\)`"),
+        ((S, B, 5, 3), torch.zeros(B, 5, dtype=torch.long), r"forward=lambda net, x: net\(x\)\.movedim\(-1, 1\)"),
+        ((S, B), torch.zeros(B, dtype=torch.long), r"use livi\.Bernoulli\(\)"),
+        ((S, B, 1), torch.ones(B, dtype=torch.long), r"use livi\.Bernoulli\(\)"),
+        ((S, B, 1), torch.ones(B), r"use livi\.Bernoulli\(\)"),
+        ((S,), torch.ones(B), r"use livi\.Bernoulli\(\)"),
+        ((S, B, 3), torch.tensor([1, 2, 3, 1]), "got 3; number the classes from 0, and give the network an output"),
+        ((S, B, 3), torch.zeros(B, 2, 2).long(), "each example one label"),
+    ],
+)
+def test_the_usual_mistakes_with_classes_come_with_their_remedy(outputs, targets, remedy):
+    with pytest.raises(ValueError, match=remedy):
+        livi.Categorical().log_prob(torch.zeros(outputs), targets)
+
+
+def test_the_remedies_for_classes_work():
+    labels = torch.tensor([0, 1, 2, 1])
+    logits = torch.randn(S, B, 3)
+    expected = livi.Categorical().log_prob(logits, labels)
+    assert torch.equal(livi.Categorical().log_prob(logits, F.one_hot(labels).argmax(1)), expected)
+    assert torch.equal(livi.Categorical().log_prob(logits, labels[:, None].squeeze(-1)), expected)
+    tokens, words = torch.randn(B, 5, 3), torch.randint(0, 3, (B, 5))
+    found = livi.Categorical().log_prob(tokens.movedim(-1, 1)[None], words)
+    reference = distributions.Categorical(logits=tokens).log_prob(words).sum(1)
+    torch.testing.assert_close(found[0], reference)
+
+
+def test_labels_of_minus_one_and_one_and_further_classes_have_their_remedies_too():
+    with pytest.raises(ValueError, match=r"got -1.0 to 1.0; labels -1 and 1 become 0 and 1 by `\(y \+ 1\) / 2`"):
+        livi.Bernoulli().log_prob(torch.zeros(S, 2), torch.tensor([-1.0, 1.0]))
+    with pytest.raises(ValueError, match=r"got 0 to 2; .* more than two classes want Categorical\(\)"):
+        livi.Bernoulli().log_prob(torch.zeros(S, 3), torch.tensor([0, 1, 2]))
+
+
 def test_probabilities_are_those_of_the_density():
     logits = torch.randn(S, B, 7, 2)
     classes = livi.Categorical().probabilities(logits)
