@@ -192,8 +192,8 @@ class Weighted(Likelihood):
     """Another likelihood in which example i counts w_i times: w_i log p(y_i | output_i).
 
     Weights pass through the network beside its inputs, so that batches are ((x, w), y) and targets stay as they are:
-    `livi.fit(net, ((x, w), y), Weighted(Gaussian()), forward=pass_weights)`. The posterior's own likelihood, for
-    predictions, is then `likelihood.base`.
+    `livi.fit(net, ((x, w), y), livi.Weighted(livi.Gaussian()), forward=livi.likelihoods.pass_weights)`. New examples
+    have the likelihood `base`.
 
     >>> outputs, weights = torch.zeros(1, 2, 1), torch.tensor([[1.0, 3.0]])
     >>> Weighted(Gaussian(0.5)).log_prob((outputs, weights), torch.zeros(2))

@@ -636,6 +636,7 @@ LIKELIHOODS = {
     "Bernoulli": lambda: livi.Bernoulli(),
     "Multilabel": lambda: livi.Multilabel(),
     "Categorical": lambda: livi.Categorical(ignore_index=3),
+    "Weighted": lambda: livi.Weighted(livi.Gaussian()),
 }
 
 
@@ -705,6 +706,24 @@ def test_everything_else_comes_back_too(path):
     assert_identical(parts.plan, fitted.plan)
     _, meta = read(path)
     assert meta["torch"] == torch.__version__
+
+
+def test_an_extra_comes_back_and_can_make_the_network(path):
+    extra = {"columns": ["a", "b"], "limits": {0: (1.0, float("inf"))}, "table": torch.arange(3)}
+    save_posterior(path, affine(), extra=extra)
+    asked = []
+
+    def made(found):
+        asked.append(found)
+        return network()
+
+    parts = load_parts(path, made)
+    assert_identical(parts.extra, extra)
+    assert_identical(asked, [extra])
+    save_posterior(path, affine())
+    assert load_parts(path, network()).extra == {}
+    with pytest.raises(StorageError, match="extra.columns.0: expected None, numbers"):
+        save_posterior(path, affine(), extra={"columns": [object()]})
 
 
 def test_mixtures_and_precisions_come_back(path):
