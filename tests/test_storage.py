@@ -722,7 +722,7 @@ def test_an_extra_comes_back_and_can_make_the_network(path):
     assert_identical(asked, [extra])
     save_posterior(path, affine())
     assert load_parts(path, network()).extra == {}
-    with pytest.raises(StorageError, match="extra.columns.0: expected None, numbers"):
+    with pytest.raises(StorageError, match=r"extra\.columns\.0: expected None, numbers"):
         save_posterior(path, affine(), extra={"columns": [object()]})
 
 
