@@ -383,3 +383,25 @@ def test_mlp_generator_fits_an_excluded_backbones_head():
     bound(CASES["last layer"].inputs(), CASES["last layer"].targets()).bound.backward()
     assert all(bool(parameter.grad.any()) for parameter in bound.parameters())
     assert all(parameter.grad is None for parameter in layout.module.parameters())
+
+
+class Several(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(1, 1)
+
+    def forward(self, x):
+        return {"mean": self.layer(x), "features": x}
+
+
+def test_a_fit_to_a_network_with_several_outputs_says_so_and_takes_the_remedy():
+    data = torch.ones(4, 1), torch.ones(4)
+    with pytest.raises(TypeError, match=r"forward=lambda net, x: net\(x\)\['mean'\]"):
+        livi.plan(Several(), data, livi.Gaussian())
+    livi.plan(Several(), data, livi.Gaussian(), forward=lambda net, x: net(x)["mean"])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_fit_to_a_network_in_half_precision_says_what_to_do(dtype):
+    with pytest.raises(ValueError, match=r"fit `net.float\(\)`, with autocast=torch.bfloat16"):
+        livi.plan(nn.Linear(1, 1, dtype=dtype), (torch.ones(4, 1), torch.ones(4)), livi.Gaussian())

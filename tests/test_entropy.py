@@ -299,3 +299,13 @@ def flat_gradient(value, parameters):
     gradients = torch.autograd.grad(value, parameters, allow_unused=True, retain_graph=True)
     pairs = zip(gradients, parameters, strict=True)
     return torch.cat([torch.zeros(p.numel()) if g is None else g.reshape(-1) for g, p in pairs])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("estimator", [Exact(), Lanczos(), SmallestSingularValue()], ids=repr)
+def test_half_precision_is_refused_with_a_remedy(estimator, dtype):
+    z, noise_std = torch.ones(2, 3, dtype=dtype), torch.ones((), dtype=dtype)
+    with pytest.raises(
+        ValueError, match=r"expected .* float32 or float64, got torch\..*float16.*; fit `net\.float\(\)`"
+    ):
+        estimator(lambda z: 2.0 * z, z, noise_std)

@@ -293,6 +293,21 @@ def test_labels_of_minus_one_and_one_and_further_classes_have_their_remedies_too
         livi.Bernoulli().log_prob(torch.zeros(S, 3), torch.tensor([0, 1, 2]))
 
 
+@pytest.mark.parametrize("likelihood", [livi.Gaussian(), livi.Bernoulli(), livi.Categorical()], ids=repr)
+@pytest.mark.parametrize(
+    ("outputs", "match"),
+    [
+        ((torch.zeros(S, B, 2),) * 2, r"got tuple; choose one with forward=lambda net, x: net\(x\)\[0\]"),
+        ({"logits": torch.zeros(S, B, 2)}, r"got dict; choose one with forward=lambda net, x: net\(x\)\['logits'\]"),
+        ({}, r"got dict; choose one with forward="),
+        (None, "got NoneType; choose one with forward="),
+    ],
+)
+def test_several_outputs_want_a_forward_that_chooses_one(likelihood, outputs, match):
+    with pytest.raises(TypeError, match=f"outputs: expected one tensor from the network, {match}"):
+        likelihood.log_prob(outputs, torch.zeros(B))
+
+
 def test_probabilities_are_those_of_the_density():
     logits = torch.randn(S, B, 7, 2)
     classes = livi.Categorical().probabilities(logits)

@@ -69,8 +69,13 @@ def gaussian_constants(noise_std: Tensor, num_params: int) -> Tensor:
 
 
 def check_inputs(z: Tensor, noise_std: Tensor, num_params: int) -> None:
-    """The generator has been called on z: check the shapes that met there."""
+    """The generator has been called on z: check the shapes that met there, and that there are digits to count with."""
     checks.matrix("z", z, z.shape[-1])
+    if z.dtype.itemsize < 4:
+        raise ValueError(
+            f"entropy: expected a network and generator in float32 or float64, got {z.dtype}, too coarse for a "
+            "log-determinant; fit `net.float()`, with autocast=torch.bfloat16 where speed matters."
+        )
     if noise_std.shape not in ((), (num_params,)):
         raise ValueError(
             f"noise_std: expected a scalar or {num_params} values, one a parameter, got {tuple(noise_std.shape)}."
