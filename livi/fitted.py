@@ -102,7 +102,18 @@ class Posterior:
         return self.sampler.centre()
 
     def __repr__(self) -> str:
-        return f"Posterior({type(self.sampler).__name__} over {self.layout!r}, {type(self.likelihood).__name__})"
+        sampler = self.sampler
+        kind = type(sampler).__name__
+        if isinstance(sampler, ImplicitPosterior):
+            kind = f"{sampler.num_components} x {type(sampler.generators[0]).__name__}"
+        weights = f"{self.layout.num_params:,} weights of {type(self.layout.module).__name__}"
+        words = [kind, weights, type(self.likelihood).__name__]
+        steps, stopped = self.plan.get("recipe", {}).get("steps"), self.plan.get("interrupted_at")
+        if stopped is not None:
+            words.append(f"interrupted at step {stopped:,} of {steps:,}")
+        elif self.history and steps is not None:
+            words.append(f"{steps:,} steps")
+        return f"Posterior({', '.join(words)})"
 
 
 def load(path: str | Path, net: nn.Module, device: str | torch.device | None = None, **options: Any) -> Posterior:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import livi
+from livi.baselines import fit_ensemble
 from livi.diagnostics import Effort
 
 CHEAP = Effort(num_densities=4, num_importance=4, num_starts=1, num_latents=1)
@@ -75,3 +76,19 @@ def test_levels_of_every_form_give_the_same_quantiles(posterior, name):
         assert torch.equal(quantile(form), expected)
     for one in (np.float32(0.5), np.array(0.5), torch.tensor(0.5)):
         assert torch.equal(quantile(one), expected[1])
+
+
+RECIPE = livi.Recipe(steps=20, map_steps=5, map_restarts=2, num_samples=4)
+
+
+def test_the_repr_says_what_was_fitted_in_one_line(posterior, tmp_path):
+    assert repr(posterior) == "Posterior(1 x Affine, 3 weights of Linear, Gaussian)"
+    net, data = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1)), (X, Y)
+    fitted = livi.fit(net, data, livi.Gaussian(), recipe=RECIPE, components=2, progress=False)
+    assert repr(fitted) == "Posterior(2 x MLP, 33 weights of Sequential, Gaussian, 20 steps)"
+    fitted.save(tmp_path / "posterior.livi")
+    assert repr(livi.load(tmp_path / "posterior.livi", net)) == repr(fitted)
+    fitted.plan["interrupted_at"] = 12
+    assert repr(fitted) == "Posterior(2 x MLP, 33 weights of Sequential, Gaussian, interrupted at step 12 of 20)"
+    ensemble = fit_ensemble(net, data, livi.Gaussian(), recipe=RECIPE, members=2)
+    assert repr(ensemble) == "Posterior(Ensemble, 33 weights of Sequential, Gaussian)"
