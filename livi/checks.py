@@ -24,6 +24,18 @@ def positive_float(name: str, value: float) -> float:
     return float(value)
 
 
+def device(value: torch.device | str) -> torch.device:
+    """A device that tensors can be made on here."""
+    try:
+        return torch.empty(0, device=value).device
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).split("\n")[0].split(". ")[0].rstrip(".")
+        raise ValueError(
+            f"device: expected one that torch can use here, got {str(value)!r} ({reason}); pass device='cpu', or "
+            "install a build of torch for it."
+        ) from error
+
+
 def can_wait(tensor: Tensor) -> bool:
     """Whether a value may be looked at: not while a CUDA graph is recorded, nor where torch forbids waiting for a GPU.
 

@@ -786,9 +786,15 @@ def test_everything_goes_to_the_device_of_the_network(path):
     assert parts.sampler.layout.device == torch.device("cpu")
     net = network()
     before = copy.deepcopy(net.state_dict())
-    with pytest.raises(StorageError, match=str(path)):
+    with pytest.raises(ValueError, match=r"device: expected one that torch can use here, got 'cuda:99' \(.*\); pass"):
         load_parts(path, net, device="cuda:99")
     assert_identical(dict(net.state_dict()), dict(before))
+
+
+@pytest.mark.parametrize("device", ["mps:7", "gpu", torch.device("cuda", 99)])
+def test_a_device_that_is_not_there_is_named(device):
+    with pytest.raises(ValueError, match=rf"got '{device}' \(.*\); pass device='cpu', or install"):
+        livi.checks.device(device)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

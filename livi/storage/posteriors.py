@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from livi import checks
 from livi.layout import Layout
 from livi.likelihoods import Likelihood
 from livi.priors import Prior
@@ -152,7 +153,9 @@ def load_parts(
     Raises:
         StorageError: the network differs, a class is not known, something was left out when saving and not passed
             again, or the file cannot be read; see `read`.
+        ValueError: there is no such device here.
     """
+    place = None if device is None else checks.device(device)
     tensors, meta = read(path)
     check_kind(path, meta, "posterior")
     try:
@@ -170,11 +173,11 @@ def load_parts(
             )
         for name, part in parts.items():
             compare(f"weight of the {name}", shapes(state[name]), shapes(part.state_dict()))
-        home = torch.empty(0, device=device or layout.device).device  # a missing device says so now
     except (ValueError, TypeError, RuntimeError, AssertionError) as error:
         raise StorageError(f"{path}: {error}") from error
-    if device is not None:
-        net.to(home)
+    home = layout.device if place is None else place
+    if place is not None:
+        net.to(place)
     for name, part in parts.items():
         _load(part, state[name], home, meta["learned"][name])
     if state["network"] is not None:
