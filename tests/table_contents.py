@@ -117,8 +117,8 @@ def regression(n=128, scale=1.0, constant_noise=False, seed=0, **changes):
         "title": "price from houses.csv",
         "task": "regression",
         "target": "price",
-        "headline": f"On {n} held-out rows the 90 % intervals held {share[0.9]:.0%} of the prices (expected between "
-        f"{max(0, 0.9 - reach[0.9]):.0%} and {min(1, 0.9 + reach[0.9]):.0%}): {judgement}.".replace("%", " %"),
+        "headline": f"On {n} held-out rows the 90% intervals held {share[0.9]:.0%} of the prices (expected between "
+        f"{max(0, 0.9 - reach[0.9]):.0%} and {min(1, 0.9 + reach[0.9]):.0%}): {judgement}.",
         "source": f"{n:,} held-out rows of houses.csv",
         "facts": facts(n),
         "columns": COLUMNS,
@@ -131,13 +131,11 @@ def regression(n=128, scale=1.0, constant_noise=False, seed=0, **changes):
             Metric("r2", "R²", 0.93, "0.930", "1 is perfect, 0 no better than the average"),
             Metric("log_score", "Log score", -4.61, "-4.61", "higher is better, nats a row"),
             Metric("crps", "CRPS", 14.2, "14.20", "lower is better, in units of price"),
-            Metric(
-                "coverage", "Coverage of 90 %", share[0.9], f"{share[0.9]:.1%}".replace("%", " %"), "should be 90 %"
-            ),
+            Metric("coverage", "Coverage of 90%", share[0.9], f"{share[0.9]:.1%}", "should be 90%"),
         ),
         "coverage": coverage,
         "verdict": (
-            f"The 90 % intervals are {judgement}.",
+            f"The 90% intervals are {judgement}.",
             "The PIT values are as uniform as chance allows (p = 0.41).",
         ),
         "unsure": unsure_rows(np.argsort(-epistemic), "price"),
@@ -169,7 +167,7 @@ def classification(n=200, classes=("no", "yes"), sharp=2.0, seed=0, **changes):
         "task": "classification",
         "target": "churn",
         "headline": f"On {n} held-out rows the predicted class was right for {right:.0%} (expected from its own "
-        f"probabilities: {probabilities.max(1).mean():.0%}): calibrated.".replace("%", " %"),
+        f"probabilities: {probabilities.max(1).mean():.0%}): calibrated.",
         "source": f"{n:,} held-out rows of customers.csv",
         "facts": facts(n) | {"Task": f"classification of churn, {k} classes"},
         "columns": COLUMNS,
@@ -177,10 +175,10 @@ def classification(n=200, classes=("no", "yes"), sharp=2.0, seed=0, **changes):
         "history": history(),
         "rows": ClassificationRows(target, tuple(classes), probabilities, entropy, information),
         "metrics": (
-            Metric("accuracy", "Accuracy", right, f"{right:.1%}".replace("%", " %"), "the most frequent class: 52.0 %"),
+            Metric("accuracy", "Accuracy", right, f"{right:.1%}", "the most frequent class: 52.0%"),
             Metric("nll", "NLL", 0.41, "0.410", "lower is better, nats a row"),
             Metric("brier", "Brier score", 0.2, "0.203", "lower is better"),
-            Metric("ece", "ECE", 0.03, "3.1 %", "lower is better"),
+            Metric("ece", "ECE", 0.03, "3.1%", "lower is better"),
         ),
         "coverage": (Coverage(0.9, 0.92, 0.86, 0.94, 1.31, "calibrated" if n >= 20 else "too few rows"),),
         "verdict": ("Confidence and accuracy agree within chance.",),

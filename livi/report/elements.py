@@ -9,7 +9,7 @@ from html import escape
 
 from livi.report.interactive import Figure, shortened
 
-LONGEST = 48  # letters of a cell
+LONGEST, MOST = 48, 1000  # letters of a cell, and of its title
 
 
 def figure_html(figure: Figure, caption: str) -> str:
@@ -38,40 +38,37 @@ def panels(figures: Iterable[Figure], captions: Iterable[str]) -> str:
 
 
 def table(
-    head: Sequence[str],
+    about: str,  # what the table shows
+    head: Sequence[str],  # HTML
     lines: Iterable[Sequence[str]],  # HTML
     *,
     words: Iterable[int],  # columns that are text, and stand left
-    caption: str = "",
-    wide: bool = False,
+    wide: bool = False,  # keep every row on one line
     given: int = -1,  # the column before which a rule is drawn
-    escaped: bool = False,  # whether the headings are HTML already
+    captioned: bool = True,
 ) -> str:
-    """A table that scrolls by itself where the screen is narrower."""
+    """A table that scrolls by itself where the screen is narrower; what it is about stands above what scrolls."""
     texts = set(words)
 
     def kind(column: int) -> str:
         names = [name for name, holds in (("words", column in texts), ("given", column == given)) if holds]
         return f' class="{" ".join(names)}"' if names else ""
 
-    headings = "".join(
-        f'<th scope="col"{kind(i)}>{text if escaped else escape(text)}</th>' for i, text in enumerate(head)
-    )
+    headings = "".join(f'<th scope="col"{kind(i)}>{text}</th>' for i, text in enumerate(head))
     body = "".join(
         "<tr>" + "".join(f"<td{kind(i)}>{cell}</td>" for i, cell in enumerate(line)) + "</tr>\n" for line in lines
     )
-    about = f"<caption>{prose(caption)}</caption>" if caption else ""
-    name = escape(caption or "table: " + ", ".join(head))
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{name}"><table{" class=wide" if wide else ""}>'
-        f"{about}<thead><tr>{headings}</tr></thead><tbody>{body}</tbody></table></div>\n"
+        (note(about) if captioned else "")
+        + f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(about)}">'
+        + f'<table class="{"wide" if wide else "plain"}"><thead><tr>{headings}</tr></thead>\n'
+        + f"<tbody>{body}</tbody></table></div>\n"
     )
 
 
 def prose(words: str) -> str:
-    """For HTML: minus signs for hyphens before numbers, code between backticks, no line break before a percent sign."""
-    text = re.sub(r"(?<!\w)-(?=\d)", "−", escape(words))
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", re.sub(r"(?<=\d) (?=%)", "\N{NARROW NO-BREAK SPACE}", text))
+    """For HTML: minus signs for hyphens before numbers, code between backticks."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", re.sub(r"(?<!\w)-(?=\d)", "−", escape(words)))
 
 
 def clipped(text: str, longest: int = LONGEST) -> str:
@@ -79,7 +76,7 @@ def clipped(text: str, longest: int = LONGEST) -> str:
     short = shortened(text, longest)
     if not short:
         return '<span class="empty" title="missing">–</span>'
-    return escape(short) if short == text else f'<span title="{escape(text)}">{escape(short)}</span>'
+    return escape(short) if short == text else f'<span title="{escape(text[:MOST])}">{escape(short)}</span>'
 
 
 def number(value: float) -> str:
@@ -96,7 +93,7 @@ def number(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+    return f"{share:.1%}"
 
 
 def note(words: str) -> str:

@@ -50,7 +50,7 @@ def layout(across: str, up: str, height: int) -> dict[str, Any]:
         "font": {"family": FONT, "size": 13.5, "color": INK},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
-        "margin": {"l": 56, "r": 10, "t": 34, "b": 48},
+        "margin": {"l": 56, "r": 22, "t": 34, "b": 48},
         "xaxis": axis(across),
         "yaxis": axis(up),
         "hovermode": "closest",
@@ -130,9 +130,16 @@ def label(text: str, longest: int = 32) -> str:
 
 
 def shortened(text: str, longest: int) -> str:
-    """On one line, with an ellipsis for what is beyond the longest length."""
+    """On one line, with an ellipsis in the middle of what is too long, since names often differ at their ends.
+
+    >>> shortened("class number 17", 10)
+    'class…r 17'
+    """
     plain = " ".join(text.split())
-    return plain if len(plain) <= longest else plain[: longest - 1].rstrip() + "…"
+    if len(plain) <= longest:
+        return plain
+    tail = (longest - 1) // 2
+    return plain[: longest - 1 - tail] + "…" + plain[len(plain) - tail :]
 
 
 def sample(count: int, keep: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
@@ -146,5 +153,5 @@ def sample(count: int, keep: NDArray[np.int64] | None = None) -> NDArray[np.int6
 def padded(*values: Numbers) -> list[float]:
     """The range of all of these with a margin, also where they are one and the same number."""
     low, high = (float(find([find(part) for part in values])) for find in (np.min, np.max))
-    margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
+    margin = 0.05 * high - 0.05 * low or 0.05 * abs(high) or 1.0
     return [low - margin, high + margin]

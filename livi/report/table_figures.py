@@ -31,6 +31,7 @@ from livi.report.interactive import (
 )
 from livi.report.style import FAINT, INK, Numbers, tint
 from livi.tables.content import ClassificationRows, RegressionRows
+from livi.tables.evaluation import binomial_band
 
 ENOUGH_ROWS = 10  # below which calibration is not drawn
 TERMS = {"bound": "Bound", "log_likelihood": "Log likelihood", "log_prior": "Log prior", "entropy": "Entropy"}
@@ -75,7 +76,9 @@ def predictions(rows: RegressionRows, target: str, places: Sequence[int], first:
     """Predicted mean and interval against the truth, with a button for each level, given as a place in rows.levels."""
     chosen = sample(len(rows))
     truth, mean = rows.target[chosen], rows.mean[chosen]
-    data: list[Trace] = [diagonal(padded(rows.target, rows.mean), "prediction = truth")]
+    ends_of = np.quantile([rows.lower[first], rows.upper[first]], [0.01, 0.99])
+    across, up = padded(rows.target), padded(rows.target, rows.mean, ends_of)
+    data: list[Trace] = [diagonal(padded(np.array(across + up)), "prediction = truth")]
     for place in places:
         low, high = rows.lower[place][chosen], rows.upper[place][chosen]
         inside = (low <= truth) & (truth <= high)
@@ -97,9 +100,7 @@ def predictions(rows: RegressionRows, target: str, places: Sequence[int], first:
         for order, place in enumerate(places)
     }
     shown = layout(f"true {label(target)}", f"predicted {label(target)}", 470)
-    ends_of = np.concatenate([rows.lower[first], rows.upper[first]])
-    shown["xaxis"]["range"] = padded(rows.target)
-    shown["yaxis"]["range"] = padded(rows.target, rows.mean, np.quantile(ends_of, [0.01, 0.99]))
+    shown["xaxis"]["range"], shown["yaxis"]["range"] = across, up
     words = f"Predicted {target} with its interval against the true {target}, for {len(chosen):,} rows."
     return Figure("predictions", "", words, data, shown, choices, f"{level_text(rows.levels[first])} intervals")
 
@@ -108,14 +109,14 @@ def coverage_curve(rows: RegressionRows) -> Figure:
     """Share of targets inside the interval of each level, which should be the level."""
     shares = ((rows.lower <= rows.target) & (rows.target <= rows.upper)).mean(1)
     place = np.linspace(0.0, 1.0, 101)
-    reach = SIGMAS * np.sqrt(place * (1.0 - place) / len(rows))
+    low, high = np.array([(0.0, 0.0), *(binomial_band(len(rows), level) for level in place[1:-1]), (1.0, 1.0)]).T
     data = [
-        band(place, (place - reach).clip(0.0), (place + reach).clip(None, 1.0), "range of a calibrated model"),
+        band(place, low, high, "range of a calibrated model"),
         diagonal([0.0, 1.0], "calibrated"),
         line(rows.levels, shares, "this model", GOOD, mode="lines+markers", marker={"size": 6})
         | {"hovertemplate": "%{x:.0%} intervals held %{y:.1%}<extra></extra>"},
     ]
-    shown = layout("level of the interval", "share of targets inside", 380)
+    shown = layout("level of the interval", "share of targets inside", 370) | {"showlegend": False}
     for name in ("xaxis", "yaxis"):
         shown[name] |= {"range": [0, 1.005], "tickformat": ".0%"}
     words = ", ".join(f"{level:.0%}: {share:.0%}" for level, share in zip(rows.levels, shares, strict=True))
@@ -137,7 +138,7 @@ def pit_histogram(rows: RegressionRows) -> Figure:
         band(ends, (one - reach).clip(0.0), one + reach, "range of a calibrated model"),
         line(ends, one, "calibrated", INK, width=1, dash="5px,4px", hoverinfo="skip"),
     ]
-    shown = layout("P(prediction ≤ truth)", "density", 380)
+    shown = layout("P(prediction ≤ truth)", "density", 370) | {"showlegend": False}
     shown["xaxis"] |= {"range": [0, 1]}
     shown["yaxis"] |= {"range": [0, 1.1 * max(1.0 + reach, float(density.max()))]}
     words = f"Histogram of probability integral transforms in {count} bins; rows: {', '.join(map(str, heights))}."
@@ -159,16 +160,17 @@ def deviations(rows: RegressionRows, target: str, inside: Mask, listed: Mapping[
     shown["xaxis"]["range"] = padded(across)
     data: list[Trace] = []
     if not same_noise(rows):
-        data.append(diagonal([0.0, float(max(noise.max(), known.max()))], "both equal", FAINT))
-    names = ("truth inside the interval", "truth outside")
+        data.append(diagonal([0.0, float(max(noise.max(), known.max()))], "both equal", FAINT) | {"showlegend": False})
+    names = ("truth inside the interval", "outside")
     data += cloud(across, known, inside, names, f"{words} %{{x:,.4~g}}<br>epistemic %{{y:,.4~g}}", listed)
+    title = "Epistemic uncertainty" if same_noise(rows) else "Epistemic and aleatoric"
     described = f"Epistemic standard deviation against {words} for {len(rows):,} rows, at most {known.max():.4g}."
-    return Figure("unsure", "Epistemic and aleatoric", described, data, shown)
+    return Figure("unsure", title, described, data, shown)
 
 
 def same_noise(rows: RegressionRows) -> bool:
     """Whether the noise of the target is the same for every row."""
-    return float(np.ptp(rows.aleatoric_std)) <= 1e-3 * float(rows.aleatoric_std.mean())
+    return len(rows) > 1 and float(np.ptp(rows.aleatoric_std)) <= 1e-3 * float(rows.aleatoric_std.mean())
 
 
 # --- classification -------------------------------------------------------------------------------
@@ -218,13 +220,13 @@ def confusion(rows: ClassificationRows) -> Figure:
         for one, numbers_of in zip(names, counts.tolist(), strict=True)
     ]
     cells: Trace = {"type": "heatmap", "z": [numbers(part) for part in shares], "zmin": 0, "zmax": 1}
-    cells |= {"xgap": 1, "ygap": 1, "showscale": False, "colorscale": [[0, "#f3f5f7"], [1, GOOD]]}
+    cells |= {"xgap": int(k <= 40), "ygap": int(k <= 40), "showscale": False, "colorscale": [[0, "#f3f5f7"], [1, GOOD]]}
     cells |= {"hovertext": texts, "hovertemplate": "%{hovertext}, %{z:.0%} of this true class<extra></extra>"}
     if k <= 12:
         cells |= {"text": counts.tolist(), "texttemplate": "%{text:,}", "textfont": {"size": 12.5}}
     shown = layout("predicted class", "true class", 430)
     step = math.ceil(k / 20)
-    ticks = {"tickvals": list(range(0, k, step)), "ticktext": [label(name, 12) for name in rows.classes[::step]]}
+    ticks = {"tickvals": list(range(0, k, step)), "ticktext": [label(name, 14) for name in rows.classes[::step]]}
     shown["xaxis"] |= ticks | {"showgrid": False, "tickangle": 0 if k == 2 else -45}
     shown["yaxis"] |= ticks | {"showgrid": False, "autorange": "reversed"}
     words = f"Confusion of {k} classes: for {int(np.trace(counts)):,} of {len(rows):,} rows the prediction was right."
@@ -242,7 +244,9 @@ def reliability(rows: ClassificationRows) -> Figure:
     which = np.ceil(chance * count).astype(int).clip(1, count)
     groups = [which == place for place in np.unique(which)]
     centre, share = (np.array([values[group].mean() for group in groups]) for values in (chance, true))
+    sizes = np.array([group.sum() for group in groups])
     reach = SIGMAS * np.sqrt([(chance[group] * (1.0 - chance[group])).mean() / group.sum() for group in groups])
+    reach = np.maximum(reach, 1.0 / sizes)  # one row more or less is no evidence
     low, high = (centre - reach).clip(0.0), (centre + reach).clip(None, 1.0)
     fine = (share >= low - 1e-9) & (share <= high + 1e-9)
     data = [
@@ -253,13 +257,13 @@ def reliability(rows: ClassificationRows) -> Figure:
         if mask.any():
             hover = "predicted %{x:.1%}, came true %{y:.1%}, %{customdata:,} rows"
             data.append(points(centre[mask], share[mask], name, marker(colour, symbol, 9, 1.0), hover))
-            data[-1]["customdata"] = [int(group.sum()) for group, kept in zip(groups, mask, strict=True) if kept]
+            data[-1]["customdata"] = sizes[mask].tolist()
     heights, edges = np.histogram(chance, bins=20, range=(0.0, 1.0))
     data.append(bars(edges, heights, "rows", tint(GOOD, 0.6), "%{y:,} rows near %{x:.0%}", showlegend=False))
     data[-1]["yaxis"] = "y2"
     shown = layout(words, "how often it came true", 460)
-    shown["xaxis"] |= {"range": [0, 1.01], "tickformat": ".0%", "anchor": "y2"}
-    shown["yaxis"] |= {"range": [0, 1.01], "tickformat": ".0%", "domain": [0.3, 1]}
+    shown["xaxis"] |= {"range": [-0.01, 1.01], "tickformat": ".0%", "anchor": "y2"}
+    shown["yaxis"] |= {"range": [-0.01, 1.03], "tickformat": ".0%", "domain": [0.3, 1]}
     shown["yaxis2"] = axis("rows") | {"domain": [0, 0.19], "nticks": 3, "rangemode": "tozero"}
     pairs = ", ".join(f"{said:.0%}: {found:.0%}" for said, found in zip(centre, share, strict=True))
     return Figure(
@@ -284,32 +288,30 @@ def entropies(rows: ClassificationRows, listed: Mapping[int, int]) -> Figure:
 # --- both -----------------------------------------------------------------------------------------
 
 
-def set_aside(unsure: Numbers, loss: Numbers, words: str, *, root: bool) -> Figure | None:
-    """Average loss of the rows kept if the most uncertain are set aside, its root for squares.
+def surest_first(unsure: Numbers, errors: Numbers, *, root: bool) -> tuple[Numbers, Numbers]:
+    """Shares of rows, the surest first, and the mean of their errors, or its root for the root of the mean square.
 
-    Rows that are equally uncertain go together, so there is no figure (None) where all are.
+    Rows that are equally uncertain go together. Shares of fewer than ten rows or a tenth of all are left out.
     """
-    order = np.argsort(unsure, kind="stable")
-    counts = np.arange(1, len(loss) + 1)
-    mean = np.cumsum(loss[order]) / counts
+    order, counts = np.argsort(unsure, kind="stable"), np.arange(1, len(unsure) + 1)
+    size = float(np.abs(errors).max()) or 1.0
+    scaled = errors[order] / size
+    mean = np.cumsum(scaled**2 if root else scaled) / counts
     last = np.append(np.diff(unsure[order]) > 0, True)
-    kept = np.flatnonzero(last & (counts >= max(ENOUGH_ROWS, 0.1 * len(loss))))
-    if len(kept) < 2:
-        return None
-    kept = kept[np.unique(np.linspace(0, len(kept) - 1, 200).astype(int))]
-    shares, values = counts[kept] / len(loss), np.sqrt(mean[kept]) if root else mean[kept]
-    hover = "the surest %{x:.0%}: " + ("%{y:,.4~g}" if root else "%{y:.1%}") + "<extra></extra>"
+    kept = np.flatnonzero(last & (counts >= max(ENOUGH_ROWS, 0.1 * len(unsure))))
+    kept = kept[np.unique(np.linspace(0, len(kept) - 1, 200).astype(int))] if len(kept) else kept
+    return counts[kept] / len(unsure), size * (np.sqrt(mean[kept]) if root else mean[kept])
+
+
+def set_aside(shares: Numbers, values: Numbers, words: str, *, share: bool) -> Figure:
+    """What `surest_first` found; `share` says that the values are shares, to be written as percentages."""
+    hover = "the surest %{x:.0%}: " + ("%{y:.1%}" if share else "%{y:,.4~g}") + "<extra></extra>"
     shown = layout("share of rows kept, the surest first", words, 420) | {"showlegend": False}
     shown["xaxis"] |= {"range": [0, 1.01], "tickformat": ".0%"}
-    shown["yaxis"] |= {"rangemode": "tozero"} if root else {"tickformat": ".1~%"}
+    shown["yaxis"] |= {"tickformat": ".1~%"} if share else {"rangemode": "tozero"}
     described = f"{words}: {values[0]:.4g} of the surest {shares[0]:.0%} of the rows, {values[-1]:.4g} of all."
-    return Figure(
-        "kept",
-        "If the unsure rows are set aside",
-        described,
-        [line(shares, values, words, GOOD, hovertemplate=hover)],
-        shown,
-    )
+    data = [line(shares, values, words, GOOD, hovertemplate=hover)]
+    return Figure("kept", "If the unsure rows are set aside", described, data, shown)
 
 
 def cloud(
@@ -327,7 +329,7 @@ def cloud(
         ring = {"color": INK, "symbol": "circle-open", "size": 12, "line": {"width": 1}}
         hover += "<br>line %{customdata:,} of the file"
         traces.append(points(x[ringed], y[ringed], "in the table", ring, hover))
-        traces[-1]["customdata"] = [listed[place] for place in ringed.tolist()]
+        traces[-1] |= {"customdata": [listed[place] for place in ringed.tolist()], "showlegend": False}
     return traces
 
 
@@ -338,4 +340,4 @@ def upwards(values: Numbers) -> list[float]:
 
 
 def level_text(level: float) -> str:
-    return f"{100 * level:.3g} %"
+    return f"{100 * level:.3g}%"

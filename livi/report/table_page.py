@@ -12,6 +12,7 @@ from pathlib import Path
 
 from livi.report.elements import prose
 from livi.report.interactive import Figure
+from livi.report.table_figures import level_text
 from livi.report.table_sections import LEVEL, SEVERITY, Section, sections
 from livi.report.table_style import SCRIPT, STYLE
 from livi.tables.content import Content
@@ -34,7 +35,7 @@ def write_report(path: str | Path, content: Content) -> None:
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
-        with temporary.open("x", encoding="utf-8", newline="\n") as file:
+        with temporary.open("x", encoding="utf-8", errors="replace", newline="\n") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -89,19 +90,21 @@ nothing from any network. Nearly all of its size is plotly.js, the library that 
 def _head(content: Content, title: str, parts: Iterable[Section]) -> str:
     links = "".join(f'<li><a href="#{part.name}">{escape(part.title)}</a></li>' for part in parts)
     nearest = min(content.coverage, key=lambda one: abs(one.level - LEVEL), default=None)
+    what = "sets" if content.task == "classification" else "intervals"
     badge = (
         ""
         if nearest is None
-        else f' <span class="badge {SEVERITY[nearest.judgement]}">{escape(nearest.judgement)}</span>'
+        else f'<span class="badge {SEVERITY[nearest.judgement]}">{level_text(nearest.level)} {what}: '
+        f"{escape(nearest.judgement)}</span>"
     )
-    source = prose(content.source) if content.source else "No rows were held out."
+    source = "" if content.source in content.headline else prose(content.source)
     cards = "".join(
         f"<li><b>{escape(one.name)}</b><span>{prose(one.text)}</span><small>{prose(one.note)}</small></li>\n"
         for one in content.metrics
     )
     return (
         f'<header>\n<p class="kind">livi report · {escape(content.task)}</p>\n<h1>{title}</h1>\n'
-        f'<p class="lede">{prose(content.headline)}</p>\n<p class="note">{source}{badge}</p>\n'
+        f'<p class="lede">{prose(content.headline)}</p>\n<p class="note">{source} {badge}</p>\n'
         f'<nav aria-label="sections"><ul>{links}</ul></nav>\n'
         + (f'<ul class="cards" aria-label="metrics">\n{cards}</ul>\n' if cards else "")
         + "</header>"

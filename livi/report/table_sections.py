@@ -16,6 +16,7 @@ from livi.tables.content import ClassificationRows, Content, RegressionRows, Uns
 
 SEVERITY = {"calibrated": "ok", "too sure": "warning", "too unsure": "notice", "too few rows": "notice"}
 LEVEL = 0.9  # of the intervals shown first
+REMEDY = "Fit with <code>--validation 0.2</code>, or run <code>livi evaluate</code> on rows that the fit has not seen."
 MOST_COLUMNS, MOST_ROWS = 40, 25  # of the table of unsure rows
 
 
@@ -47,19 +48,21 @@ def sections(content: Content) -> list[Section]:
 def predictions_section(content: Content) -> Section:
     title, rows = "Predictions against the truth", content.rows
     if rows is None:
-        return Section("predictions-section", title, _nothing_held_out("compare predictions with the truth"))
+        return Section(
+            "predictions-section", title, _nothing_held_out(f"there is no truth to compare predictions with. {REMEDY}")
+        )
     if isinstance(rows, RegressionRows):
         figure = draw.predictions(rows, content.target, _places(content, rows), _place(rows, LEVEL))
         caption = (
             "Each row as a point: the truth across, the prediction upwards, and a line for the interval. An interval "
             "that crosses the dashed diagonal held the truth; those that missed it are orange diamonds. At the level "
-            "of 90 % about one in ten should. Drag to zoom, double-click to return." + _sampled(len(rows))
+            "of 90% about one in ten should. Drag to zoom, double-click to return." + _sampled(len(rows))
         )
         return Section("predictions-section", title, figure_html(figure, caption), [figure])
     figures = [draw.chances(rows), draw.confusion(rows)]
     two = len(rows.classes) == 2
     left = (
-        "A useful model separates the two colours; rows near 50 % are those it cannot tell."
+        "A useful model separates the two colours; rows near 50% are those it cannot tell."
         if two
         else "Rows on the right gave the true class most of the probability, rows on the left almost none."
     )
@@ -77,7 +80,7 @@ def predictions_section(content: Content) -> Section:
 def calibration_section(content: Content) -> Section:
     title, rows = "Calibration", content.rows
     if rows is None:
-        return Section("calibration", title, _nothing_held_out("check whether its uncertainty is right"))
+        return Section("calibration", title, _nothing_held_out("calibration cannot be checked."))
     words = "".join(f"<li>{prose(sentence)}</li>" for sentence in content.verdict)
     words = f"<ul>{words}</ul>" if words else ""
     figures: list[Figure] = []
@@ -98,7 +101,7 @@ def calibration_section(content: Content) -> Section:
     else:
         figures = [draw.reliability(rows)]
         caption = (
-            "Rows grouped by predicted probability: of those given 80 %, 80 % should come true, so points should lie "
+            "Rows grouped by predicted probability: of those given 80%, 80% should come true, so points should lie "
             "on the diagonal. Grey bars show where a calibrated model lies 95 times in 100 with as many rows; the "
             "histogram below, how many rows there are."
         )
@@ -109,7 +112,7 @@ def calibration_section(content: Content) -> Section:
 def unsure_section(content: Content) -> Section:
     title, rows = "Where the model is unsure", content.rows
     if rows is None:
-        return Section("unsure-section", title, _nothing_held_out("show where the model is unsure"))
+        return Section("unsure-section", title, _nothing_held_out("there are no predictions to look at."))
     listed = {row.position: row.row for row in content.unsure[:MOST_ROWS]}
     words = (
         "<p>Uncertainty has two parts. <em>Epistemic</em> uncertainty is about the model: more data like these rows "
@@ -126,23 +129,24 @@ def unsure_section(content: Content) -> Section:
             caption += "only the epistemic part is drawn, against the prediction."
         else:
             caption += "Above the dashed line more data would help more than less noise."
-        kept = draw.set_aside(rows.total_std, (rows.mean - rows.target) ** 2, "RMSE of the rows kept", root=True)
-        falls = "fall"
+        kept = draw.surest_first(rows.total_std, rows.mean - rows.target, root=True)
+        name, direction = "RMSE", "fall"
     else:
         cloud = draw.entropies(rows, listed)
         caption = "Orange diamonds: the predicted class was wrong. High up, the posterior's networks disagree, and "
         caption += "more data like this row would help; far right, they agree that the classes overlap."
-        kept = draw.set_aside(
-            rows.entropy, draw.right(rows).astype(np.float64), "accuracy of the rows kept", root=False
-        )
-        falls = "rise"
-    caption += " Rings: the rows of the table." if listed else ""
+        kept = draw.surest_first(rows.entropy, draw.right(rows).astype(np.float64), root=False)
+        name, direction = "accuracy", "rise"
+    caption += " Rings: the rows in the table below." if listed else ""
     figures, captions = [cloud], [caption + _sampled(len(rows))]
-    if kept is not None:
-        figures.append(kept)
+    shares, values = kept
+    if len(shares) > 1:  # not all rows are equally uncertain
+        figures.append(draw.set_aside(shares, values, f"{name} of the rows kept", share=name == "accuracy"))
+        half, say = int(np.abs(shares - 0.5).argmin()), percent if name == "accuracy" else number
         captions.append(
-            f"If the model may pass on the rows it is least sure of. From right to left the curve should {falls}: then "
-            "its uncertainty knows where the errors are. The far left is an average over few rows."
+            f"If the model may pass on the rows it is least sure of. From right to left the curve should {direction}: "
+            f"then its uncertainty knows where the errors are. Here the {name} of the surest {shares[half]:.0%} is "
+            f"{say(float(values[half]))}, of all rows {say(float(values[-1]))}. The far left averages few rows."
         )
     body = panels(figures, captions) if len(figures) == 2 else figure_html(cloud, captions[0])
     return Section("unsure-section", title, words + body + _unsure_table(content, rows), figures)
@@ -161,7 +165,7 @@ def fit_section(content: Content) -> Section:
         body += "<h3>About the data</h3><ul>" + "".join(f"<li>{prose(one)}</li>" for one in content.notes) + "</ul>"
     if content.columns:
         lines = [(clipped(one.name), escape(one.kind), prose(one.note)) for one in content.columns]
-        inner = table(("column", "kind", "note"), lines, words=(0, 1, 2))
+        inner = table("the columns of the file", ("column", "kind", "note"), lines, words=(0, 1, 2), captioned=False)
         kinds = [one.kind for one in content.columns]
         counts = ", ".join(f"{kinds.count(kind):,} {kind}" for kind in dict.fromkeys(kinds))
         body += f"<details{' open' if len(lines) <= 12 else ''}><summary>Columns: {counts}</summary>{inner}</details>"
@@ -216,8 +220,13 @@ def _coverage_table(content: Content) -> str:
         )
         for one in content.coverage
     ]
-    what = "sets of classes" if sets else f"intervals, their width in units of {shortened(content.target, LONGEST)}"
-    return table(head, lines, words=(4,), caption=f"How many targets the {what} held.")
+    about = (
+        "Share of targets held by the sets of classes. A set takes whole classes, so it should hold more than its level."
+        if sets
+        else "Share of targets held by the intervals, and their average width in units of "
+        f"{shortened(content.target, LONGEST)}."
+    )
+    return table(about, head, lines, words=(4,))
 
 
 def _class_table(rows: ClassificationRows) -> str:
@@ -240,7 +249,7 @@ def _class_table(rows: ClassificationRows) -> str:
         "of predictions right",
         "average probability in its rows",
     )
-    inner = table(head, lines, words=(0,))
+    inner = table("class by class", head, lines, words=(0,), captioned=False)
     return f"<details{' open' if len(lines) <= 12 else ''}><summary>Class by class</summary>{inner}</details>"
 
 
@@ -260,17 +269,16 @@ def _unsure_table(content: Content, rows: RegressionRows | ClassificationRows) -
         (*cell, *(clipped(row.values.get(name, "")) for name in shown)) for cell, row in zip(cells, unsure, strict=True)
     ]
     left = len(columns) - len(shown)
-    about = f"The {_rows(len(unsure), 'most uncertain row')}, by epistemic uncertainty, with the values in the file"
+    rank = "most uncertain row" if len(unsure) == 1 else f"{len(unsure)} most uncertain rows"
+    about = f"The {rank}, by epistemic uncertainty, with the values in the file"
     about += f"; {left} more columns are left out." if left else "."
     words = (
         range(len(head), len(head) + len(shown))
         if isinstance(rows, RegressionRows)
         else (1, 2, *range(len(head), len(head) + len(shown)))
     )
-    headings = [escape(name) for name in head] + [clipped(name, 28) for name in shown]
-    return "<h3>The most uncertain rows</h3>" + table(
-        headings, lines, words=words, caption=about, wide=True, given=len(head), escaped=True
-    )
+    headings = head + [clipped(name, 28) for name in shown]
+    return "<h3>The most uncertain rows</h3>" + table(about, headings, lines, words=words, wide=True, given=len(head))
 
 
 def _regression_cells(row: UnsureRow, rows: RegressionRows) -> tuple[str, ...]:
@@ -295,19 +303,16 @@ def _class_cells(row: UnsureRow, rows: ClassificationRows) -> tuple[str, ...]:
     )
 
 
-def _rows(count: int, noun: str = "row") -> str:
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+def _rows(count: int) -> str:
+    return f"{count:,} row" + ("" if count == 1 else "s")
 
 
 def _sampled(count: int) -> str:
     return f" Shown are {MOST_POINTS:,} of the {count:,} rows, drawn at random." if count > MOST_POINTS else ""
 
 
-def _nothing_held_out(purpose: str) -> str:
-    return (
-        f'<p class="missing">No rows were held out, so there is nothing to {purpose} with. Fit with '
-        "<code>--validation 0.2</code>, or run <code>livi evaluate</code> on rows the fit has not seen.</p>"
-    )
+def _nothing_held_out(consequence: str) -> str:
+    return f'<p class="missing">No rows were held out, so {consequence}</p>'
 
 
 def _place(rows: RegressionRows, level: float) -> int:

@@ -38,12 +38,11 @@ figure { margin: 16px 0 22px; min-width: 0 } figcaption { margin-top: 6px; max-w
 .scroll { overflow-x: auto; margin: 8px 0 10px }
 table { border-collapse: collapse; width: 100%; font-size: 15.5px; font-variant-numeric: lining-nums tabular-nums;
   border-top: 1.5px solid #1d1d1f; border-bottom: 1.5px solid #1d1d1f }
-caption { text-align: left; font-size: 14.5px; line-height: 1.45; color: #55555a; padding-bottom: 8px }
 th { font-weight: 600; vertical-align: bottom } thead th { border-bottom: 0.75px solid #1d1d1f }
 tbody th { font-weight: 400 }
 th, td { text-align: right; padding: 5px 12px; overflow-wrap: normal }
 th.words, td.words { text-align: left } th:first-child, td:first-child { padding-left: 4px }
-td.words { overflow-wrap: anywhere }
+td.words { overflow-wrap: anywhere } .plain td.words { min-width: 8em } .plain td:not(.words) { white-space: nowrap }
 .wide th, .wide td { white-space: nowrap; overflow-wrap: normal; font-size: 14.5px; padding: 4px 11px }
 .wide tbody tr + tr > * { border-top: 0.75px solid #ececee } .wide .given { border-left: 0.75px solid #c9c9cc }
 .facts tbody tr + tr > * { border-top: 0.75px solid #ececee } .facts { border-width: 0.75px; border-color: #c9c9cc }
@@ -69,6 +68,7 @@ footer { margin-top: 56px; padding-top: 12px; border-top: 0.75px solid #c9c9cc }
 @media print {
   @page { margin: 16mm 14mm } body { font-size: 10.5pt } main { max-width: none; padding: 0 }
   nav, .choices, .modebar-container { display: none !important } .scroll { overflow: visible }
+  .wide th, .wide td { white-space: normal; font-size: 9pt; padding: 2px 5px }
   figure, .cards li, tr, dd { break-inside: avoid } h2, h3 { break-after: avoid } a { color: inherit }
 }
 """
