@@ -654,21 +654,47 @@ def test_a_gap_counts_if_it_is_significant_and_not_small(diagnosis, measured, se
     assert words in finding.text
 
 
-def test_an_unconverged_estimator_is_a_warning_where_the_bound_rests_on_it(diagnosis):
+@pytest.mark.parametrize(
+    ("bound", "fit", "warned"),
+    [
+        ("Exact", "", ["Exact"]),
+        ("Exact", "Lanczos", ["Exact", "Lanczos"]),
+        ("Exact", "SmallestSingularValue", ["Exact", "SmallestSingularValue"]),
+        ("Lanczos", "", ["Exact", "Lanczos"]),
+    ],
+)
+@pytest.mark.parametrize("exact", [True, False])
+def test_an_unconverged_estimator_is_a_warning_where_bound_or_fit_rest_on_it(diagnosis, bound, fit, warned, exact):
     methods = [replace(method, converged=0.5, remedy="Do this.") for method in diagnosis.log_det.methods]
-    bare = [replace(method, difference=None) for method in methods if method.name != "Exact"]
-    for used, chosen, expected in (
-        ("Exact", methods, ["warning", "ok", "ok"]),
-        ("Lanczos", bare, ["warning", "notice"]),
-    ):
-        found = replace(
-            diagnosis,
-            bound=replace(diagnosis.bound, estimator=used),
-            log_det=replace(diagnosis.log_det, methods=tuple(chosen)),
-        )
-        findings = [f for f in verdict(found) if f.topic.startswith("log-determinant")]
-        assert [finding.severity for finding in findings] == expected
-        assert all("Do this." in finding.text for finding in findings)
+    if not exact:
+        methods = [replace(method, difference=None) for method in methods if method.name != "Exact"]
+    found = replace(
+        diagnosis,
+        facts=replace(diagnosis.facts, fit_estimator=fit),
+        bound=replace(diagnosis.bound, estimator=bound),
+        log_det=replace(diagnosis.log_det, methods=tuple(methods)),
+    )
+    findings = [f for f in verdict(found) if f.topic.startswith("log-determinant")]
+    assert len(findings) == len(methods)
+    for finding in findings:
+        name = finding.topic.removeprefix("log-determinant by ")
+        assert finding.severity == ("warning" if name in warned else "ok")
+        assert ("Do this." in finding.text) == (name in warned)
+        assert finding.text.startswith("not used here") == (name not in warned)
+
+
+def test_the_lines_of_an_estimator_that_was_not_used_say_so(deep, data):
+    posterior = Posterior(affine(deep, 4), Gaussian(0.5), Normal(), plan={"entropy": "Lanczos(num_probes=1)"})
+    found = posterior.diagnose(*data, rng=seeded(), effort=CHEAP)
+    assert found.facts.fit_estimator == "Lanczos"
+    text = str(found)
+    assert "SmallestSingularValue (not used here)" in text
+    assert "log-determinant by SmallestSingularValue: not used here; for comparison, -" in text
+    assert "Lanczos (not used here)" not in text
+    assert "log-determinant by Lanczos: converged" in text
+    plain = str(diagnose(Fitted(affine(deep, 4)), *data, rng=seeded(), effort=CHEAP))
+    assert "Lanczos (not used here)" in plain
+    assert "Exact (not used here)" not in plain
 
 
 def test_a_bound_that_is_not_finite_is_a_warning(deep, data):

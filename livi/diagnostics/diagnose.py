@@ -20,7 +20,7 @@ from livi.diagnostics.layers import Layers
 from livi.diagnostics.log_det import LogDetCheck, check_log_det, default_estimators, entropy_estimator
 from livi.diagnostics.shape import check_shape
 from livi.diagnostics.spread import check_rank, check_spread
-from livi.diagnostics.subject import Effort, Subject, check_data, check_subject
+from livi.diagnostics.subject import Effort, Subject, check_data, check_subject, fit_estimator
 from livi.diagnostics.verdict import verdict
 from livi.entropy import EntropyEstimator, Lanczos
 from livi.layout import Layout, Strategy
@@ -119,6 +119,7 @@ def diagnose(
         num_examples=len(targets),
         num_samples=len(samples),
         num_distinct=len(distinct),
+        fit_estimator=fit_estimator(posterior),
     )
     found = Examination(
         facts=facts,

@@ -25,6 +25,7 @@ class Facts:
     num_examples: int
     num_samples: int
     num_distinct: int  # different weight vectors among the samples
+    fit_estimator: str  # of the entropy while fitting; empty where not known
 
 
 @dataclass(frozen=True)
@@ -39,3 +40,8 @@ class Examination:
     rank: RankCheck | Skipped
     correlation: CorrelationCheck | Skipped
     shape: ShapeCheck | Skipped
+
+    @property
+    def estimators_used(self) -> frozenset[str]:
+        """Those that the fit or the bound above rest on; others are there for comparison."""
+        return frozenset({self.facts.fit_estimator, self.bound.estimator} - {""})

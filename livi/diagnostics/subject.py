@@ -114,6 +114,12 @@ def check_subject(posterior: Any) -> None:
         )
 
 
+def fit_estimator(posterior: Subject) -> str:
+    """The class of the entropy estimator that the posterior was fitted with, where a plan says so."""
+    plan = getattr(posterior, "plan", {})
+    return str(plan.get("entropy", "")).partition("(")[0] if isinstance(plan, Mapping) else ""
+
+
 def check_data(inputs: Any, targets: Any, num_data: int | None) -> int:
     """The number of examples in the whole data set: those given, where nothing else is said."""
     if not isinstance(targets, Tensor):

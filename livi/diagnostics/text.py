@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from torch import Tensor
 
@@ -26,7 +26,7 @@ def printed(found: Examination, findings: Sequence[Finding]) -> str:
     sections = [
         _head(found.facts),
         _bound(found.bound),
-        _log_det(found.log_det),
+        _log_det(found.log_det, found.estimators_used),
         _density(found.density),
         _spread(found.spread, found.rank),
         _correlation(found.correlation),
@@ -56,8 +56,8 @@ def _bound(bound: BoundCheck) -> Iterator[str]:
     yield from _table([(label, str(value)) for label, value in rows.items()])
 
 
-def _log_det(check: LogDetCheck | Skipped) -> Iterator[str]:
-    yield "Entropy by other estimators, nats"
+def _log_det(check: LogDetCheck | Skipped, used: Collection[str]) -> Iterator[str]:
+    yield "Entropy by several estimators at the same latents, nats"
     if isinstance(check, Skipped):
         yield f"  {check}"
         return
@@ -70,8 +70,9 @@ def _log_det(check: LogDetCheck | Skipped) -> Iterator[str]:
             difference += f" ({method.relative:+.2%})"
         error = "" if method.standard_error is None else f"{method.standard_error:.3f}"
         residual = "" if method.residual is None else f"{method.residual:.0e}"
+        name = method.name if method.name in used or method.name == "Exact" else f"{method.name} (not used here)"
         rows.append((
-            method.name, f"{method.nats:.2f}", difference, error, f"{method.converged:.0%}", residual,
+            name, f"{method.nats:.2f}", difference, error, f"{method.converged:.0%}", residual,
             f"{method.products:,}",
         ))  # fmt: skip
     yield from _table(rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -37,7 +37,7 @@ def verdict(found: Examination) -> tuple[Finding, ...]:
     """Findings on every part that was examined, and a notice for each important one that could not be."""
     findings = [*_on_samples(found.facts), *_on_bound(found.bound)]
     if isinstance(found.log_det, LogDetCheck):
-        findings += _on_log_det(found.log_det, found.bound.estimator)
+        findings += _on_log_det(found.log_det, found.estimators_used)
     if isinstance(found.density, DensityCheck):
         findings += [*_on_density(found.density), *_on_mixture(found.density, found.facts)]
     elif isinstance(found.log_det, LogDetCheck):
@@ -83,20 +83,23 @@ def _on_bound(bound: BoundCheck) -> Iterator[Finding]:
         yield Finding("notice" if loose else "ok", "bound", text)
 
 
-def _on_log_det(check: LogDetCheck, used: str) -> Iterator[Finding]:
-    """What the estimators are worth here. Where the exact value can be had, nobody depends on them."""
+def _on_log_det(check: LogDetCheck, used: Collection[str]) -> Iterator[Finding]:
+    """What the estimators are worth here. Those that nothing rests on are compared, not judged."""
     for method in check.methods:
         topic = f"log-determinant by {method.name}"
-        exact = method.difference is not None
         if method.name == "Exact":
             if method.converged < 1.0:
                 yield Finding("warning", topic, f"ill-conditioned. {method.remedy}")
+        elif method.name not in used:
+            reached = "" if method.converged == 1.0 else f", converged at {method.converged:.0%} of the latents"
+            text = f"not used here; for comparison{reached}{_distance(method) or ', with nothing exact to hold it to'}."
+            yield Finding("ok", topic, text)
         elif method.converged < 1.0:
             text = f"converged at {method.converged:.0%} of the latents only{_distance(method)}. {method.remedy}"
-            yield Finding("warning" if method.name == used else "ok" if exact else "notice", topic, text)
-        elif not exact:
+            yield Finding("warning", topic, text)
+        elif method.difference is None:
             yield Finding("ok", topic, "converged everywhere.")
-        elif method.difference is not None and method.difference < -max(LARGE, 3.0 * (method.standard_error or 0.0)):
+        elif method.difference < -max(LARGE, 3.0 * (method.standard_error or 0.0)):
             text = f"converged, but too low{_distance(method)}: sound as a bound, poor as a value."
             yield Finding("ok", topic, text)
         else:
