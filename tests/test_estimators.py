@@ -211,7 +211,8 @@ def test_a_density_integrates_to_one(regressor):
 def test_predictions_in_blocks_are_predictions_in_one(regressor, monkeypatch):
     X, y = wave(11, seed=2)
     whole = regressor.predict(X), regressor.predict_interval(X), regressor.log_density(X, y)
-    monkeypatch.setattr("livi.estimators.base._BLOCK", 3 * SHORT["num_samples"])
+    monkeypatch.setattr("livi.estimators.base._CPU_BLOCK", 3 * SHORT["num_samples"] * SHORT["hidden"][0])
+    assert regressor._rows_at_a_time(SHORT["num_samples"]) == 3
     blocks = regressor.predict(X), regressor.predict_interval(X), regressor.log_density(X, y)
     for one, other in zip(whole, blocks, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)

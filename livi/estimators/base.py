@@ -32,7 +32,9 @@ ACTIVATION = "relu"
 NOISE = "constant"
 PRIOR_SCALE = 1.0
 
-_BLOCK = 2**22  # network outputs held at a time, over rows and weight draws
+# Activations of a layer held at a time, over rows and weight draws. A CPU is quickest while they stay in its cache (2.5
+# times as quick as with ten times as many), a GPU wants more work at once.
+_CPU_BLOCK, _GPU_BLOCK = 3_000_000, 30_000_000
 
 
 class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no annotations
@@ -205,13 +207,20 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
         Rows are predicted in blocks, so that memory does not grow with their number.
         """
         theta = self._weights()
-        rows = max(1, _BLOCK // (len(theta) * network_facts(self.posterior_.layout.module)["outputs"]))
+        rows = self._rows_at_a_time(len(theta))
         found = []
         with threads(self.n_jobs):
             for start in range(0, len(X), rows):
                 some = slice(start, start + rows)
                 found.append([as_numpy(tensor) for tensor in what(self._predict(X[some], theta), some)])
         return [np.concatenate(parts) for parts in zip(*found, strict=True)]
+
+    def _rows_at_a_time(self, num_draws: int) -> int:
+        layout = self.posterior_.layout
+        facts = network_facts(layout.module)
+        block = _CPU_BLOCK if layout.device.type == "cpu" else _GPU_BLOCK
+        widest: int = max(*facts["hidden"], facts["outputs"], 1)
+        return max(1, block // (num_draws * widest))
 
     def _weights(self) -> Tensor:  # (S, m)
         """The same weight draws every time."""
