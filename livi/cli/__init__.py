@@ -13,6 +13,8 @@ from pathlib import Path
 from livi.cli import tables
 from livi.experiments.machine import livi_version
 from livi.experiments.toy_bench import Config, bench, default_methods, table
+from livi.storage import StorageError
+from livi.tables import TableError
 
 EXAMPLES = """\
 examples:
@@ -45,7 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if chosen.debug:
             traceback.print_exc()
             return 1
-        return _fail(f"{_sentence(error)} (--debug shows where)")
+        expected = isinstance(error, (StorageError, TableError, ImportError))
+        return _fail(_sentence(error) + ("" if expected else " (--debug shows where)"))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -255,24 +255,25 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _share(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
     if not 0.0 <= value < 1.0:
-        raise argparse.ArgumentTypeError(f"expected a share from 0 to below 1, got {text}")
+        raise argparse.ArgumentTypeError(f"expected a share from 0 to below 1, got {text!r}")
     return value
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if not 1 <= value < 2**31:
-        raise argparse.ArgumentTypeError(f"expected at least 1, got {text}")
-    return value
+    if not text.isdecimal() or not 1 <= int(text) < 2**31:
+        raise argparse.ArgumentTypeError(f"expected a number from 1 on, got {text!r}")
+    return int(text)
 
 
 def _seed(text: str) -> int:
-    value = int(text)
-    if not 0 <= value < 2**32:
-        raise argparse.ArgumentTypeError(f"expected a number from 0 to 4294967295, got {text}")
-    return value
+    if not text.isdecimal() or not int(text) < 2**32:
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to 4294967295, got {text!r}")
+    return int(text)
 
 
 def _widths(text: str) -> tuple[int, ...]:

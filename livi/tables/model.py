@@ -159,12 +159,18 @@ def load_model(path: str | Path) -> TableModel:
     stored = extra.get("table")
     try:
         if not isinstance(stored, dict):
-            raise TypeError("an estimator without a table")
+            raise TypeError("an estimator that was fitted to no table")
         schema = Schema.from_json(stored["schema"])
         findings = tuple(Finding(**finding) for finding in stored["findings"])
-        return TableModel(schema, estimator, dict(stored["facts"]), tuple(stored["notes"]), findings)
+        facts = {str(name): str(text) for name, text in ({"File": "a table"} | stored["facts"]).items()}
+        notes = tuple(str(note) for note in stored["notes"])
     except (KeyError, TypeError, TableError) as error:
-        raise StorageError(f"{path}: expected a model written by livi fit, got {error}.") from error
+        raise StorageError(f"{path}: expected a model written by livi fit, got {str(error).rstrip('.')}.") from error
+    classes = tuple(range(len(schema.classes)))
+    fits = len(schema.features) == estimator.n_features_in_ and classes == tuple(getattr(estimator, "classes_", ()))
+    if not fits:
+        raise StorageError(f"{path}: expected a schema that suits the estimator, got another; fit again.")
+    return TableModel(schema, estimator, facts, notes, findings)
 
 
 @contextmanager

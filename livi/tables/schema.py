@@ -99,9 +99,9 @@ class Schema:
             classes = tuple(str(name) for name in stored["classes"])
             schema = cls(str(stored["target"]), stored["task"], columns, classes, dropped)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise TableError(f"schema: expected what livi fit writes, got {type(error).__name__}: {error}.") from error
+            raise TableError(f"a schema that cannot be read ({type(error).__name__}: {error}).") from error
         if schema.task not in ("regression", "classification") or (schema.task == "classification") != bool(classes):
-            raise TableError(f"schema: expected regression, or classification with classes, got {schema.task!r}.")
+            raise TableError(f"a schema of the task {schema.task!r} with {len(classes)} classes.")
         return schema
 
 

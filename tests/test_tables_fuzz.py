@@ -1,0 +1,290 @@
+"""Bad input on the command line: a sentence and an exit code, never a traceback, never a damaged file."""
+
+import contextlib
+import io
+import json
+import os
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from livi import cli
+from livi.tables import Table, TableError, read_table
+from livi.tables.detection import column_kinds, learn_schema
+from livi.tables.encoding import encode
+from livi.tables.fitting import FitOptions, fit_table
+from livi.tables.model import load_model
+from livi.tables.schema import Schema
+from livi.tables.values import texts
+
+
+def examples(count):
+    """Random inputs, the same ones on every run of one version of hypothesis, however slow the machine."""
+    quiet = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
+    return settings(max_examples=count, deadline=None, derandomize=True, suppress_health_check=quiet, database=None)
+
+
+TOWNS = ("Aarhus", "Bath", "Cork")
+VALID = "area,town,built,price\n" + "".join(
+    f"{50 + 7 * i % 90}.5,{TOWNS[i % 3]},20{10 + i % 12}-0{1 + i % 9}-11,{1000 + 37 * i % 411}\n" for i in range(30)
+)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """The bytes of a model, fitted once."""
+    folder = tmp_path_factory.mktemp("model")
+    (folder / "houses.csv").write_text(VALID)
+    fitted = fit_table(read_table(folder / "houses.csv"), "price", FitOptions(steps=2, hidden=(2,)), lambda _: None)
+    fitted.save(folder / "houses.livi")
+    return (folder / "houses.livi").read_bytes()
+
+
+def run(arguments):
+    """Exit code and stderr of a command; an exception would escape from here."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = cli.main(arguments)
+        except SystemExit as stop:
+            code = stop.code
+    assert code in (0, 1, 2)
+    assert "Traceback" not in err.getvalue()
+    if code == 1:
+        assert err.getvalue().splitlines()[-1].startswith("livi: ")
+    return code, err.getvalue()
+
+
+def check_unharmed(folder, arguments, output):
+    """Run a command with an old file at its output: after a failure it is as it was, and nothing lies around."""
+    old = b"what was there before"
+    (folder / output).write_bytes(old)
+    before = sorted(os.listdir(folder))
+    code, err = run([*arguments, "--force"])
+    assert sorted(os.listdir(folder)) == before
+    assert code == 0 or (folder / output).read_bytes() == old
+    assert code != 0 or (folder / output).read_bytes() != old
+    return code, err
+
+
+def fit(folder, *options):
+    arguments = ["fit", str(folder / "data.csv"), "--out", str(folder / "new.livi"), "--quiet"]
+    return check_unharmed(folder, [*arguments, "--steps", "1", "--hidden", "1", *options], "new.livi")
+
+
+def predict(folder, *options):
+    arguments = ["predict", str(folder / "houses.livi"), str(folder / "data.csv"), "--out", str(folder / "new.csv")]
+    return check_unharmed(folder, [*arguments, *options], "new.csv")
+
+
+def evaluate(folder):
+    arguments = ["evaluate", str(folder / "houses.livi"), str(folder / "data.csv"), "--json", str(folder / "new.json")]
+    return check_unharmed(folder, arguments, "new.json")
+
+
+@st.composite
+def mutated(draw, original):
+    """Bytes with a piece cut out, put in, doubled or replaced, one to four times."""
+    data = bytearray(original)
+    for _ in range(draw(st.integers(1, 4))):
+        start = draw(st.integers(0, len(data)))
+        stop = min(len(data), start + draw(st.integers(0, 30)))
+        piece = draw(
+            st.one_of(st.binary(max_size=6), st.sampled_from([b"", b",", b"\n", b'"', b"inf", b"1e400", b"abc"]))
+        )
+        data[start:stop] = piece if draw(st.booleans()) else bytes(data[start:stop]) * 2 + piece
+    return bytes(data)
+
+
+CELLS = st.sampled_from(
+    ["", "1", "2.5", "-3e4", "1e400", "inf", "nan", "NA", "abc", "True", "2020-01-01", '"', "1,5", "é", "\x00", " "]
+)
+NAMES = st.sampled_from(["a", "c", "b", "", "a b", '"q', "é", "1"])
+
+
+@st.composite
+def csv_like(draw):
+    width = draw(st.integers(1, 4))
+    delimiter = draw(st.sampled_from([",", ";", "\t"]))
+    header = draw(st.lists(NAMES, min_size=width, max_size=width, unique=draw(st.booleans())))
+    header[0] = draw(st.sampled_from(["y", header[0]]))
+    kinds = [draw(st.lists(CELLS, min_size=1, max_size=4)) for _ in range(width)]
+    rows = [[draw(st.sampled_from(kind)) for kind in kinds] for _ in range(draw(st.integers(0, 12)))]
+    if rows and draw(st.booleans()):
+        rows[-1] = rows[-1][: draw(st.integers(0, width))]
+    return "\n".join(delimiter.join(row) for row in [header, *rows]).encode()
+
+
+@examples(60)
+@given(data=st.binary(max_size=200))
+def test_any_bytes_as_a_table(tmp_path, model, data):
+    (tmp_path / "data.csv").write_bytes(data)
+    (tmp_path / "houses.livi").write_bytes(model)
+    assert fit(tmp_path, "--target", "y")[0] == 1
+    assert predict(tmp_path)[0] == 1
+    assert evaluate(tmp_path)[0] == 1
+
+
+@examples(80)
+@given(data=csv_like(), options=st.sampled_from([[], ["--task", "regression"], ["--task", "classification"]]))
+def test_text_that_is_almost_a_table(tmp_path, model, data, options):
+    (tmp_path / "data.csv").write_bytes(data)
+    (tmp_path / "houses.livi").write_bytes(model)
+    fit(tmp_path, "--target", "y", *options)
+    assert predict(tmp_path)[0] == 1
+
+
+ODD = (
+    ["1", "2.5", "-3e4", ""],
+    ["1e99", "-1e99", "0"],
+    ["1e-300", "0"],
+    ["NA", "?", ""],
+    ["a", "b", "é", ""],
+    ["3", "3.0", "03"],
+    ["True", "False"],
+    ["2020-01-01", "9999-12-31T23:59:59", "0001-01-01"],
+    ["=1+1", "<script>", "a|b"],
+)
+
+
+@st.composite
+def odd_tables(draw):
+    """Tables that can be fitted, if not always sensibly."""
+    rows = draw(st.integers(8, 40))
+    pools = draw(st.lists(st.sampled_from(ODD), min_size=1, max_size=4))
+    target = draw(st.sampled_from([*ODD, [str(i) for i in range(40)], [str(1e-9 * i) for i in range(40)]]))
+    header = ["y", *(f"c{place}" for place in range(len(pools)))]
+    lines = [[draw(st.sampled_from(pool)) for pool in (target, *pools)] for _ in range(rows)]
+    return "\n".join(",".join(line) for line in [header, *lines]).encode()
+
+
+@examples(15)
+@given(data=odd_tables(), validation=st.sampled_from(["0", "0.3"]))
+def test_an_odd_table_is_fitted_and_predicted_or_refused(tmp_path, data, validation):
+    (tmp_path / "data.csv").write_bytes(data)
+    code, _ = fit(tmp_path, "--target", "y", "--validation", validation)
+    if code == 0:
+        (tmp_path / "new.livi").rename(tmp_path / "houses.livi")
+        assert predict(tmp_path)[0] == 0
+        (tmp_path / "houses.livi").unlink()
+
+
+@examples(12)
+@given(data=mutated(VALID.encode()))
+def test_a_damaged_table_is_fitted_or_refused(tmp_path, data):
+    (tmp_path / "data.csv").write_bytes(data)
+    fit(tmp_path, "--target", "price")
+
+
+@examples(60)
+@given(data=mutated(VALID.encode()), strict=st.booleans())
+def test_a_damaged_table_is_predicted_or_refused(tmp_path, model, data, strict):
+    (tmp_path / "data.csv").write_bytes(data)
+    (tmp_path / "houses.livi").write_bytes(model)
+    code, err = predict(tmp_path, *(["--strict", "--keep"] if strict else []))
+    if code == 0:
+        assert len((tmp_path / "new.csv").read_text().splitlines()) == len(read_table(tmp_path / "data.csv")) + 1
+    else:
+        assert "data.csv" in err.splitlines()[-1]
+    evaluate(tmp_path)
+
+
+@examples(30)
+@given(data=st.data())
+def test_a_damaged_parquet_file_is_predicted_or_refused(tmp_path, model, data):
+    frame = pytest.importorskip("pandas").read_csv(io.StringIO(VALID))
+    buffer = io.BytesIO()
+    frame.to_parquet(buffer)
+    (tmp_path / "data.csv").write_bytes(data.draw(mutated(buffer.getvalue())))
+    (tmp_path / "houses.livi").write_bytes(model)
+    predict(tmp_path)
+
+
+@examples(40)
+@given(data=st.data())
+def test_a_damaged_model_is_refused(tmp_path, model, data):
+    damaged = data.draw(
+        st.one_of(mutated(model), st.binary(max_size=100), st.integers(0, len(model)).map(lambda n: model[:n]))
+    )
+    (tmp_path / "data.csv").write_text(VALID)
+    (tmp_path / "houses.livi").write_bytes(damaged)
+    code, err = predict(tmp_path)
+    assert code == (0 if damaged == model else 1)
+    assert code == 0 or "houses.livi" in err.splitlines()[-1]
+
+
+@examples(25)
+@given(data=st.data())
+def test_a_model_with_another_schema_is_refused_or_works(tmp_path, model, data):
+    """The digest guards against damage, not against a file made by other hands."""
+    (tmp_path / "data.csv").write_text(VALID)
+    (tmp_path / "houses.livi").write_bytes(model)
+    good = load_model(tmp_path / "houses.livi")
+    stored = good.schema.to_json()
+    place = data.draw(
+        st.sampled_from(["target", "task", "classes", "dropped", "columns", "name", "kind", "median", "missing"])
+    )
+    value = data.draw(st.sampled_from([None, 1, -1, "", "price", [], ["a"], {}, 1e308, "numeric", "classification"]))
+    (stored if place in stored else stored["columns"][0])[place] = value
+    good.estimator.save(
+        tmp_path / "houses.livi", {"table": {"schema": stored, "facts": {}, "notes": [], "findings": []}}
+    )
+    predict(tmp_path)
+    evaluate(tmp_path)
+
+
+WORDS = (
+    *("fit", "predict", "evaluate", "--target", "price", "--out", "--steps", "0", "-1", "1e9", "--seed", "nope.csv"),
+    *("--hidden", ",", "--validation", "2", "nan", "--delimiter", ";;", "", "\udcff", "--drop", "--force", "\0"),
+)
+
+
+@examples(60)
+@given(arguments=st.lists(st.sampled_from(WORDS), max_size=7))
+def test_any_arguments(arguments, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, _ = run(arguments)
+    assert code in (1, 2)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- properties -----------------------------------------------------------------------------------
+
+
+@st.composite
+def tables(draw):
+    """A table with a target y, numbers, dates and categories, gaps included."""
+    rows = draw(st.integers(6, 12))
+    pools = [["1", "2.5", "-3", ""], ["2020-01-01", "2021-02-03", ""], ["u", "v", "w", ""], ["True", "False"]]
+    cells = {
+        f"c{place}": texts([draw(st.sampled_from(pool)) for _ in range(rows)])
+        for place, pool in enumerate(draw(st.lists(st.sampled_from(pools), min_size=1, max_size=4)))
+    }
+    return Table("some.csv", cells | {"y": texts([str(i) for i in range(rows)])}, np.arange(2, rows + 2))
+
+
+@examples(60)
+@given(table=tables(), data=st.data())
+def test_a_row_is_encoded_by_itself_and_always_the_same(table, data):
+    kinds = column_kinds(table, [name for name in table.columns if name != "y"])
+    try:
+        schema = learn_schema(table, "y", "regression", kinds)
+    except TableError:
+        return
+    features = encode(table, schema, lambda _: None)
+    assert features.shape == (len(table), len(schema.features))
+    assert np.isfinite(features).all()
+    order = np.array(data.draw(st.lists(st.integers(0, len(table) - 1), min_size=1, max_size=5)))
+    np.testing.assert_array_equal(encode(table.rows(order), schema, lambda _: None), features[order])
+
+
+@examples(60)
+@given(table=tables())
+def test_a_schema_survives_json(table):
+    try:
+        schema = learn_schema(table, "y", "regression", column_kinds(table, [n for n in table.columns if n != "y"]))
+    except TableError:
+        return
+    assert Schema.from_json(json.loads(json.dumps(schema.to_json(), allow_nan=False))) == schema
