@@ -20,7 +20,7 @@ from livi.experiments.toy_data import true_function
 from livi.fitted import load
 from livi.report import demo
 from livi.report.demo_figures import FIGURES, TITLES
-from livi.report.demo_page import findings, page, table, trust
+from livi.report.demo_page import MEANINGLESS, findings, page, table, trust
 
 VOID = {"img", "meta"}
 
@@ -119,12 +119,23 @@ def test_the_images_of_the_page_are_the_files_beside_it(html, folder):
             assert np.asarray(image.convert("L")).std() > 1.0  # not blank
 
 
-def test_a_quick_run_says_that_it_means_nothing(html, document, folder):
-    assert "mean nothing" in html
+def test_a_quick_run_says_that_it_means_nothing_and_claims_nothing(html, document, folder):
+    assert html.index(MEANINGLESS) < html.index("<h1>")
+    assert html.count(MEANINGLESS) == 2
+    assert "a quick run that means nothing</title>" in html
+    assert "Distance to NUTS" not in html
     images = {name: (folder / f"{name}.png").read_bytes() for name in FIGURES}
     slow = copy.deepcopy(document)
     slow["config"]["quick"] = False
     assert "quick run" not in page(slow, images)
+    assert "Distance to NUTS" in page(slow, images)
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_the_terminal_says_of_a_quick_run_that_it_means_nothing(quick, document, monkeypatch, capsys):
+    monkeypatch.setattr(demo, "demo", lambda *_: document)
+    assert demo.main(["--quick"] * quick) == 0
+    assert capsys.readouterr().out.endswith(MEANINGLESS + "\n") == quick
 
 
 def test_the_posteriors_can_be_used_again_as_the_page_says(folder, html, monkeypatch):

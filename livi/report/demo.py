@@ -24,7 +24,7 @@ from livi.experiments.toy_data import NAMES, Reference
 from livi.fitted import Posterior, load
 from livi.layout import Layout
 from livi.report.demo_figures import FIGURES, draw_all
-from livi.report.demo_page import page, table
+from livi.report.demo_page import MEANINGLESS, page, table
 
 METHODS = ("livi", "mean_field", "ensemble-5")  # the longest fit first, so that two workers end at about the same time
 Say = Callable[[str], None]
@@ -59,10 +59,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="A, a sine (default): the NUTS reference has mixed, so that distances to it mean something; B, the "
         "paper's function: harder, and its reference less certain",
     )
-    parser.add_argument("--quick", action="store_true", help="a few steps only, to see that everything works")
+    parser.add_argument(
+        "--quick", action="store_true", help="a few steps only, to see that everything works; the numbers mean nothing"
+    )
     chosen = parser.parse_args(arguments)
     document = demo(Config(chosen.data, chosen.seed, chosen.quick), chosen.out, lambda text: print(text, flush=True))
-    print(f"\n{table(document)}\n\nThe page: {chosen.out / 'index.html'}")
+    print(
+        f"\n{table(document)}\n\nThe page: {chosen.out / 'index.html'}" + (f"\n{MEANINGLESS}" if chosen.quick else "")
+    )
     return 0
 
 
@@ -74,6 +78,8 @@ def demo(config: Config, folder: str | Path, say: Say = print) -> dict[str, Any]
     truth = reference(config.data)
     workers = min(2, _cores())
     say(f"Data set {config.data}, seed {config.seed}: {len(METHODS)} fits in {workers} worker processes")
+    if config.quick:
+        say(MEANINGLESS)
     rows = _fit_all(config, folder, workers, say)
     posteriors = {method: load(_file(folder, method), network(config.seed)) for method in METHODS}
     say("diagnosing the LIVI posterior")

@@ -18,6 +18,11 @@ PROBLEMS = {
     "most 1: the function of the paper's Figure 1",
 }
 
+MEANINGLESS = (
+    "This is a quick run: a few steps instead of a fit. It shows that everything works; its numbers and pictures mean "
+    "nothing."
+)
+
 STYLE = """
 :root { color-scheme: light }
 body { margin: 0; background: #fff; color: #1d1d1f; font: 17px/1.55 "Source Serif 4", Charter, "Bitstream Charter",
@@ -27,7 +32,8 @@ h1 { font-size: 34px; line-height: 1.18; letter-spacing: -0.01em; margin: 0 0 14
 h2 { font-size: 21px; margin: 46px 0 10px; font-weight: 600 }
 p, ul { margin: 0 0 14px } ul { padding-left: 22px } li { margin-bottom: 7px }
 .lede { font-size: 19px; color: #3a3a3d; margin-bottom: 26px }
-.quick { border-left: 4px solid #d55e00; background: #fdf3ec; padding: 10px 16px; margin-bottom: 24px }
+.quick { border-left: 4px solid #d55e00; background: #fdf3ec; padding: 10px 16px; margin-bottom: 24px; font-weight: 600;
+  position: sticky; top: 0 }
 figure { margin: 22px 0 26px } figure img { width: 100%; height: auto; display: block }
 figure.half img { width: 100% }
 figcaption { font-size: 14.5px; line-height: 1.45; color: #55555a; margin-top: 8px }
@@ -85,23 +91,18 @@ def _seconds(row: Document) -> str:
 def page(document: Document, images: Mapping[str, bytes]) -> str:
     """The whole page; images are PNG files."""
     config = document["config"]
-    quick = (
-        '<p class="quick">This is a quick run: a few steps instead of a fit. It shows that everything works; its '
-        "numbers and pictures mean nothing.</p>"
-        if config["quick"]
-        else ""
-    )
+    quick = f'<p class="quick">{MEANINGLESS}</p>' if config["quick"] else ""
     body = f"""
+{quick}
 <h1>What does a network know where it has seen nothing?</h1>
 <p class="lede">Seventy points in two clusters, and a gap between them. Many networks fit the points equally well and
 disagree in the gap; a posterior over the weights should say so. Here are three approximations to that posterior, fitted
 afresh by this run, beside Hamiltonian Monte Carlo (NUTS), which a network this small can afford and whose own
 error is given below.</p>
-{quick}
 {_figure(images["bands"], "bands", _bands_caption(document))}
 <h2>What this run shows</h2>
 {_table(document)}
-<ul>{_items(findings(document))}</ul>
+<ul>{_items([MEANINGLESS] if config["quick"] else findings(document))}</ul>
 <h2>How far to trust the reference</h2>
 <p>{_text(trust(document))}</p>
 <h2>Inside the LIVI posterior</h2>
@@ -116,10 +117,11 @@ error is given below.</p>
 <pre>{escape(_command(config))}</pre>
 <p class="note">{escape(_colophon(document))}</p>
 """
+    suffix = ", a quick run that means nothing" if config["quick"] else ""
     return (
         f'<!doctype html>\n<html lang="en-GB">\n<head>\n<meta charset="utf-8">\n<meta name="viewport" '
         f'content="width=device-width, initial-scale=1">\n<title>livi demo: data set {escape(config["data"])}, seed '
-        f"{config['seed']}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>{body}</main>\n</body>\n</html>\n"
+        f"{config['seed']}{suffix}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>{body}</main>\n</body>\n</html>\n"
     )
 
 
@@ -301,7 +303,7 @@ def _figure(png: bytes, alternative: str, caption: str) -> str:
     )
 
 
-def _items(sentences: Iterator[str]) -> str:
+def _items(sentences: Iterable[str]) -> str:
     return "".join(f"<li>{_text(sentence)}</li>\n" for sentence in sentences)
 
 
