@@ -26,7 +26,7 @@ def figure_html(figure: Figure, caption: str) -> str:
     title = f"<h3>{escape(figure.title)}</h3>" if figure.title else ""
     height = figure.layout["height"]
     return (
-        f'<figure>{title}{choices}<div class="plot" id="{figure.name}" role="img" '
+        f'<figure>{title}{choices}<div class="drawing" id="{figure.name}" role="img" '
         f'aria-label="{escape(figure.description)}" style="min-height:{height}px"></div>{words}</figure>\n'
     )
 

@@ -221,7 +221,7 @@ def _coverage_table(content: Content) -> str:
         for one in content.coverage
     ]
     about = (
-        "Share of targets held by the sets of classes. A set takes whole classes, so it should hold more than its level."
+        "Share of targets held by the sets of classes. A set takes whole classes, so it may hold more than its level."
         if sets
         else "Share of targets held by the intervals, and their average width in units of "
         f"{shortened(content.target, LONGEST)}."

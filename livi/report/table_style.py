@@ -30,7 +30,7 @@ nav ul { list-style: none; padding: 12px 0; margin: 22px 0 26px; display: flex; 
 figure { margin: 16px 0 22px; min-width: 0 } figcaption { margin-top: 6px; max-width: 58em }
 .panels { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 8px 28px }
 .panels figure { margin: 8px 0 } figure h3 { margin: 8px 0 2px }
-.plot { width: 100%; min-width: 0; overflow: hidden }
+.drawing { width: 100%; min-width: 0; overflow: hidden }
 .choices { display: flex; flex-wrap: wrap; align-items: center; gap: 6px; margin: 4px 0 6px }
 .choices button { font: 500 13px/1 system-ui, sans-serif; color: #1d1d1f; background: #fff; border: 1px solid #b9b9be;
   border-radius: 5px; padding: 7px 11px; cursor: pointer }
