@@ -16,13 +16,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from benchmarks import entropy_plot, entropy_tables, machine
+from benchmarks import entropy_plot, entropy_tables
 from benchmarks.entropy_measure import Row, measure, pass_seconds
 from benchmarks.entropy_memory import memory_kind, peak_bytes
 from benchmarks.entropy_problems import CONVERGED, ESTIMATORS, NOISES, PROBLEMS, SIZES, SPREAD, Problem, prepare
 from benchmarks.entropy_reference import Reference, references
 from livi import Exact, SmallestSingularValue
 from livi.entropy import EntropyEstimator
+from livi.experiments.machine import machine, versions
 from livi.generators import Generator
 
 QUICK = ("--sizes", "small")
@@ -45,7 +46,8 @@ def main() -> None:
     result = {
         "config": vars(arguments) | {"noises": NOISES, "spread": SPREAD, "patience": PATIENCE[device]},
         "estimators": {label: repr(estimator) for label, estimator in ESTIMATORS.items()},
-        "machine": machine.describe(),
+        "machine": machine(),
+        "versions": versions(),
         "rows": [],
     }
     clock = _Clock(60.0 * MINUTES[device])

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 import livi
-from benchmarks.machine import describe
+from livi.experiments.machine import machine, versions
 
 QUICK = ("--repeats", "3")
 FULL = ("--repeats", "10")
@@ -102,7 +102,7 @@ def main() -> None:
         )
     if chosen.out is not None:
         chosen.out.mkdir(parents=True, exist_ok=True)
-        document = {"machine": describe(), "rows": rows}
+        document = {"machine": machine(), "versions": versions(), "rows": rows}
         (chosen.out / "evaluation.json").write_text(json.dumps(document, indent=1))
 
 

@@ -11,13 +11,16 @@ import numpy as np
 import torch
 
 
-def machine() -> dict[str, str | int | None]:
-    """CPU, cores, threads and GPU, ready for JSON."""
+def machine() -> dict[str, str | int | float | None]:
+    """CPU, cores, threads, memory and GPU, ready for JSON; None for what is not there or not known."""
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return {
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "memory_gib": _memory_gib(),
+        "gpu": gpu,
+        "cuda": torch.version.cuda if gpu else None,
         "system": platform.system(),
     }
 
@@ -46,3 +49,10 @@ def _cpu_model() -> str:
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine()
+
+
+def _memory_gib() -> float | None:
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+    except (AttributeError, ValueError):  # not every system has sysconf
+        return None
