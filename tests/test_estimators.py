@@ -320,6 +320,25 @@ def test_weights_and_copies_have_the_same_objective(likelihood):
     assert not torch.isclose(once, bound(plain, likelihood, x, y))
 
 
+def test_a_weighted_likelihood_starts_and_stops_where_its_base_does():
+    base, weighted = livi.Gaussian(), livi.Weighted(livi.Gaussian())
+    targets = torch.tensor([1.0, 5.0, 9.0])
+    base.start_from(targets)
+    weighted.start_from(targets)
+    assert weighted.base.obs_std() == base.obs_std() == 4.0
+    [(parameter, limit)] = weighted.lower_limits()
+    assert parameter is weighted.base.log_std
+    assert [limit] == [limit for _, limit in base.lower_limits()]
+
+
+def test_weights_go_through_minibatches():
+    X, y = wave(40)
+    weights = np.linspace(0.5, 2.0, 40)
+    model = LIVIRegressor(**SHORT, batch_size=10).fit(X, y, sample_weight=weights)
+    assert model.posterior_.plan["steps_per_epoch"] == 4
+    assert model.score(X, y, sample_weight=weights) > 0.5
+
+
 def test_a_heavy_row_is_followed_and_a_row_of_no_weight_is_not():
     X, y = wave(40)
     outlier = np.vstack([X, [[0.0, 0.0]]]), np.append(y, 5.0)
