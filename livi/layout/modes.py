@@ -21,6 +21,10 @@ def evaluation_mode(module: nn.Module, batch_statistics: bool, frozen: Collectio
       `frozen` keep their buffers' statistics all the same.
     - Recurrent layers stay in training mode without dropout: cuDNN offers their backward pass in no other.
     - Fused attention is off: it has no rule for many parameter vectors at once, and no second derivative.
+
+    Not safe for threads. The flags are the module's own, and those of fused attention belong to the whole process:
+    while one thread is inside, no other may call this module or a part of it, nor any module with attention layers.
+    Threads with a deep copy each are safe where there is no attention; otherwise use processes.
     """
     training = [(layer, layer.training) for layer in module.modules()]
     norms = [(layer, layer.track_running_stats) for layer in module.modules() if isinstance(layer, _BatchNorm)]
