@@ -18,7 +18,13 @@ from livi.tables.content import Content, Finding, UnsureRow
 from livi.tables.detection import Say
 from livi.tables.encoding import encode, target_classes, target_numbers
 from livi.tables.evaluation import SHOWN_LEVELS, Evaluation, score_classification, score_regression
-from livi.tables.predicting import classification_columns, classification_rows, regression_columns, regression_rows
+from livi.tables.predicting import (
+    classification_columns,
+    classification_rows,
+    regression_columns,
+    regression_rows,
+    usable_levels,
+)
 from livi.tables.reading import Table, TableError
 from livi.tables.schema import Schema
 from livi.tables.values import label
@@ -103,7 +109,8 @@ class TableModel:
             return Evaluation(source, rows, *found, self._unsure(table, rows.epistemic_std))
         classes, logs = classification_rows(self.estimator, features, truth, self.schema.classes)
         _refuse_nan(table, classes.entropy)
-        sets = {level: self.estimator.predict_set(features, round(1.0 - level, 4)) for level in SHOWN_LEVELS}
+        levels = usable_levels(self.estimator, SHOWN_LEVELS)
+        sets = {level: self.estimator.predict_set(features, round(1.0 - level, 4)) for level in levels}
         scores = score_classification(classes, logs, sets, self.estimator.interval)
         return Evaluation(source, classes, *scores, self._unsure(table, classes.mutual_information))
 

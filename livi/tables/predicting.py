@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -98,13 +97,18 @@ def _central(ends: Sequence[Floats]) -> tuple[Floats, Floats, Floats]:
     return np.array(LEVELS), np.stack(ends[: len(LEVELS)]), np.stack(ends[len(LEVELS) :])
 
 
+def usable_levels(estimator: Any, levels: Sequence[float]) -> tuple[float, ...]:
+    """The levels that the estimator can give intervals or sets of: a conformal one needs rows for high levels."""
+    if estimator.interval != "conformal":
+        return tuple(levels)
+    rows = len(estimator.conformity_scores_)
+    return tuple(level for level in levels if math.ceil((rows + 1) * level - 1e-9) <= rows)
+
+
 def _conformal(estimator: Any, features: Floats) -> tuple[Floats, Floats, Floats]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of levels with too few rows, which are left out here
-        ends = {level: estimator.predict_interval(features, round(1.0 - level, 4)) for level in LEVELS}
-    kept = [level for level in LEVELS if math.isfinite(float(ends[level][0, 0]))]
-    lower, upper = (np.stack([ends[level][:, side] for level in kept]) for side in (0, 1))
-    return np.array(kept), lower, upper
+    levels = usable_levels(estimator, LEVELS)
+    ends = [estimator.predict_interval(features, round(1.0 - level, 4)) for level in levels]
+    return np.array(levels), np.stack([end[:, 0] for end in ends]), np.stack([end[:, 1] for end in ends])
 
 
 def _joined(found: Sequence[Sequence[torch.Tensor]]) -> list[Floats]:
