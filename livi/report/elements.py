@@ -82,8 +82,8 @@ def clipped(text: str, longest: int = LONGEST) -> str:
 def number(value: float) -> str:
     """Four digits, and thousands separated.
 
-    >>> number(-12345.678), number(0.012345), number(1.5e9), number(0.0)
-    ('−12,346', '0.01234', '1.5e+09', '0')
+    >>> number(-12345.678), number(0.01234567), number(1.5e9), number(0.0)
+    ('−12,346', '0.01235', '1.5e+09', '0')
     """
     size = abs(value)
     if size == 0.0 or not 1e-4 <= size < 1e8:

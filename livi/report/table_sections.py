@@ -94,7 +94,7 @@ def calibration_section(content: Content) -> Section:
             "Of all intervals of a level, that share should hold the truth: the curve should follow the diagonal. "
             "Below it the model is too sure, above it too unsure. The grey area is where a calibrated model lies 95 "
             f"times in 100, level by level, with {_rows(len(rows))}.",
-            "Where the truth fell in its predicted distribution: 0 far below, 1 far above. Flat is calibrated; high at "
+            "Where the truth fell in the posterior's prediction: 0 far below, 1 far above. Flat is calibrated; high at "
             "both ends is too sure, a hump too unsure, a slope biased. Bars within the grey area are what chance does.",
         )
         drawn = panels(figures, captions)

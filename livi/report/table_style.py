@@ -35,7 +35,11 @@ figure { margin: 16px 0 22px; min-width: 0 } figcaption { margin-top: 6px; max-w
 .choices button { font: 500 13px/1 system-ui, sans-serif; color: #1d1d1f; background: #fff; border: 1px solid #b9b9be;
   border-radius: 5px; padding: 7px 11px; cursor: pointer }
 .choices button[aria-pressed="true"] { background: #1d1d1f; border-color: #1d1d1f; color: #fff }
-.scroll { overflow-x: auto; margin: 8px 0 10px }
+.scroll { overflow-x: auto; margin: 8px 0 10px; /* a shadow at the side where more is hidden */
+  background: linear-gradient(#fff, #fff) left / 28px 100% no-repeat local,
+    linear-gradient(#fff, #fff) right / 28px 100% no-repeat local,
+    linear-gradient(to right, #0002, #0000) left / 11px 100% no-repeat scroll,
+    linear-gradient(to left, #0002, #0000) right / 11px 100% no-repeat scroll }
 table { border-collapse: collapse; width: 100%; font-size: 15.5px; font-variant-numeric: lining-nums tabular-nums;
   border-top: 1.5px solid #1d1d1f; border-bottom: 1.5px solid #1d1d1f }
 th { font-weight: 600; vertical-align: bottom } thead th { border-bottom: 0.75px solid #1d1d1f }
@@ -67,7 +71,7 @@ footer { margin-top: 56px; padding-top: 12px; border-top: 0.75px solid #c9c9cc }
 }
 @media print {
   @page { margin: 16mm 14mm } body { font-size: 10.5pt } main { max-width: none; padding: 0 }
-  nav, .choices, .modebar-container { display: none !important } .scroll { overflow: visible }
+  nav, .choices, .modebar-container { display: none !important } .scroll { overflow: visible; background: none }
   .wide th, .wide td { white-space: normal; font-size: 9pt; padding: 2px 5px }
   figure, .cards li, tr, dd { break-inside: avoid } h2, h3 { break-after: avoid } a { color: inherit }
 }
