@@ -136,9 +136,9 @@ def _shared(parser: argparse.ArgumentParser, *, report: bool = True) -> None:
 
 
 def _fit(chosen: argparse.Namespace) -> int:
-    tables = _rooms("livi.tables")
+    tables = _load("livi.tables")
     _check_outputs(chosen, (chosen.out, chosen.report), (chosen.data,))
-    fitting = _rooms("livi.tables.fitting")
+    fitting = _load("livi.tables.fitting")
     say = _quiet if chosen.quiet else _note
     options = fitting.FitOptions(
         task=chosen.task,
@@ -168,10 +168,10 @@ def _fit(chosen: argparse.Namespace) -> int:
 
 
 def _predict(chosen: argparse.Namespace) -> int:
-    tables = _rooms("livi.tables")
+    tables = _load("livi.tables")
     to_stdout = chosen.out == "-"
     _check_outputs(chosen, () if to_stdout else (chosen.out,), (chosen.model, chosen.data))
-    model = _rooms("livi.tables.model").load_model(chosen.model)
+    model = _load("livi.tables.model").load_model(chosen.model)
     say = _quiet if chosen.quiet else _note
     table = tables.read_table(chosen.data, delimiter=chosen.delimiter)
     frame = model.predict(table, say, strict=chosen.strict, keep=chosen.keep)
@@ -185,9 +185,9 @@ def _predict(chosen: argparse.Namespace) -> int:
 
 
 def _evaluate(chosen: argparse.Namespace) -> int:
-    tables = _rooms("livi.tables")
+    tables = _load("livi.tables")
     _check_outputs(chosen, (chosen.json, chosen.report), (chosen.model, chosen.data))
-    model = _rooms("livi.tables.model").load_model(chosen.model)
+    model = _load("livi.tables.model").load_model(chosen.model)
     heard: list[str] = []
 
     def say(text: str) -> None:
@@ -206,31 +206,32 @@ def _evaluate(chosen: argparse.Namespace) -> int:
     return 0
 
 
-def _rooms(name: str) -> Any:
-    """A module that needs packages which are not always there."""
+def _load(name: str, extra: str = "tables") -> Any:
+    """A module that is, or needs, a package which is not always there."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if (error.name or "livi").partition(".")[0] == "livi":
-            raise
-        raise ImportError(f'tables need {error.name}: pip install "livi[tables]".') from error
+        raise ImportError(f'this needs {error.name}, which is not there: pip install "livi[{extra}]".') from error
 
 
 def _check_outputs(chosen: argparse.Namespace, outputs: Iterable[str | None], inputs: Iterable[str]) -> None:
-    """Before any work: can all that is to be written be written?"""
-    tables = _rooms("livi.tables")
+    """Before any work: is everything there, and can all be written that is to be written?"""
+    tables = _load("livi.tables")
+    _load("pandas")
     taken = list(inputs)
     for path in outputs:
         if path is not None:
             tables.check_output(path, force=chosen.force, inputs=taken)
             taken.append(path)
+            if path.lower().endswith(".parquet"):
+                _load("pyarrow", "parquet")
     if getattr(chosen, "report", None) is not None:
-        _rooms("plotly")
+        _load("plotly")
 
 
 def _report(path: str | None, content: Any) -> None:
     if path is not None:
-        _rooms("livi.report.table_page").write_report(path, content)
+        _load("livi.report.table_page").write_report(path, content)
         print(f"written: {path}")
 
 
