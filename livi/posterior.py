@@ -113,13 +113,13 @@ class ImplicitPosterior(Specified, nn.Module):
         theta: Tensor,  # (S, m)
         *,
         num_importance: int = 256,
-        start: Tensor | None = None,
+        starts: Tensor | None = None,
         rng: torch.Generator | None = None,
     ) -> DensityEstimate:
         """log q(theta) estimated by importance sampling: a diagnostic for small latent dimensions.
 
-        See `livi.entropy.importance_log_density` for what it misses. `start` (S, d), where the search for each row's
-        latent begins in every component, helps most when it is the latent that theta was drawn from.
+        See `livi.entropy.importance_log_density` for what it misses. `starts` (S, d) or (R, S, d), where the search for
+        each row's latents begins in every component, helps most with the latent that theta was drawn from among them.
         """
         checks.matrix("theta", theta, self.num_params)
         parts = [
@@ -128,7 +128,7 @@ class ImplicitPosterior(Specified, nn.Module):
                 theta,
                 noise.std(),
                 latent_dim=generator.latent_dim,
-                start=start,
+                starts=starts,
                 num_importance=num_importance,
                 rng=rng,
             )
@@ -141,6 +141,7 @@ class ImplicitPosterior(Specified, nn.Module):
             log_prob=torch.logsumexp(logs, 0) - math.log(len(parts)),
             standard_error=(shares * errors).square().sum(0).sqrt(),
             effective=(shares * torch.stack([part.effective for part in parts])).sum(0),
+            preimages=(shares * torch.stack([part.preimages for part in parts])).sum(0),
         )
 
     def _draw(self, num_samples: int, rng: torch.Generator | None, scheme: Latents, *, exact_shares: bool) -> Draw:

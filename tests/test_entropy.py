@@ -274,8 +274,29 @@ def test_importance_density_of_a_curve_matches_quadrature():
     grid = torch.linspace(-8, 8, 20001)[:, None]
     logs = -0.5 * ((theta[:, None] - generator(grid)) / std).square().sum(-1) - 0.5 * grid[:, 0].square()
     truth = torch.logsumexp(logs, 1) + math.log(16 / 20000) - 2.0 * math.log(2 * math.pi) - 3 * std.log()
-    estimate = importance_log_density(generator, theta, std, latent_dim=1, start=z, num_importance=20000, inflation=1.5)
+    estimate = importance_log_density(
+        generator, theta, std, latent_dim=1, starts=z, num_importance=20000, inflation=1.5
+    )
     assert ((estimate.log_prob - truth).abs() < 5 * estimate.standard_error + 1e-3).all()
+
+
+def test_importance_density_of_a_fold_needs_a_start_on_either_side():
+    def fold(z):
+        return torch.cat([z.square(), torch.zeros_like(z)], 1)
+
+    std, z = torch.tensor(0.1), torch.tensor([[0.8], [1.5]])
+    theta = fold(z)
+    grid = torch.linspace(-8, 8, 20001)[:, None]
+    logs = -0.5 * ((theta[:, None] - fold(grid)) / std).square().sum(-1) - 0.5 * grid[:, 0].square()
+    truth = torch.logsumexp(logs, 1) + math.log(16 / 20000) - 1.5 * math.log(2 * math.pi) - 2 * std.log()
+    rng = torch.Generator().manual_seed(0)
+    options = {"latent_dim": 1, "num_importance": 4000, "inflation": 1.3, "rng": rng}
+    one = importance_log_density(fold, theta, std, starts=z, **options)
+    both = importance_log_density(fold, theta, std, starts=torch.stack([z, -z, z + 0.1]), **options)
+    assert ((both.log_prob - truth).abs() < 5 * both.standard_error + 1e-6).all()
+    assert ((one.log_prob - truth + math.log(2.0)).abs() < 5 * one.standard_error + 1e-6).all()
+    torch.testing.assert_close(both.preimages, torch.full((2,), 2.0))
+    torch.testing.assert_close(one.preimages, torch.ones(2))
 
 
 @pytest.mark.parametrize("estimator", [Exact(), Lanczos(num_probes=2), SmallestSingularValue()])

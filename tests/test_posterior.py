@@ -96,7 +96,7 @@ def test_log_prob_integrates_to_the_entropy_of_an_affine_posterior(layout):
     posterior = ImplicitPosterior(layout, Affine(4, 8), DiagonalNoise(8, 0.3))
     draw = posterior.draw(500, torch.Generator().manual_seed(0))
     entropy = posterior.entropy(draw.latents, Exact())[0].nats.mean()
-    estimate = posterior.log_prob(draw.theta.detach(), start=draw.latents[0], rng=torch.Generator().manual_seed(1))
+    estimate = posterior.log_prob(draw.theta.detach(), starts=draw.latents[0], rng=torch.Generator().manual_seed(1))
     assert estimate.effective.min() > 100
     assert abs(-estimate.log_prob.mean() - entropy) < 5.0 * estimate.log_prob.std() / 500**0.5
 

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from livi.diagnostics.estimate import Estimate, Skipped
 from livi.diagnostics.log_det import largest_latent_dim
-from livi.diagnostics.preimages import Density, log_density
 from livi.diagnostics.subject import Effort, generators_of
-from livi.entropy import Exact
+from livi.entropy import DensityEstimate, Exact, importance_log_density
 from livi.generators import Generator
 from livi.jacobian import dense_jacobian
 from livi.latents import normal
@@ -56,7 +55,7 @@ class DensityCheck:
 def check_densities(
     posterior: ImplicitPosterior, effort: Effort, rng: torch.Generator | None
 ) -> DensityCheck | Skipped:
-    """Cost: see `log_density`, for num_densities weight vectors, and K times that for a mixture of K."""
+    """Cost: see `importance_log_density`, for num_densities weight vectors, and K times that for a mixture of K."""
     latent_dim = largest_latent_dim(posterior)
     if latent_dim > effort.max_density_dim:
         return Skipped(f"not affordable: latent_dim {latent_dim:,} is above max_density_dim={effort.max_density_dim}")
@@ -68,21 +67,37 @@ def check_densities(
         theta, latents = posterior.draw(share * components, rng)
         own, checked = [], []
         for (generator, std), z, rows in zip(generators_of(posterior), latents, theta.split(share), strict=True):
-            density = log_density(
-                generator,
-                std,
-                rows,
-                torch.cat([z[None], -z[None], _random_starts(z, effort, rng)]),
-                num_importance=effort.num_importance,
-                rng=rng,
-            )
+            starts = torch.cat([z[None], -z[None], _random_starts(z, effort, rng)])
+            density = _log_density(generator, std, rows, starts, effort, rng)
             own.append(density.log_prob)
-            checked.append(_check(generator, std, rows, z, density))
+            checked.append(_check(generator, std, rows, z, density, effort))
         mixture = _mixture(posterior, theta.split(share), own, effort, rng)
     return DensityCheck(_averaged(checked), tuple(checked), mixture)
 
 
-def _check(generator: Generator, noise_std: Tensor, theta: Tensor, z: Tensor, density: Density) -> EntropyCheck:
+def _log_density(
+    generator: Generator,
+    noise_std: Tensor,  # () or (m,)
+    theta: Tensor,  # (S, m)
+    starts: Tensor,  # (R, S, d)
+    effort: Effort,
+    rng: torch.Generator | None,
+) -> DensityEstimate:
+    return importance_log_density(
+        generator,
+        theta,
+        noise_std,
+        latent_dim=generator.latent_dim,
+        starts=starts,
+        num_importance=effort.num_importance,
+        rng=rng,
+    )
+
+
+def _check(
+    generator: Generator, noise_std: Tensor, theta: Tensor, z: Tensor, density: DensityEstimate, effort: Effort
+) -> EntropyCheck:
+    effective = density.effective / effort.num_importance
     linearised = torch.cat([Exact()(generator, row[None], noise_std).nats for row in z]).double()
     controls = _controls(generator, noise_std, theta, z)
     plain = linearised.std() / math.sqrt(len(z))
@@ -91,8 +106,8 @@ def _check(generator: Generator, noise_std: Tensor, theta: Tensor, z: Tensor, de
         sampled=_controlled(-density.log_prob, controls),
         gap=_controlled(linearised + density.log_prob, controls),
         bias=0.5 * density.standard_error.square().mean().item(),
-        effective=density.effective.median().item(),
-        lowest_effective=density.effective.min().item(),
+        effective=effective.median().item(),
+        lowest_effective=effective.min().item(),
         preimages=density.preimages.mean().item(),
         num_densities=len(z),
     )
@@ -183,9 +198,7 @@ def _mixture(
         for generator, std in pairs[:k] + pairs[k + 1 :]:
             centre = rows.new_zeros(len(rows), generator.latent_dim)
             starts = torch.cat([centre[None], _random_starts(centre, effort, rng)])
-            logs.append(
-                log_density(generator, std, rows, starts, num_importance=effort.num_importance, rng=rng).log_prob
-            )
+            logs.append(_log_density(generator, std, rows, starts, effort, rng).log_prob)
         excess = log_own - torch.stack(logs).logsumexp(0) + math.log(len(pairs))
         means.append(excess.mean().item())
         errors.append(excess.std().item() / math.sqrt(len(rows)))
