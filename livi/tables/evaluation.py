@@ -1,8 +1,8 @@
 """How good predictions were on rows that the fit has not seen: metrics, coverage, and a verdict in words.
 
 The rule behind the words: of n targets, the number inside intervals of level p is binomial if the model is calibrated.
-Within the central 95 % of that distribution the model is called calibrated, below it too sure, above it too unsure. Of
-fewer than 20 rows nothing is said.
+Within the central 95 % of that distribution, and within one percentage point, which matters to nobody, the model is
+called calibrated, below it too sure, above it too unsure. Of fewer than 20 rows nothing is said.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from livi.tables.content import ClassificationRows, Coverage, Judgement, Metric,
 SHOWN_LEVELS = (0.5, 0.8, 0.9, 0.95)
 ENOUGH_ROWS = 20
 SURPRISING = 0.01  # probability under calibration below which a whole-distribution test speaks up
+SMALL = 0.01  # difference of shares that is of no consequence
 Band = tuple[float, float]
 
 
@@ -103,8 +104,7 @@ def score_regression(
     found.append(_metric("pit_distance", "PIT distance", distance, "Kolmogorov-Smirnov, from uniform; 0 is best"))
     verdict = [_sentence(_at(coverage, 0.9), "intervals", "targets")]
     if len(rows) >= ENOUGH_ROWS:
-        verdict += [_sentence(line, "intervals", "targets") for line in coverage if _remarkable(line)]
-        verdict += [_on_shape(distance, chance), *_on_bias(rows.pit)]
+        verdict += [*_on_other_levels(coverage), _on_shape(distance, chance), *_on_bias(rows.pit)]
     return tuple(found), coverage, tuple(verdict)
 
 
@@ -116,11 +116,15 @@ def _interval_coverage(rows: RegressionRows, inside: NDArray[np.bool_], level: f
 
 
 def binomial_band(rows: int, level: float) -> Band:
-    """Shares between which that of a calibrated model lies at least 95 times in 100."""
+    """Shares between which that of a calibrated model lies at least 95 times in 100, one point on both sides included.
+
+    >>> binomial_band(100, 0.9), binomial_band(1_000_000, 0.9)
+    ((0.84, 0.95), (0.89, 0.91))
+    """
     from scipy.stats import binom
 
     low, high = binom.ppf([0.025, 0.975], rows, level) / rows
-    return float(low), float(high)
+    return min(float(low), level - SMALL), max(float(high), level + SMALL)
 
 
 def uniformity(pit: NDArray[np.float64]) -> tuple[float, float]:
@@ -132,10 +136,21 @@ def uniformity(pit: NDArray[np.float64]) -> tuple[float, float]:
     return distance, float(kstwo.sf(distance, len(pit)))
 
 
+def _on_other_levels(coverage: tuple[Coverage, ...]) -> list[str]:
+    """A sentence for each judgement but "calibrated" about intervals of other levels than the usual one."""
+    found: list[str] = []
+    for judgement in ("too sure", "too unsure"):
+        lines = [line for line in coverage if line.judgement == judgement and line.level != 0.9]
+        held = ", ".join(f"{line.share:.1%} by those of {line.level:.0%}" for line in lines)
+        also = "Also" if _at(coverage, 0.9).judgement == judgement else "But"
+        found += [f"{also} {judgement}: of the targets, {held} were held."] if lines else []
+    return found
+
+
 def _on_shape(distance: float, chance: float) -> str:
     often = "less than one time in 1,000" if chance < 0.001 else f"{chance:.1%} of the time"
     size = f"their distance from uniform is {distance:.3f}, which a calibrated model exceeds {often}"
-    if chance < SURPRISING:
+    if chance < SURPRISING and distance > 2 * SMALL:
         return f"The predicted distributions do not fit as a whole: PIT values are not uniform ({size})."
     return f"The predicted distributions fit as a whole: PIT values look uniform ({size})."
 
@@ -143,7 +158,7 @@ def _on_shape(distance: float, chance: float) -> str:
 def _on_bias(pit: NDArray[np.float64]) -> list[str]:
     error = float(np.sqrt(1.0 / (12.0 * len(pit))))
     shift = float(pit.mean()) - 0.5
-    if abs(shift) < 2.58 * error:
+    if abs(shift) < max(2.58 * error, SMALL):
         return []
     side, share = ("low", (pit > 0.5).mean()) if shift > 0 else ("high", (pit < 0.5).mean())
     other = "above" if shift > 0 else "below"
@@ -195,7 +210,7 @@ def _bernoulli_band(chances: NDArray[np.float64]) -> Band:
     """Where the share of successes of so many independent trials should lie, 95 times in 100."""
     error = 1.96 * float(np.sqrt((chances * (1.0 - chances)).clip(0.0).sum())) / len(chances)
     # One trial more or less is no evidence, however sure the model was.
-    error = max(error, 1.0 / len(chances))
+    error = max(error, 1.0 / len(chances), SMALL)
     return max(0.0, float(chances.mean()) - error), min(1.0, float(chances.mean()) + error)
 
 
@@ -219,10 +234,6 @@ def _metric(key: str, name: str, value: float, note: str, *, percent: bool = Fal
 
 def _at(coverage: tuple[Coverage, ...], level: float) -> Coverage:
     return next(line for line in coverage if line.level == level)
-
-
-def _remarkable(line: Coverage) -> bool:
-    return line.level != 0.9 and line.judgement in ("too sure", "too unsure")
 
 
 def _sentence(line: Coverage, what: str, held: str) -> str:
