@@ -675,10 +675,19 @@ def test_a_fit_without_held_out_rows_says_so_in_its_content(houses):
     json.dumps(content.summary(), allow_nan=False)
 
 
-def test_the_diagnosis_is_made_when_asked_for_and_kept(houses, tmp_path):
+def test_the_diagnosis_is_made_and_kept(houses, tmp_path):
     for target in ("price", "town"):
-        options = FitOptions(steps=5, hidden=(2,), diagnose=True)
-        model = fit_table(houses, target, options, silent)
+        model = fit_table(houses, target, FitOptions(steps=5, hidden=(2,)), silent)
         assert any(finding.topic == "bound" for finding in model.findings)
         model.save(tmp_path / "m.livi")
         assert load_model(tmp_path / "m.livi").findings == model.findings
+    assert fit_table(houses, "price", FitOptions(steps=2, hidden=(2,), diagnose=False), silent).findings == ()
+
+
+def test_a_diagnosis_that_fails_does_not_cost_the_fit(houses, monkeypatch):
+    def failing(*_, **__):
+        raise RuntimeError("no eigenvalues")
+
+    monkeypatch.setattr("livi.fitted.diagnose", failing)
+    [finding] = fit_table(houses, "price", FitOptions(steps=2, hidden=(2,)), silent).findings
+    assert finding.text == "could not be made: no eigenvalues"

@@ -153,7 +153,6 @@ def _fit(chosen: argparse.Namespace) -> int:
         noise=chosen.noise,
         interval=chosen.interval,
         threads=chosen.threads,
-        diagnose=chosen.report is not None,
         progress=not chosen.quiet,
     )
     table = tables.read_table(chosen.data, delimiter=chosen.delimiter)
@@ -162,6 +161,9 @@ def _fit(chosen: argparse.Namespace) -> int:
     print(_facts(model.facts))
     if model.validation is not None:
         print(f"\n{model.validation}")
+    for finding in model.findings:
+        if finding.severity == "warning":
+            print(f"\nwarning, {finding.topic}: {finding.text}")
     print(f"\nwritten: {chosen.out}")
     _report(chosen.report, model.content(model.validation))
     return 0

@@ -21,7 +21,7 @@ from livi.tables.content import ClassificationRows, Coverage, Judgement, Metric,
 
 SHOWN_LEVELS = (0.5, 0.8, 0.9, 0.95)
 ENOUGH_ROWS = 20
-SURPRISING = 0.01  # probability under calibration below which a whole-distribution test speaks up
+SURPRISING = 0.05  # probability under calibration below which a whole-distribution test speaks up
 SMALL = 0.01  # difference of shares that is of no consequence
 Band = tuple[float, float]
 
@@ -141,9 +141,9 @@ def _on_other_levels(coverage: tuple[Coverage, ...]) -> list[str]:
     found: list[str] = []
     for judgement in ("too sure", "too unsure"):
         lines = [line for line in coverage if line.judgement == judgement and line.level != 0.9]
-        held = ", ".join(f"{line.share:.1%} by those of {line.level:.0%}" for line in lines)
+        held = ", ".join(f"the {line.level:.0%} intervals held {line.share:.1%}" for line in lines)
         also = "Also" if _at(coverage, 0.9).judgement == judgement else "But"
-        found += [f"{also} {judgement}: of the targets, {held} were held."] if lines else []
+        found += [f"{also} {judgement}: {held}."] if lines else []
     return found
 
 

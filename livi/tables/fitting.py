@@ -38,7 +38,7 @@ class FitOptions:
         seed: of the split and of the fit.
         hidden, activation, steps, components, noise, interval: as in `livi.LIVIRegressor`.
         threads: of torch.
-        diagnose: examine the posterior too.
+        diagnose: examine the posterior too, which takes seconds.
         progress: show the course of the fit on stderr.
     """
 
@@ -54,7 +54,7 @@ class FitOptions:
     noise: Literal["constant", "varying"] | None = None
     interval: Literal["posterior", "conformal"] | None = None
     threads: int | None = None
-    diagnose: bool = False
+    diagnose: bool = True
     progress: bool = False
 
 
@@ -227,5 +227,8 @@ def _diagnosed(estimator: Any, training: Table, schema: Schema) -> tuple[Finding
     posterior = estimator.posterior_
     moved = (torch.from_numpy(part).to(posterior.layout.device) for part in (inputs, target))
     rng = torch.Generator().manual_seed(estimator.seed_)
-    found = posterior.diagnose(*moved, num_data=posterior.plan["num_data"], num_samples=_DRAWS, rng=rng)
+    try:
+        found = posterior.diagnose(*moved, num_data=posterior.plan["num_data"], num_samples=_DRAWS, rng=rng)
+    except (ValueError, RuntimeError) as error:  # nothing that should cost the user the fit
+        return (Finding("notice", "diagnosis", f"could not be made: {error}"),)
     return tuple(Finding(finding.severity, finding.topic, finding.text) for finding in found.findings)
