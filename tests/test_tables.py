@@ -570,6 +570,12 @@ def test_outputs_are_checked_before_the_work(tmp_path):
         check_output(link, force=True, inputs=[old])
 
 
+def test_a_folder_that_cannot_be_written_in_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with pytest.raises(TableError, match="expected a folder to write in"):
+        check_output(tmp_path / "new.csv")
+
+
 def test_frames_are_written_as_csv_and_parquet(tmp_path):
     frame = pd.DataFrame({"row": [1, 2], "class": ["é", 'a,"b'], "p": [0.1, 1e-9]})
     for name in ("some.csv", "some.parquet"):
@@ -665,6 +671,24 @@ def test_an_input_column_with_a_taken_name_is_kept_under_another():
     kept = model.predict(Table.from_frame(frame), silent, keep=True)
     np.testing.assert_array_equal(kept["mean (input)"], frame["mean"])
     assert (kept["mean"] != frame["mean"]).all()
+
+
+def test_kept_columns_come_out_as_they_went_in(houses, tmp_path):
+    model = fit_table(houses, "price", FitOptions(steps=2, hidden=(2,)), silent)
+    frame = pd.DataFrame(
+        {"area": [100.123456789012, 90.0], "town": ["u", None], "code": [2**40 + 1, 5], "when": ["2020-01-01", "NA"]}
+    )
+    frame.to_parquet(tmp_path / "new.parquet")
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    for source in ("new.parquet", "new.csv"):
+        for name in ("p.csv", "p.parquet"):
+            write_frame(tmp_path / name, model.predict(read_table(tmp_path / source), silent, keep=True))
+        texts = pd.read_csv(tmp_path / "p.csv", dtype=str, keep_default_na=False)
+        assert texts[["area", "town", "code", "when"]].to_numpy().tolist() == [
+            ["100.123456789012", "u", "1099511627777", "2020-01-01"],
+            ["90.0", "", "5", ""],
+        ]
+        assert pd.read_parquet(tmp_path / "p.parquet")["town"].isna().tolist() == [False, True]
 
 
 def test_a_fit_without_held_out_rows_says_so_in_its_content(houses):

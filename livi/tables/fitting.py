@@ -24,6 +24,7 @@ from livi.tables.values import is_missing, labels
 
 MIN_ROWS = 5
 MIN_CALIBRATION = 45  # rows of which a fifth is enough for a conformal interval of 90 %
+_LISTED = 10  # classes
 _DIAGNOSED, _DRAWS = 500, 64  # rows and weight draws of the diagnosis
 
 
@@ -205,7 +206,8 @@ def _facts(
         "Versions": f"livi {_version('livi')}, torch {_version('torch')}",
     }
     if schema.classes:
-        facts["Classes"] = ", ".join(schema.classes)
+        more = f" and {len(schema.classes) - _LISTED} more" if len(schema.classes) > _LISTED else ""
+        facts["Classes"] = ", ".join(schema.classes[:_LISTED]) + more
     return facts
 
 

@@ -25,7 +25,7 @@ from livi.tables.predicting import (
     regression_rows,
     usable_levels,
 )
-from livi.tables.reading import Table, TableError
+from livi.tables.reading import Table, TableError, as_series
 from livi.tables.schema import Schema
 from livi.tables.values import label
 
@@ -51,7 +51,7 @@ class TableModel:
     validation: Evaluation | None = None
 
     def predict(self, table: Table, say: Say = print, *, strict: bool = False, keep: bool = False) -> Any:
-        """A pandas DataFrame with a line for each row: `row`, its place in the file, and
+        """A pandas DataFrame with a line for each row: `row`, its place in the file, and, to eight digits,
 
         - for regression mean, std_epistemic, std_total, p05, p50, p95, and lower and upper if conformal;
         - for classification class, a p_<class> for each class, entropy and mutual_information (in nats), and `set`,
@@ -67,12 +67,9 @@ class TableModel:
         with warnings_said(say):
             columns = self._regressed(features) if self.schema.task == "regression" else self._classified(features)
         _refuse_nan(table, columns["std_total" if self.schema.task == "regression" else "entropy"])
-        frame: dict[str, Any] = {"row": table.lines} | columns
-        if keep:
-            for name, cells in table.columns.items():
-                taken = name in frame
-                frame[f"{name} (input)" if taken else name] = cells
-        return pd.DataFrame(frame)
+        frame = pd.DataFrame({"row": table.lines} | {name: _rounded(values) for name, values in columns.items()})
+        kept = {name if name not in frame else f"{name} (input)": table.columns[name] for name in table.columns if keep}
+        return frame.assign(**{name: as_series(cells) for name, cells in kept.items()})
 
     def _regressed(self, features: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
         return dict(regression_columns(self.estimator, features))
@@ -188,6 +185,13 @@ def warnings_said(say: Say) -> Iterator[None]:
         yield
     for text in dict.fromkeys(str(entry.message) for entry in caught if issubclass(entry.category, UserWarning)):
         say(text)
+
+
+def _rounded(values: NDArray[Any]) -> NDArray[Any]:
+    """Floating-point numbers to eight digits, which is more than any number of weight draws tells."""
+    if values.dtype.kind != "f":
+        return values
+    return np.array([float(f"{value:.8g}") for value in values])
 
 
 def _refuse_nan(table: Table, values: NDArray[np.float64]) -> None:

@@ -36,7 +36,7 @@ def check_output(path: str | Path, *, force: bool = False, inputs: Iterable[str 
 def frame_bytes(frame: Any, suffix: str) -> bytes:
     """A data frame as the content of a .csv (UTF-8) or .parquet file."""
     if suffix == ".csv":
-        return bytes(frame.to_csv(index=False, lineterminator="\n", float_format="%.8g"), "utf-8")
+        return bytes(frame.to_csv(index=False, lineterminator="\n"), "utf-8")
     try:
         import pyarrow  # noqa: F401
     except ImportError as error:

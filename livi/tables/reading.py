@@ -234,6 +234,17 @@ def _text(value: Any) -> str:
     return clean(str(value) if isoformat is None else isoformat())
 
 
+def as_series(cells: Cells) -> Any:
+    """Cells as a column of a data frame: text, whole numbers or numbers, with gaps where they are missing."""
+    import pandas as pd
+
+    if cells.dtype == object:
+        return pd.Series([text or None for text in cells.tolist()], dtype=object)
+    present = cells[~np.isnan(cells.astype(np.float64))]
+    whole = bool((np.abs(present) < 2**53).all() and (present == np.round(present)).all())
+    return pd.Series(cells).astype("Int64") if whole else pd.Series(cells)
+
+
 # --- both -----------------------------------------------------------------------------------------
 
 
