@@ -58,8 +58,7 @@ class LayerNoise(Noise):
         self.log_std = nn.Parameter(torch.full((len(sizes),), start))
 
     def std(self) -> Tensor:
-        repeats = torch.tensor(self.sizes, device=self.log_std.device)
-        return self.log_std.exp().repeat_interleave(repeats, output_size=sum(self.sizes))
+        return torch.cat([std.expand(size) for std, size in zip(self.log_std.exp(), self.sizes, strict=True)])
 
 
 class DiagonalNoise(Noise):

@@ -74,8 +74,8 @@ class _Scaled(Prior):
         """() or (m,)."""
         if self.sizes is None:
             return self.log_scale.exp()
-        repeats = torch.tensor(self.sizes, device=self.log_scale.device)
-        return self.log_scale.exp().repeat_interleave(repeats, output_size=sum(self.sizes))
+        scales = zip(self.log_scale.exp(), self.sizes, strict=True)
+        return torch.cat([scale.expand(size) for scale, size in scales])
 
     def _standardise(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """theta / scale, and the log volume sum log scale."""

@@ -225,7 +225,7 @@ def test_smallest_singular_value_says_when_it_is_no_bound():
 
 
 def test_qr_resolves_what_the_squared_matrix_loses():
-    spectrum = torch.logspace(-9, 3, 8)
+    spectrum = torch.logspace(-14, 4, 8)
     generator = Affine(8, 25)
     generator.skip.data = torch.linalg.qr(torch.randn(25, 8)).Q * spectrum @ torch.linalg.qr(torch.randn(8, 8)).Q
     std = torch.tensor(1e-7)

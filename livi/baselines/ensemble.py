@@ -127,10 +127,10 @@ def map_fits(
     recipe = prepared.recipe
     recipe = replace(recipe, map_restarts=members or recipe.map_restarts, map_steps=steps or recipe.map_steps)
     bound = prepared.bound
-    theta, joint = map_weights(
+    starts = map_weights(
         prepared.layout, bound.likelihood, bound.prior, prepared.data, recipe, seed=seed, strategy=prepared.strategy
     )
-    return replace(prepared, recipe=recipe), theta, joint
+    return replace(prepared, recipe=recipe), starts.theta, starts.log_joint
 
 
 def as_posterior(prepared: Plan, theta: Tensor, joint: Tensor, method: str) -> Posterior:

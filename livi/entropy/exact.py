@@ -72,7 +72,10 @@ class Exact:
         if not a.requires_grad:
             return half, condition
         with torch.no_grad():
-            pulled = wide @ torch.cholesky_inverse(factor)  # A M^-1; quicker than solving for m right-hand sides
+            identity = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
+            inverse = torch.linalg.solve_triangular(factor, identity.expand_as(factor), upper=False)
+            # A M^-1: quicker than solving for m right-hand sides; torch.cholesky_inverse would wait for a GPU
+            pulled = wide @ (inverse.mT @ inverse)
             pulled = (pulled if a.shape[1] >= a.shape[2] else pulled.mT).to(a.dtype)
         surrogate = (pulled * a).sum((1, 2))
         return half + (surrogate - surrogate.detach()).double(), condition

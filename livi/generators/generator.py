@@ -124,8 +124,8 @@ class Generator(Specified, nn.Module):
     def _scale(self) -> Tensor:  # (m,)
         assert self.log_scale is not None
         assert self.scale_sizes is not None
-        repeats = torch.tensor(self.scale_sizes, device=self.log_scale.device)
-        return self.log_scale.exp().repeat_interleave(repeats, output_size=self.num_params)
+        scales = zip(self.log_scale.exp(), self.scale_sizes, strict=True)
+        return torch.cat([scale.expand(size) for scale, size in scales])  # repeat_interleave would wait for a GPU
 
     def _widths(self, spread: float | Sequence[float]) -> Tensor:  # (m,)
         like = next(self.parameters())

@@ -5,6 +5,17 @@ from livi.training.fit import fit, plan
 from livi.training.loop import FitError, Trainer, make_optimiser
 from livi.training.plan import Plan
 from livi.training.recipe import Recipe
-from livi.training.start import map_weights
+from livi.training.start import Starts, map_weights
 
-__all__ = ["FitError", "FitWarning", "Plan", "Recipe", "Trainer", "fit", "make_optimiser", "map_weights", "plan"]
+__all__ = [
+    "FitError",
+    "FitWarning",
+    "Plan",
+    "Recipe",
+    "Starts",
+    "Trainer",
+    "fit",
+    "make_optimiser",
+    "map_weights",
+    "plan",
+]

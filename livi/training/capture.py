@@ -7,6 +7,7 @@ it. Nothing is trusted: a recording is used only after it has given the same as 
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -95,6 +96,7 @@ class Stepper(Generic[T]):
         before = _clones(self.state())
         draws = None if self.rng is None else self.rng.get_state()
 
+        @torch.no_grad()
         def restore() -> None:
             for tensor, value in zip(self.state(), before, strict=True):
                 tensor.copy_(value)
@@ -125,11 +127,13 @@ class Stepper(Generic[T]):
     def _refuse_to_wait(self, batch: Batch) -> None:
         """Take a step in which torch raises an error wherever it would read a result back."""
         mode = torch.cuda.get_sync_debug_mode()
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            self.step(batch)
-        finally:
-            torch.cuda.set_sync_debug_mode(mode)
+        with warnings.catch_warnings():  # torch calls this mode a prototype; what it overlooks, the recording finds
+            warnings.filterwarnings("ignore", "Synchronization debug mode is a prototype")
+            try:
+                torch.cuda.set_sync_debug_mode("error")
+                self.step(batch)
+            finally:
+                torch.cuda.set_sync_debug_mode(mode)
 
 
 class _Recording(Generic[T]):

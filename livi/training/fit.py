@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -68,6 +69,10 @@ def fit(
         FitError: a term of the bound stayed non-finite after several attempts with smaller steps.
         ValueError: the checkpoint is of another fit; the message names what differs.
     """
+    unknown = sorted(options.keys() - inspect.signature(plan).parameters.keys())
+    if unknown:
+        known = ", ".join(list(inspect.signature(plan).parameters)[3:-1])
+        raise TypeError(f"fit: expected options among {known}, got {unknown[0]!r}; correct the name.")
     resumed = storage.read_checkpoint(checkpoint) if checkpoint is not None and Path(checkpoint).exists() else None
     prepared = plan(net, data, likelihood, seed=seed, **options)
     prepared = prepared if resumed is None else _as_before(prepared, resumed)
@@ -147,8 +152,13 @@ def plan(
     if not isinstance(net, nn.Module):
         raise TypeError(f"net: expected a torch.nn.Module, got {type(net).__name__}.")
     checks.positive_int("components", components)
-    module = copy.deepcopy(net) if device is None else copy.deepcopy(net).to(device)
+    module = copy.deepcopy(net) if device is None else copy.deepcopy(net).to(checks.device(device))
     layout = Layout(module, include, exclude, forward=forward)
+    if layout.dtype not in (torch.float32, torch.float64):
+        raise ValueError(
+            f"net: expected weights in float32 or float64, got {layout.dtype}; fit `net.float()`, with "
+            "autocast=torch.bfloat16 where speed matters."
+        )
     batches = as_data(
         data,
         device=layout.device,
@@ -171,7 +181,7 @@ def start(prepared: Plan, seed: int, progress: Progress | None = None) -> tuple[
     """Put every component around its own MAP estimate; the log likelihood there, and whether Ctrl-C cut it short."""
     bound, interrupted = prepared.bound, False
     try:
-        theta, log_likelihood = map_weights(
+        starts = map_weights(
             prepared.layout,
             bound.likelihood,
             bound.prior,
@@ -183,11 +193,12 @@ def start(prepared: Plan, seed: int, progress: Progress | None = None) -> tuple[
             capture=prepared.capture,
         )
     except Interrupted as stopped:
-        theta, log_likelihood, interrupted = stopped.theta, stopped.log_likelihood, True
-    for generator, row in zip(bound.posterior.generators, theta, strict=False):
+        starts, interrupted = stopped.starts, True
+    rows = starts.pick(bound.posterior.num_components, seed)
+    for generator, row in zip(bound.posterior.generators, rows, strict=True):
         assert isinstance(generator, Generator)
         generator.init_around(row, prepared.recipe.spread)
-    return float(log_likelihood[0]), interrupted
+    return float(starts.log_likelihood[0]), interrupted
 
 
 def _finish(prepared: Plan, trainer: Trainer) -> Posterior:
@@ -250,9 +261,20 @@ def _as_before(prepared: Plan, resumed: dict[str, Any]) -> Plan:
     for name in sorted(now.keys() - free, key=lambda name: (name != "num_data", name)):
         if before.get(name) != now[name]:
             raise ValueError(
-                f"checkpoint: expected the same fit as before, but {name} was {before.get(name)} and is {now[name]}; "
+                f"checkpoint: expected the same fit as before, but {_difference(name, before.get(name), now[name])}; "
                 "pass the same arguments, or another checkpoint file."
             )
     strategy = Loop() if before["strategy"].startswith("Loop") else Vmap()
     prepared.bound.strategy = strategy
     return replace(prepared, strategy=strategy)
+
+
+def _difference(name: str, before: Any, now: Any) -> str:
+    """What was and is, of the innermost part that differs."""
+    if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        before, now = dict(enumerate(before)), dict(enumerate(now))
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in [*now, *(key for key in before if key not in now)]:
+            if before.get(key) != now.get(key):
+                return _difference(f"{name}.{key}", before.get(key), now.get(key))
+    return f"{name} was {before} and is {now}"

@@ -80,7 +80,7 @@ class Trainer:
         self.rolled_back_at = 0
         self.average = None if recipe.averaging is None else _values(bound)
         self.interrupted = False
-        self.entropy, self.products = bound.entropy, 0
+        self.entropy, self.products, self.converging = bound.entropy, 0, True
         self.recordings = 0
         self.stepper = Stepper(self._advance, self._changed, self.rng, capture=capture, prepare=self._prepare)
 
@@ -136,8 +136,9 @@ class Trainer:
         self.kl_weight.fill_(self.recipe.kl_weight(self.step))
         terms = self.stepper(batch)
         self.step += 1
-        if not self.stepper.captured:
+        if self.clock.is_cuda and not self.stepper.captured:
             self.products = max(report.products for report in terms.reports)
+            self.converging = _converged(terms)
         return terms
 
     def _advance(self, batch: Batch) -> BoundTerms:
@@ -168,8 +169,11 @@ class Trainer:
         self.bound.entropy = self.entropy.captured(self.products)
 
     def _record_anew(self, terms: BoundTerms) -> None:
-        """A recording whose entropy no longer converges gives way to eager steps, and to a new recording by them."""
-        if self.stepper.captured and not all(bool(report.converged.all()) for report in terms.reports):
+        """A recording whose entropy no longer converges gives way to eager steps, and to a new recording by them.
+
+        Where eager steps did not converge either, there is nothing to win.
+        """
+        if self.stepper.captured and self.converging and not _converged(terms):
             self.bound.entropy = self.entropy
             self.recordings += 1
             if self.recordings < MAX_RECORDINGS:
@@ -286,7 +290,11 @@ class Trainer:
     def load(self, state: dict[str, Any]) -> None:
         self.bound.load_state_dict(state["bound"])
         self.optimiser.load_state_dict(at_home(state["optimiser"], self.optimiser))
-        self.rng.set_state(state["rng"].cpu())
+        draws = state["rng"].cpu()
+        if draws.shape == self.rng.get_state().shape:
+            self.rng.set_state(draws)
+        else:  # of another kind of device, where the same draws cannot be had
+            self.rng.manual_seed(self.seed + 1_000_003 * state["step"])
         self.step, self.seed = state["step"], state["seed"]
         self.rate_scale, self.rollbacks = state["rate_scale"], state["rollbacks"]
         self.clock.fill_(self.step)
@@ -335,6 +343,10 @@ def make_optimiser(bound: Bound, recipe: Recipe) -> torch.optim.Adam:
         if parameters
     ]
     return adam(groups, betas=recipe.betas)
+
+
+def _converged(terms: BoundTerms) -> bool:
+    return all(bool(report.converged.all()) for report in terms.reports)
 
 
 def _values(module: nn.Module) -> dict[str, Tensor]:

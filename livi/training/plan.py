@@ -9,6 +9,7 @@ The rules, for m stochastic weights:
 | up to 1e6    | MMNN of 4 m weights, offset, per-layer scale       | fixed 0.05     | Lanczos, 1 probe        |
 | beyond       | CMMNN of 2 m weights, offset, per-layer scale      | fixed 0.05     | Lanczos, 1 probe        |
 
+A mixture's components start at different MAP estimates, up to 300 weights chosen from 8 K of them (`Starts.pick`).
 The prior is N(0, 1), the paper's; latents are orthogonal and antithetic. Learning the prior's scale (type II) raises
 the bound by pruning weights, and learning the noise of a large network lets it grow until weights that the data do not
 pin down look like the prior. Neither is the default: pass `prior=livi.Normal(learned=True)`,
@@ -27,6 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from livi import storage
 from livi.data import Data
 from livi.entropy import EntropyEstimator, Exact, Lanczos
 from livi.generators import CMMNN, MLP, MMNN, Generator
@@ -90,6 +92,7 @@ class Plan:
         return {
             "num_params": posterior.num_params,
             "layers": len(self.layout.groups),
+            "network": storage.network.layers(self.layout.module),
             "num_data": self.data.num_data,
             "steps_per_epoch": self.data.steps_per_epoch,
             "components": posterior.num_components,
@@ -127,7 +130,8 @@ class Plan:
             "model": f"{facts['likelihood']} likelihood, {facts['prior']} prior",
             "entropy": f"{type(self.bound.entropy).__name__} on {recipe.num_entropy_samples} of "
             f"{recipe.num_samples} samples a component",
-            "start": f"best of {recipe.map_restarts} MAP fits of {recipe.map_steps} steps, spread {recipe.spread}",
+            "start": f"{facts['components']} of {recipe.map_restarts} MAP fits of {recipe.map_steps} steps, spread "
+            f"{recipe.spread}",
             "schedule": f"{recipe.steps:,} steps of Adam, rates {recipe.affine_rate:g} affine, "
             f"{recipe.nonlinear_rate:g} nonlinear, {recipe.hyper_rate:g} hyper; KL warm-up {recipe.kl_warm_up:.0%}",
             "cost": f"{1e3 * facts['seconds_per_step']:.1f} ms a step, about {_duration(start)} for the start and "
@@ -209,7 +213,7 @@ def default_recipe(layout: Layout, batch_size: int, components: int) -> Recipe:
     affordable = int(1e8 / (batch_size * m * components))
     if m <= 300:
         samples = max(8, min(2 * m, affordable))
-        return Recipe(num_samples=samples + samples % 2)
+        return Recipe(num_samples=samples + samples % 2, map_restarts=8 * components)
     if m <= 5_000:
         samples = max(16, min(64, affordable))
         narrow = Recipe(num_samples=samples + samples % 2, num_entropy_samples=2, map_restarts=4, spread=0.02)

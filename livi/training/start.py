@@ -6,7 +6,7 @@ import copy
 import itertools
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,29 @@ from livi.training.capture import Stepper, adam, set_rate
 from livi.training.progress import Progress
 from livi.training.recipe import Recipe, cosine
 
+TEMPERATURE = 3.0  # nats
+
+
+class Starts(NamedTuple):
+    """MAP estimates, best first."""
+
+    theta: Tensor  # (R, m)
+    log_likelihood: Tensor  # (R,)
+    log_joint: Tensor  # (R,)
+
+    def pick(self, count: int, seed: int) -> Tensor:  # (count, m)
+        """The best row, or for a mixture so many different ones, drawn with odds exp(log joint / 3).
+
+        The best few of many rows are often one mode found again and again. A mode's height is not its mass, from which
+        it differs by a few nats, so rows within a few nats of the best have about its chance, and others none.
+        """
+        if count == 1 or count >= len(self.theta):
+            return self.theta[:count]
+        uniform = torch.rand(len(self.theta), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        gumbel = -(-uniform.log()).log()
+        keys = self.log_joint.double().cpu() / TEMPERATURE + gumbel  # whose largest are draws without replacement
+        return self.theta[keys.topk(count).indices.sort().values.to(self.theta.device)]
+
 
 def map_weights(
     layout: Layout,
@@ -32,8 +55,8 @@ def map_weights(
     strategy: Strategy | None = None,
     progress: Progress | None = None,
     capture: bool | None = None,
-) -> tuple[Tensor, Tensor]:  # (R, m), (R,)
-    """`map_restarts` MAP fits as rows of one tensor, best first, with the log likelihood of each.
+) -> Starts:
+    """`map_restarts` MAP fits as rows of one tensor, best first.
 
     Row 0 starts at the module's own weights, the others at fresh initialisations of it. Only the weights and the
     likelihood's parameters are fitted: a MAP estimate of the prior's scale would shrink it to nothing.
@@ -57,16 +80,16 @@ def map_weights(
                 row = {"log_likelihood": float(fit[best]), "log_prior": float(penalty[best])}
                 show.show(step, row | {"rate": float(climb.optimiser.param_groups[0]["lr"])})
     except KeyboardInterrupt:
-        raise Interrupted(*_ranked(layout, theta, likelihood, prior, data, recipe, strategy)) from None
+        raise Interrupted(_ranked(layout, theta, likelihood, prior, data, recipe, strategy)) from None
     return _ranked(layout, theta, likelihood, prior, data, recipe, strategy)
 
 
 class Interrupted(KeyboardInterrupt):
     """A start that was stopped by Ctrl-C, with the weights it had found."""
 
-    def __init__(self, theta: Tensor, log_likelihood: Tensor) -> None:
+    def __init__(self, starts: Starts) -> None:
         super().__init__("interrupted while looking for a start")
-        self.theta, self.log_likelihood = theta, log_likelihood
+        self.starts = starts
 
 
 class _Climb:
@@ -146,7 +169,7 @@ def _ranked(
     data: Data,
     recipe: Recipe,
     strategy: Strategy | None,
-) -> tuple[Tensor, Tensor]:  # (R, m), (R,)
+) -> Starts:
     """The rows by their density over all data, best first."""
     log_likelihood, log_prior = over_data(layout, theta.detach(), likelihood, prior, data, strategy)
     score = (log_likelihood + log_prior).nan_to_num(nan=float("-inf"))
@@ -156,7 +179,7 @@ def _ranked(
             "standardise inputs and targets, or lower Recipe.map_rate."
         )
     order = score.argsort(descending=True) if recipe.map_steps else torch.arange(len(score), device=score.device)
-    return theta.detach()[order], log_likelihood[order]
+    return Starts(theta.detach()[order], log_likelihood[order], score[order])
 
 
 @torch.no_grad()
