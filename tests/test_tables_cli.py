@@ -255,6 +255,7 @@ def test_a_bad_value_in_the_fit(here, capsys, column, value, complaint):
         (["--target", "price", "--task", "classification"], "expected at most 40 classes for 80 rows, got 80"),
         (["--target", "town", "--task", "regression"], "column 'town': expected a number, got"),
         (["--target", "country"], "column 'country': expected a target that varies, got 'X' in all rows"),
+        (["--target", "town", "--noise", "varying"], "column 'town': expected --noise for regression only"),
         (["--target", "price", "--validation", "0.99"], "expected at least 5 rows to fit to, got 1"),
         (["--target", "price", "--drop", "id,area,rooms,town,built"], "expected a column to predict 'price' from"),
     ],

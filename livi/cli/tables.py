@@ -85,11 +85,13 @@ def add_commands(commands: Any) -> None:
     )
     fit.add_argument("--seed", type=_seed, default=0, help="of the split and of the fit (default %(default)s)")
     fit.add_argument("--hidden", type=_widths, metavar="50,50", help="widths of the hidden layers")
-    fit.add_argument("--activation", choices=("relu", "tanh", "elu", "silu", "gelu"))
+    fit.add_argument("--activation", choices=("relu", "tanh", "elu", "silu", "gelu"), help="between the layers")
     fit.add_argument("--steps", type=_count, help="of the optimiser (default: by the size of the problem)")
     fit.add_argument("--components", type=_count, help="mixture components of the posterior (default 1)")
-    fit.add_argument("--noise", choices=("constant", "varying"), help="of the target, for regression")
-    fit.add_argument("--interval", choices=("posterior", "conformal"), help="conformal ones are calibrated on rows")
+    fit.add_argument("--noise", choices=("constant", "varying"), help="of a regression: the same for all rows, or not")
+    fit.add_argument(
+        "--interval", choices=("posterior", "conformal"), help="conformal: calibrated on a fifth of the rows"
+    )
     fit.add_argument("--threads", type=_count, help="of the processor (default: torch's own choice)")
     _shared(fit)
 

@@ -84,6 +84,8 @@ def fit_table(table: Table, target: str, options: FitOptions | None = None, say:
     _check_names(table, target, options)
     table = _with_target(table, target, note)
     task = choose_task(table, target, options.task, note)
+    if task == "classification" and options.noise is not None:
+        raise table.error("expected --noise for regression only, got classification; leave it out.", column=target)
     names = [name for name in table.columns if name != target and name not in options.drop]
     kinds = column_kinds(table, names, options.categorical)
     fitted, held = split(table, target, task, options.validation, options.seed)
