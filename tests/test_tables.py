@@ -476,7 +476,7 @@ def test_coverage_is_judged_by_its_standard_error(spread, judgement):
     rows = regression_rows(spread)
     found, coverage, verdict = score_regression(rows, np.zeros(400), 0.5, "price")
     assert {line.judgement for line in coverage} == {judgement}
-    assert verdict[0].endswith(f"{judgement}.")
+    assert f": {judgement}." in verdict[0]
     assert ("do not fit as a whole" in " ".join(verdict)) == (judgement != "calibrated")
     assert {metric.key for metric in found} == {"rmse", "mae", "r2", "log_score", "crps", "pit_distance"}
 
@@ -492,14 +492,57 @@ def test_metrics_are_what_their_names_say():
     assert (found["log_score"], found["crps"]) == (-2.0, 0.5)
 
 
+def words(rows, kind="posterior"):
+    return " ".join(score_regression(rows, np.zeros(len(rows)), None, "y", kind)[2])
+
+
 def test_bias_is_told_with_its_side():
-    assert "too high on average" in " ".join(
-        score_regression(regression_rows(1.0, shift=0.5), np.zeros(400), None, "y")[2]
+    assert "too high more often than not" in words(regression_rows(1.0, shift=0.5))
+    assert "too low more often than not: 67% of the targets lie above" in words(regression_rows(1.0, shift=-0.5))
+    assert "more often than not" not in words(regression_rows(1.0))
+
+
+def with_coverage(*shares, rows=200):
+    """Intervals that hold these shares of the targets, beside PIT values that are as uniform as can be."""
+    levels = np.array([0.5, 0.8, 0.9, 0.95])
+    target, flat = np.linspace(0.0, 1.0, rows), np.ones(rows)
+    pit = (np.arange(rows) + 0.5) / rows
+    upper = np.stack([np.where(np.arange(rows) < share * rows, 2.0, -1.0) for share in shares])
+    return RegressionRows(target, flat, flat, flat, flat, pit, levels, np.full((4, rows), -2.0), upper)
+
+
+def test_the_whole_is_not_said_to_fit_where_the_intervals_do_not():
+    """Kolmogorov-Smirnov's distance is blind to tails: all levels may miss while PIT values look uniform."""
+    assert "do not fit, by their intervals" in words(with_coverage(0.4, 0.7, 0.82, 0.88))
+    one = words(with_coverage(0.5, 0.8, 0.9, 0.88))
+    assert "But too sure: the 95% intervals held 88.0%." in one
+    assert "fit as a whole" in one
+    assert "one calibrated model in eight" in one
+    assert "one calibrated model in eight" not in words(with_coverage(0.5, 0.8, 0.9, 0.95))
+
+
+def test_the_distributions_behind_conformal_intervals_are_judged_by_themselves():
+    assert "Before they are made conformal, the distributions fit as a whole" in words(
+        with_coverage(0.4, 0.7, 0.82, 0.88), "conformal"
     )
-    assert "too low on average" in " ".join(
-        score_regression(regression_rows(1.0, shift=-0.5), np.zeros(400), None, "y")[2]
-    )
-    assert "on average" not in " ".join(score_regression(regression_rows(1.0), np.zeros(400), None, "y")[2])
+    assert "Before they are made conformal, the distributions do not fit" in words(regression_rows(0.6), "conformal")
+
+
+def test_a_calibrated_model_misses_a_level_about_one_time_in_eight():
+    random = np.random.default_rng(0)
+    levels = (0.5, 0.8, 0.9, 0.95)
+    depths = np.abs(2.0 * random.random((2000, 200)) - 1.0)  # of the target in its predicted distribution
+    shares = np.stack([(depths <= level).mean(1) for level in levels])
+    bands = np.array([binomial_band(200, level) for level in levels])
+    missed = ((shares < bands[:, :1]) | (shares > bands[:, 1:])).sum(0)
+    assert (missed > 0).mean() == pytest.approx(1 / 8, abs=3 * np.sqrt(0.125 * 0.875 / 2000))
+    assert (missed > 1).mean() == pytest.approx(1 / 30, abs=3 * np.sqrt(0.033 * 0.967 / 2000))
+
+
+def test_the_headline_does_not_hide_the_other_levels():
+    rows = with_coverage(0.5, 0.8, 0.9, 0.88)
+    evaluation = Evaluation("200 rows", rows, *score_regression(rows, np.zeros(200), None, "y"))
+    assert "But too sure: the 95% intervals" in evaluation.headline
 
 
 def test_few_rows_are_not_judged():
@@ -628,6 +671,16 @@ def test_held_out_rows_do_not_touch_the_fit(houses):
     one, other = (fit_table(found, "price", options, silent) for found in (houses, changed))
     pd.testing.assert_frame_equal(one.predict(houses, silent), other.predict(houses, silent))
     assert other.validation.metrics[0].value > one.validation.metrics[0].value
+
+
+def test_predictions_are_rounded_to_digits_of_their_spread(houses):
+    """Targets far from zero, such as times in seconds, must not lose what tells them apart."""
+    far = Table("houses", {**houses.columns, "price": 1e9 + 1e-7 * houses.columns["price"]}, houses.lines)
+    model = fit_table(far, "price", FitOptions(steps=20, hidden=(4,), diagnose=False), refuse)
+    found = model.predict(far, refuse)
+    exact = model.estimator.predict(encode(far, model.schema, refuse))
+    np.testing.assert_allclose(found["mean"], exact, rtol=0, atol=1e-6 * found["std_total"].min() + 2e-7)
+    assert (found["p05"] < found["p95"]).all()
 
 
 def test_predictions_have_the_documented_columns(houses):

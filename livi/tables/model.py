@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -67,7 +68,7 @@ class TableModel:
         with warnings_said(say):
             columns = self._regressed(features) if self.schema.task == "regression" else self._classified(features)
         _refuse_nan(table, columns["std_total" if self.schema.task == "regression" else "entropy"])
-        frame = pd.DataFrame({"row": table.lines} | {name: _rounded(values) for name, values in columns.items()})
+        frame = pd.DataFrame({"row": table.lines} | _rounded(columns))
         kept = {name if name not in frame else f"{name} (input)": table.columns[name] for name in table.columns if keep}
         return frame.assign(**{name: as_series(cells) for name, cells in kept.items()})
 
@@ -102,7 +103,7 @@ class TableModel:
         if self.schema.task == "regression":
             rows, log_density, crps = regression_rows(self.estimator, features, truth)
             _refuse_nan(table, rows.total_std)
-            found = score_regression(rows, log_density, crps, self.schema.target)
+            found = score_regression(rows, log_density, crps, self.schema.target, self.estimator.interval)
             return Evaluation(source, rows, *found, self._unsure(table, rows.epistemic_std))
         classes, logs = classification_rows(self.estimator, features, truth, self.schema.classes)
         _refuse_nan(table, classes.entropy)
@@ -187,11 +188,18 @@ def warnings_said(say: Say) -> Iterator[None]:
         say(text)
 
 
-def _rounded(values: NDArray[Any]) -> NDArray[Any]:
-    """Floating-point numbers to eight digits, which is more than any number of weight draws tells."""
-    if values.dtype.kind != "f":
-        return values
-    return np.array([float(f"{value:.8g}") for value in values])
+def _rounded(columns: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Numbers to eight digits, more than any number of weight draws tells; targets to eight digits of their spread."""
+    spread = columns.get("std_total")
+    return {
+        name: values if values.dtype.kind != "f" else _to_eight_digits(values, values if spread is None else spread)
+        for name, values in columns.items()
+    }
+
+
+def _to_eight_digits(values: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np.float64]:
+    pairs = zip(values.tolist(), scale.tolist(), strict=True)
+    return np.array([round(value, 7 - math.floor(math.log10(abs(of)))) if of else value for value, of in pairs])
 
 
 def _refuse_nan(table: Table, values: NDArray[np.float64]) -> None:
