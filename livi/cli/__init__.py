@@ -1,4 +1,4 @@
-"""The command line: livi fit, predict and evaluate on tables, livi demo, livi bench toy."""
+"""The command line: livi fit, predict and evaluate on tables, livi demo, livi bench toy and bench tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from livi.cli import tables
+from livi.cli import table_bench, tables
 from livi.experiments.machine import livi_version
 from livi.experiments.toy_bench import Config, bench, default_methods, table
 from livi.storage import StorageError
@@ -25,6 +25,8 @@ examples:
   livi bench toy --quick              try out the toy benchmark; the numbers mean nothing
   livi bench toy --out results        every method on both toy problems, 5 seeds: about an hour on one core
   livi bench toy --data A --methods livi,full_rank --seeds 10
+  livi bench tables --quick           try out the benchmark on tables; the numbers mean nothing
+  livi bench tables --out results     livi beside six other methods on bundled and UCI tables: hours on one core
 """
 
 
@@ -80,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     toy.add_argument("--methods", type=_names, help=f"comma-separated (default: {','.join(default_methods())})")
     toy.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="default %(default)s")
     toy.add_argument("--quick", action="store_true", help="a few steps only, to see that everything works")
+    table_bench.add_command(benches)
     return parser
 
 

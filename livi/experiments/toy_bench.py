@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import mean, stdev
 from typing import Any
 
 from livi import checks
 from livi.experiments.machine import machine, versions
+from livi.experiments.rows import Row, complete, spread, started
 from livi.experiments.toy import method_named, run
 from livi.experiments.toy_data import check_name, reference
 from livi.training import Recipe
-
-Row = dict[str, Any]
 
 FILE = "toy.json"
 QUANTITIES = ("elbo", "w2_to_nuts", "gap_std", "seconds")
@@ -63,20 +59,17 @@ def bench(config: Config, folder: str | Path, say: Callable[[str], None] = print
     """
     path = Path(folder) / FILE
     path.parent.mkdir(parents=True, exist_ok=True)
-    document = _started(path, config)
-    rows: list[Row] = document["rows"]
-    done = {_key(row) for row in rows}
-    jobs = config.jobs()
-    if done:
-        say(f"{path}: going on after {len(done)} of {len(jobs)} fits")
-    for number, job in enumerate(jobs, 1):
-        if job in done:
-            continue
-        row = run(*job, recipe=QUICK, num_draws=100) if config.quick else run(*job)
-        rows.append(row)
-        document["summary"] = summary(rows)
-        _write(path, document)
-        say(f"{number} of {len(jobs)}: {_line(row)}")
+    document = started(path, _empty(config))
+    complete(
+        path,
+        document,
+        config.jobs(),
+        key=_key,
+        run=lambda jobs: (run(*job, recipe=QUICK, num_draws=100) if config.quick else run(*job) for job in jobs),
+        summary=summary,
+        line=_line,
+        say=say,
+    )
     return document
 
 
@@ -87,7 +80,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
         groups.setdefault((row["data"], row["method"]), []).append(row)
     return [
         {"data": data, "method": method, "seeds": len(group)}
-        | {name: _spread([row[name] for row in group if row[name] is not None]) for name in QUANTITIES}
+        | {name: spread([row[name] for row in group if row[name] is not None]) for name in QUANTITIES}
         for (data, method), group in sorted(groups.items(), key=lambda item: item[0][0])
     ]
 
@@ -109,49 +102,20 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _started(path: Path, config: Config) -> dict[str, Any]:
-    """An empty document, or the one that an earlier run of the same configuration left."""
-    asked = json.loads(json.dumps(asdict(config)))
-    document = {
+def _empty(config: Config) -> dict[str, Any]:
+    return {
         "experiment": "toy",
-        "config": asked,
+        "config": asdict(config),
         "quick_recipe": asdict(QUICK) if config.quick else None,
         "versions": versions(),
         "machine": machine(),
         "rows": [],
         "summary": [],
     }
-    if not path.exists():
-        return document
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        same = all(found[part] == document[part] for part in ("config", "versions"))
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path}: expected a file of this benchmark, got something else; move it away.") from error
-    if not same:
-        raise ValueError(
-            f"{path}: expected results of the same configuration and versions to go on with, got others; "
-            "choose another folder, or move the file away."
-        )
-    return found
-
-
-def _write(path: Path, document: Mapping[str, Any]) -> None:
-    """As a whole or not at all: an interrupted run leaves a valid file."""
-    temporary = path.with_suffix(".json.part")
-    temporary.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
 
 
 def _key(row: Mapping[str, Any]) -> tuple[str, str, int]:
     return row["data"], row["method"], row["seed"]
-
-
-def _spread(values: Sequence[float]) -> dict[str, float | None] | None:
-    if not values:
-        return None
-    sd = stdev(values) if len(values) > 1 else None
-    return {"mean": mean(values), "sd": sd, "min": min(values), "max": max(values)}
 
 
 def _cell(spread: Mapping[str, float | None] | None, digits: int) -> str:

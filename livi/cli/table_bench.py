@@ -1,0 +1,79 @@
+"""The command `livi bench tables`. Progress goes to stderr, the tables to stdout."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+DESCRIPTION = """\
+Fit every method to every split of every data set, write DIR/tables.json after every fit, and print Markdown tables of
+errors, log scores, coverage of 90 % intervals or sets, and seconds. A run that was stopped goes on where it was.
+
+data     scikit-learn's diabetes, breast_cancer, wine, digits; and where the folder uci is in the folder that
+         LIVI_DATA_DIR names: boston, concrete, energy, kin8nm, naval, power, protein, wine-red, yacht
+methods  livi, conformal (livi with conformal intervals), ensemble, gp, ridge, boosting, ngboost (if installed)
+
+Split 0 is left out by default, since it was looked at while the defaults of livi's estimators were chosen.
+"""
+
+EXAMPLES = """\
+examples:
+  livi bench tables --quick
+  livi bench tables --out results --jobs 8
+  livi bench tables --data diabetes,boston --methods livi,gp --splits 10 --out small
+"""
+
+
+def add_command(benches: argparse._SubParsersAction[Any]) -> None:
+    command = benches.add_parser(
+        "tables",
+        help="the estimators on tables of real data, beside other methods",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.set_defaults(command=_run, usage_error=command.error)
+    command.add_argument("--data", type=_names, metavar="NAME,...", help="default: all that are there")
+    command.add_argument("--methods", type=_names, metavar="NAME,...", help="default: all that are installed")
+    command.add_argument("--splits", type=int, help="splits of each data set (default 3; 1 with --quick)")
+    command.add_argument("--first-split", type=int, default=1, help="default %(default)s")
+    command.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="default %(default)s")
+    command.add_argument("--max-rows", type=int, default=10_000, help="most rows to train on (default %(default)s)")
+    command.add_argument("--threads", type=int, default=1, help="threads of a fit (default %(default)s)")
+    command.add_argument("--jobs", type=int, default=1, help="fits at a time, a process each (default %(default)s)")
+    command.add_argument("--quick", action="store_true", help="a few steps only, to see that everything works")
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    bench = importlib.import_module("livi.experiments.table_bench")
+    root = os.environ.get("LIVI_DATA_DIR")
+    folder = Path(root) / "uci" if root else None
+    try:
+        config = bench.Config(
+            data=bench.default_data(folder) if chosen.data is None else chosen.data,
+            methods=bench.available_methods() if chosen.methods is None else chosen.methods,
+            splits=(1 if chosen.quick else 3) if chosen.splits is None else chosen.splits,
+            first_split=chosen.first_split,
+            max_rows=chosen.max_rows,
+            threads=chosen.threads,
+            quick=chosen.quick,
+        )
+        bench.checks.positive_int("jobs", chosen.jobs)
+    except ValueError as error:
+        chosen.usage_error(str(error))
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    for note in bench.notes(config, folder):
+        say(f"note: {note}")
+    print(bench.text(bench.bench(config, chosen.out, folder, jobs=chosen.jobs, say=say)))
+    return 0
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())

@@ -1,0 +1,1 @@
+"""Published data sets, read from files that the user has; nothing is downloaded."""

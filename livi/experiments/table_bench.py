@@ -1,0 +1,230 @@
+"""The benchmark on tables: every method on every split of every data set, a row each, in one process or several."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # comes with scikit-learn
+
+from livi import checks
+from livi.datasets import uci
+from livi.experiments.machine import machine, versions
+from livi.experiments.rows import Row, complete, started
+from livi.experiments.table_data import BUNDLED, check_names, read_split, splits_of
+from livi.experiments.table_methods import (
+    GP_ROWS,
+    METHODS,
+    Run,
+    available_methods,
+    check_methods,
+    rows_used,
+)
+from livi.experiments.table_scores import scores
+from livi.experiments.table_text import QUANTITIES, line, summary, text
+
+__all__ = ["Config", "available_methods", "bench", "default_data", "fit_row", "notes", "text"]
+
+FILE = "tables.json"
+
+Job = tuple[str, str, int]  # data, method, split
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to run.
+
+    Args:
+        splits, first_split: how many splits of each data set, and the first one. Split 0 was looked at while defaults
+            were chosen.
+        max_rows: of a split with more rows to train on, so many are drawn.
+        threads: of each fit.
+        quick: a few steps instead of a fit, to see that everything works; the numbers mean nothing.
+    """
+
+    data: tuple[str, ...]
+    methods: tuple[str, ...]
+    splits: int = 3
+    first_split: int = 1
+    max_rows: int = 10_000
+    threads: int = 1
+    quick: bool = False
+
+    def __post_init__(self) -> None:
+        check_names(self.data)
+        check_methods(self.methods)
+        for name in ("splits", "max_rows", "threads"):
+            checks.positive_int(name, getattr(self, name))
+        if self.first_split < 0:
+            raise ValueError(f"first_split: expected 0 or more, got {self.first_split}.")
+
+    def jobs(self, folder: Path | None) -> list[Job]:
+        """Split by split, so that an interrupted run has every method equally often; only splits that exist."""
+        known = {name: splits_of(name, folder) for name in self.data}
+        return [
+            (name, method, split)
+            for split in range(self.first_split, self.first_split + self.splits)
+            for name in self.data
+            if (count := known[name]) is None or split < count
+            for method in self.methods
+        ]
+
+
+def default_data(folder: Path | None) -> tuple[str, ...]:
+    """The bundled sets, and of the UCI sets those that are in the folder."""
+    return (*BUNDLED, *(uci.available(folder) if folder is not None else ()))
+
+
+def bench(config: Config, out: Path, folder: Path | None, *, jobs: int = 1, say: Say = print) -> dict[str, Any]:
+    """Run what is not yet in out/tables.json, adding to it after every fit, and return its content.
+
+    A fit that fails is a row with its `error`, and is tried again by the next run.
+
+    Args:
+        folder: where the UCI sets are, or None.
+        jobs: fits at a time, each in a process of its own. Rows do not depend on it, but for their seconds.
+
+    Raises:
+        FileNotFoundError: a UCI set is not there.
+        ValueError: a file of a UCI set is damaged, or the file in `out` belongs to another configuration.
+    """
+    checks.positive_int("jobs", jobs)
+    wanted = config.jobs(folder)
+    for name, split in dict.fromkeys((name, split) for name, _, split in wanted):
+        read_split(name, split, folder, config.max_rows)  # to complain before hours have passed, not after
+    path = out / FILE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    document = started(path, _empty(config))
+    document |= {"notes": notes(config, folder), "jobs": jobs}
+    document["rows"] = [row for row in document["rows"] if row["error"] is None]
+    fit = partial(fit_row, config=config, folder=folder)
+    complete(
+        path,
+        document,
+        wanted,
+        key=_key,
+        run=lambda left: map(fit, left) if jobs == 1 else _side_by_side(fit, left, jobs),
+        summary=summary,
+        line=line,
+        say=say,
+    )
+    return document
+
+
+def fit_row(job: Job, config: Config, folder: Path | None) -> Row:
+    """Fit one method to one split and score it, ready for JSON. Every random draw follows from the split's number.
+
+    `seconds` are those of fit and predictions together; `warnings` and `error` are what was said meanwhile.
+    """
+    name, method, number = job
+    split = read_split(name, number, folder, config.max_rows)
+    row: Row = {
+        "data": name,
+        "method": method,
+        "split": number,
+        "task": split.task,
+        "features": split.inputs.shape[1],
+        "all_rows": split.all_rows,
+        "train_rows": rows_used(method, split.task, len(split.inputs), config.quick),
+        "test_rows": len(split.test_inputs),
+    }
+    found: dict[str, float | None]
+    error: str | None = None
+    with _threads(config.threads), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        begun = time.perf_counter()
+        try:
+            answer = METHODS[method](split, Run(number, config.quick))
+            seconds = time.perf_counter() - begun
+            found = scores(answer, split.test_targets) | {"seconds": seconds}
+        except Exception as problem:  # of somebody else's method, perhaps: the others are worth having
+            found, error = dict.fromkeys(QUANTITIES[split.task]), f"{type(problem).__name__}: {problem}"
+    said = list(dict.fromkeys(str(warning.message) for warning in caught))
+    return row | found | {"warnings": said, "error": error}
+
+
+def notes(config: Config, folder: Path | None) -> list[str]:
+    """What a reader of the table has to know: what was left out, and why."""
+    found = ["Quick: a few steps instead of fits. The numbers mean nothing."] if config.quick else []
+    missing = [name for name in uci.NAMES if name not in config.data]
+    if folder is None and missing:
+        found.append(
+            f"Left out: the UCI sets {', '.join(missing)}. To have them, copy {uci.SOURCE} to a folder called uci, and "
+            "set LIVI_DATA_DIR to the folder around it."
+        )
+    elif missing:
+        found.append(f"Left out: {', '.join(missing)}, not asked for or not in the folder uci of LIVI_DATA_DIR.")
+    if "ngboost" not in available_methods():
+        found.append("Left out: ngboost, which is not installed (pip install ngboost).")
+    last = config.first_split + config.splits - 1
+    for name in config.data:
+        count = splits_of(name, folder)
+        if count is not None and count <= last:
+            found.append(f"{name} has splits 0 to {count - 1} only.")
+    found.append(
+        f"At most {config.max_rows:,} rows to train on"
+        + (
+            f"; gp takes {GP_ROWS['regression']:,} for regression and {GP_ROWS['classification']:,} for classification."
+            if "gp" in config.methods and not config.quick
+            else "."
+        )
+    )
+    return found
+
+
+def _side_by_side(fit: Callable[[Job], Row], jobs: Sequence[Job], count: int) -> Iterator[Row]:
+    """Rows as they come from so many processes; these end with the iteration, however it ends."""
+    before = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
+    try:
+        for done in as_completed([pool.submit(fit, job) for job in jobs]):
+            yield done.result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for child in set(multiprocessing.active_children()) - before:
+            child.terminate()
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """As many threads for torch, BLAS and OpenMP."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        with threadpool_limits(limits=count):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _empty(config: Config) -> dict[str, Any]:
+    return {
+        "experiment": "tables",
+        "config": asdict(config),
+        "versions": versions() | {name: _version(name) for name in ("scikit-learn", "ngboost")},
+        "machine": machine(),
+        "rows": [],
+        "summary": [],
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _key(row: Mapping[str, Any]) -> Job:
+    return row["data"], row["method"], row["split"]

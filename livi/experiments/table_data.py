@@ -1,0 +1,99 @@
+"""Tables with fixed splits: the ones that scikit-learn brings, and the UCI sets where there is a folder of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from livi.datasets import uci
+
+Array = NDArray[np.float64]
+Task = Literal["regression", "classification"]
+
+BUNDLED: dict[str, Task] = {
+    "diabetes": "regression",
+    "breast_cancer": "classification",
+    "wine": "classification",
+    "digits": "classification",
+}
+NAMES = (*BUNDLED, *uci.NAMES)
+TEST_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Split:
+    """One split of one data set. Labels are 0, 1, ...; targets of regression are in their own units."""
+
+    name: str
+    task: Task
+    inputs: Array  # (n, p), to train on
+    targets: NDArray[Any]  # (n,)
+    test_inputs: Array  # (k, p)
+    test_targets: NDArray[Any]  # (k,)
+    all_rows: int  # n before the largest number allowed
+
+    @property
+    def num_classes(self) -> int:
+        return int(self.targets.max()) + 1
+
+
+def check_names(names: tuple[str, ...]) -> None:
+    """Raise for a name that is no data set, or given twice."""
+    for name in names:
+        if name not in NAMES:
+            raise ValueError(f"data: expected some of {', '.join(NAMES)}, got {name!r}.")
+    if len(set(names)) != len(names) or not names:
+        raise ValueError(f"data: expected different names, got {','.join(names) or 'none'!r}.")
+
+
+def splits_of(name: str, folder: Path | None) -> int | None:
+    """How many splits a data set has; None for one that is split anew for every number."""
+    return None if name in BUNDLED else uci.num_splits(_uci_folder(name, folder), name)
+
+
+def read_split(name: str, split: int, folder: Path | None, max_rows: int) -> Split:
+    """The rows of a split.
+
+    Bundled sets are shuffled with the split's number as seed, and a tenth is held out; UCI sets have their published
+    splits. Of more than `max_rows` rows to train on, so many are drawn with the same seed; test rows stay as they are.
+
+    Raises:
+        FileNotFoundError: a UCI set is not in the folder.
+        ValueError: its files are damaged, or the rows drawn lack a class.
+    """
+    if name in BUNDLED:
+        inputs, targets = _bundled(name)
+        order = np.random.default_rng(split).permutation(len(inputs))
+        held = round(TEST_SHARE * len(inputs))
+        test, train = np.sort(order[:held]), np.sort(order[held:])
+    else:
+        place = _uci_folder(name, folder)
+        inputs, targets = uci.read(place, name)
+        train, test = uci.read_split(place, name, split, len(inputs))
+    kept = train
+    if len(train) > max_rows:
+        kept = np.sort(np.random.default_rng(split).choice(train, max_rows, replace=False))
+    task = BUNDLED.get(name, "regression")
+    if task == "classification" and len(np.unique(targets[kept])) < len(np.unique(targets)):
+        raise ValueError(f"max_rows: expected enough rows for every class of {name}, got {max_rows}; allow more.")
+    return Split(name, task, inputs[kept], targets[kept], inputs[test], targets[test], len(train))
+
+
+def _bundled(name: str) -> tuple[Array, NDArray[Any]]:
+    from sklearn import datasets
+
+    inputs, targets = getattr(datasets, f"load_{name}")(return_X_y=True)
+    return inputs, targets
+
+
+def _uci_folder(name: str, folder: Path | None) -> Path:
+    if folder is None:
+        raise FileNotFoundError(
+            f"data: expected a folder with the UCI set {name!r}, got none; copy {uci.SOURCE} to a folder called uci, "
+            "and set LIVI_DATA_DIR to the folder around it."
+        )
+    return folder

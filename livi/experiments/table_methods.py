@@ -1,0 +1,201 @@
+"""The methods of the benchmark on tables. Each is one function: a split in, its answers for the test rows out.
+
+Every method has its defaults and no tuning. Inputs are standardised for those that need it; the networks of livi and
+of the ensemble are the same.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.linear_model import BayesianRidge, LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from livi.baselines import fit_ensemble
+from livi.estimators import LIVIClassifier, LIVIRegressor
+from livi.estimators.network import build_network, widths
+from livi.estimators.scaling import Scaling
+from livi.experiments.table_data import Split
+from livi.experiments.table_scores import LEVEL, Answer, Band, Classes, band, classes, normal_band
+from livi.likelihoods import Categorical, Gaussian
+from livi.prediction import ClassificationPrediction, RegressionPrediction
+from livi.priors import Normal
+
+GP_ROWS = {"regression": 2000, "classification": 500}  # a Gaussian process costs their number cubed
+MEMBERS = 5
+_BLOCK = 500  # test rows at a time, so that memory does not grow with their number
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a method is given beside the data: a seed, and whether to take a few steps only."""
+
+    seed: int
+    quick: bool = False
+
+
+Method = Callable[[Split, Run], Answer]
+
+
+def fit_livi(split: Split, run: Run, interval: str = "posterior") -> Answer:
+    """`LIVIRegressor()` or `LIVIClassifier()` as they come.
+
+    Raises:
+        KeyboardInterrupt: the fit was interrupted; what it has by then is no result here.
+    """
+    options: dict[str, Any] = {"interval": interval, "random_state": run.seed}
+    options |= {"steps": 20, "num_samples": 20} if run.quick else {}
+    model: LIVIRegressor | LIVIClassifier = (
+        LIVIRegressor(**options) if split.task == "regression" else LIVIClassifier(**options)
+    )
+    model.fit(split.inputs, split.targets)
+    if model.posterior_.plan.get("interrupted_at") is not None:
+        raise KeyboardInterrupt
+    rows = split.test_inputs
+    if isinstance(model, LIVIClassifier):
+        return classes(model.predict_proba(rows), model.predict_set(rows, 1.0 - LEVEL))
+    parts = [model.predictive(rows[start : start + _BLOCK]) for start in range(0, len(rows), _BLOCK)]
+    whole = RegressionPrediction(
+        torch.cat([part.means for part in parts], 1), torch.cat([part.stds for part in parts], 1)
+    )
+    return band(whole, split.test_targets, model.predict_interval(rows, 1.0 - LEVEL))
+
+
+def fit_conformal(split: Split, run: Run) -> Answer:
+    """The same with conformal intervals or sets, for which a fifth of the rows is held out of the fit."""
+    return fit_livi(split, run, "conformal")
+
+
+def fit_deep_ensemble(split: Split, run: Run) -> Answer:
+    """Five MAP estimates of the estimator's network under a N(0, 1) prior, with a learned Gaussian noise."""
+    params = (LIVIRegressor if split.task == "regression" else LIVIClassifier)().get_params()
+    counted = np.ones(len(split.inputs))
+    scaling = Scaling.of(split.inputs, counted)
+    inputs, test = (scaling.standardise(part).astype(np.float32) for part in (split.inputs, split.test_inputs))
+    outputs = 1 if split.task == "regression" else split.num_classes
+    net = build_network(
+        inputs.shape[1], widths(params["hidden"]), outputs, params["activation"], seed=run.seed, dtype=torch.float32
+    )
+    options: dict[str, Any] = {
+        "prior": Normal(1.0),
+        "members": MEMBERS,
+        "seed": run.seed,
+        "steps": 20 if run.quick else None,
+    }
+    target_scaling = Scaling.of(np.asarray(split.targets, dtype=np.float64), counted)
+    if split.task == "regression":
+        data = (inputs, target_scaling.standardise(split.targets).astype(np.float32))
+        posterior = fit_ensemble(net, data, Gaussian(1.0, learned=True), **options)
+    else:
+        posterior = fit_ensemble(net, (inputs, split.targets), Categorical(), **options)
+    rng = torch.Generator().manual_seed(run.seed)
+    prediction = posterior.predict(torch.from_numpy(test), num_samples=MEMBERS, rng=rng)
+    if isinstance(prediction, ClassificationPrediction):
+        precise = ClassificationPrediction(prediction.logits.double(), prediction.likelihood)
+        return classes(precise.probabilities.numpy())
+    assert isinstance(prediction, RegressionPrediction)
+    shift, scale = map(float, target_scaling)
+    return band(prediction.rescaled(shift, scale), split.test_targets)
+
+
+def fit_gaussian_process(split: Split, run: Run) -> Answer:
+    """Exact for regression, by Laplace's approximation and one class against the rest for classification."""
+    limit = rows_used("gp", split.task, len(split.inputs), run.quick)
+    rows = np.random.default_rng(run.seed).permutation(len(split.inputs))[:limit]
+    kernel = ConstantKernel() * RBF(np.ones(split.inputs.shape[1])) + WhiteKernel()
+    options: dict[str, Any] = {"n_restarts_optimizer": 1, "random_state": run.seed}
+    options |= {"optimizer": None} if run.quick else {}
+    if split.task == "classification":
+        return _classified(GaussianProcessClassifier(kernel, **options), split, rows)
+    model = make_pipeline(StandardScaler(), GaussianProcessRegressor(kernel, normalize_y=True, **options))
+    mean, std = model.fit(split.inputs[rows], split.targets[rows]).predict(split.test_inputs, return_std=True)
+    return normal_band(mean, std, split.test_targets)
+
+
+def fit_ridge(split: Split, run: Run) -> Answer:
+    """The linear models: BayesianRidge, LogisticRegression."""
+    if split.task == "classification":
+        return _classified(LogisticRegression(max_iter=20 if run.quick else 1000), split)
+    model = make_pipeline(StandardScaler(), BayesianRidge()).fit(split.inputs, split.targets)
+    mean, std = model.predict(split.test_inputs, return_std=True)
+    return normal_band(mean, std, split.test_targets)
+
+
+def fit_boosting(split: Split, run: Run) -> Answer:
+    """Histogram gradient boosting: squared error for the mean, and two quantile losses for the ends of the interval.
+
+    Where the two quantiles cross they change places.
+    """
+    options: dict[str, Any] = {"random_state": run.seed} | ({"max_iter": 5} if run.quick else {})
+    if split.task == "classification":
+        return _classified(HistGradientBoostingClassifier(**options), split)
+    tail = 0.5 * (1.0 - LEVEL)
+    losses: list[dict[str, Any]] = [{}, *({"loss": "quantile", "quantile": q} for q in (tail, 1.0 - tail))]
+    mean, one, other = (
+        HistGradientBoostingRegressor(**loss, **options).fit(split.inputs, split.targets).predict(split.test_inputs)
+        for loss in losses
+    )
+    return Band(mean, np.minimum(one, other), np.maximum(one, other), None, None)
+
+
+def fit_ngboost(split: Split, run: Run) -> Answer:
+    """Natural gradient boosting of a Normal or of class probabilities."""
+    ngboost, distributions = importlib.import_module("ngboost"), importlib.import_module("ngboost.distns")
+    options: dict[str, Any] = {"random_state": run.seed, "verbose": False}
+    options |= {"n_estimators": 5} if run.quick else {}
+    if split.task == "regression":
+        model = ngboost.NGBRegressor(Dist=distributions.Normal, **options).fit(split.inputs, split.targets)
+        found = model.pred_dist(split.test_inputs).params
+        return normal_band(found["loc"], found["scale"], split.test_targets)
+    kind = distributions.Bernoulli if split.num_classes == 2 else distributions.k_categorical(split.num_classes)
+    model = ngboost.NGBClassifier(Dist=kind, **options).fit(split.inputs, split.targets)
+    return classes(np.asarray(model.predict_proba(split.test_inputs), dtype=np.float64))
+
+
+METHODS: dict[str, Method] = {
+    "livi": fit_livi,
+    "conformal": fit_conformal,
+    "ensemble": fit_deep_ensemble,
+    "gp": fit_gaussian_process,
+    "ridge": fit_ridge,
+    "boosting": fit_boosting,
+    "ngboost": fit_ngboost,
+}
+
+
+def available_methods() -> tuple[str, ...]:
+    """All of METHODS whose packages are installed."""
+    return tuple(name for name in METHODS if name != "ngboost" or find_spec("ngboost") is not None)
+
+
+def check_methods(names: tuple[str, ...]) -> None:
+    """Raise for a name that is no method, given twice, or whose package is missing."""
+    for name in names:
+        if name not in METHODS:
+            raise ValueError(f"methods: expected some of {', '.join(METHODS)}, got {name!r}.")
+        if name not in available_methods():
+            raise ValueError(f"methods: expected the package {name} to be installed, got none; `pip install {name}`.")
+    if len(set(names)) != len(names) or not names:
+        raise ValueError(f"methods: expected different names, got {','.join(names) or 'none'!r}.")
+
+
+def rows_used(method: str, task: str, rows: int, quick: bool) -> int:
+    """How many of so many training rows a method takes."""
+    return min(rows, 100 if quick else GP_ROWS[task]) if method == "gp" else rows
+
+
+def _classified(model: Any, split: Split, rows: Any = slice(None)) -> Classes:
+    pipeline = make_pipeline(StandardScaler(), model).fit(split.inputs[rows], split.targets[rows])
+    found = np.zeros((len(split.test_inputs), split.num_classes))
+    found[:, pipeline.classes_] = pipeline.predict_proba(split.test_inputs)
+    return classes(found)

@@ -1,0 +1,104 @@
+"""What a method said about test rows, and numbers that say how good it was."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from livi import metrics
+from livi.prediction import ClassificationPrediction, RegressionPrediction
+
+Array = NDArray[np.float64]
+
+LEVEL = 0.9  # of all intervals and sets
+LEAST_PROBABILITY = 1e-15  # a true class counts as at least so probable, whatever the method
+
+
+@dataclass(frozen=True)
+class Band:
+    """Means and 90 % intervals, and where the method has a density, its density as a mixture of Gaussians."""
+
+    mean: Array  # (n,)
+    lower: Array  # (n,)
+    upper: Array  # (n,)
+    density: RegressionPrediction | None
+    log_density: Array | None  # (n,), of the test targets
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Probabilities of all classes, and the classes in each row's 90 % set."""
+
+    probabilities: Array  # (n, k)
+    sets: NDArray[np.bool_]  # (n, k)
+
+
+Answer = Band | Classes
+
+
+def band(prediction: RegressionPrediction, targets: Array, interval: Array | None = None) -> Band:
+    """The band of a predictive, with its own central interval if no other, (n, 2), is given."""
+    ends = (
+        (interval[:, 0], interval[:, 1])
+        if interval is not None
+        else tuple(end.numpy() for end in prediction.interval(LEVEL))
+    )
+    return Band(
+        prediction.mean.numpy(), ends[0], ends[1], prediction, prediction.log_prob(torch.from_numpy(targets)).numpy()
+    )
+
+
+def normal_band(mean: Array, std: Array, targets: Array) -> Band:  # (n,) each
+    """The band of a Gaussian for each row."""
+    prediction = RegressionPrediction(torch.from_numpy(mean)[None], torch.from_numpy(std)[None])
+    return band(prediction, targets)
+
+
+def classes(probabilities: Array, sets: NDArray[np.bool_] | None = None) -> Classes:
+    """Probabilities with the smallest sets of at least 90 % of them, if no others are given.
+
+    >>> classes(np.array([[0.05, 0.6, 0.35], [0.95, 0.03, 0.02]])).sets
+    array([[False,  True,  True],
+           [ True, False, False]])
+    """
+    if sets is None:
+        more_probable = probabilities[:, None, :] > probabilities[:, :, None]
+        sets = (more_probable * probabilities[:, None, :]).sum(2) < LEVEL
+    return Classes(probabilities, sets)
+
+
+def scores(answer: Answer, targets: NDArray[Any]) -> dict[str, float | None]:
+    """Every score of an answer, by name; None where the method has no density, or a number is not finite."""
+    found = _of_band(answer, targets) if isinstance(answer, Band) else _of_classes(answer, targets)
+    return {name: value if value is not None and math.isfinite(value) else None for name, value in found.items()}
+
+
+def _of_band(answer: Band, targets: Array) -> dict[str, float | None]:
+    inside = (answer.lower <= targets) & (targets <= answer.upper)
+    return {
+        "rmse": float(np.sqrt(np.mean(np.square(answer.mean - targets)))),
+        "log_score": None if answer.log_density is None else float(answer.log_density.mean()),
+        "crps": None if answer.density is None else metrics.crps(answer.density, torch.from_numpy(targets)),
+        "coverage": float(inside.mean()),
+        "width": float((answer.upper - answer.lower).mean()),
+    }
+
+
+def _of_classes(answer: Classes, labels: NDArray[Any]) -> dict[str, float | None]:
+    rows = np.arange(len(labels))
+    prediction = ClassificationPrediction.from_probabilities(
+        torch.from_numpy(answer.probabilities)[None], exclusive=True
+    )
+    truth = torch.from_numpy(labels)
+    return {
+        "accuracy": metrics.accuracy(prediction, truth),
+        "log_score": float(np.log(np.maximum(answer.probabilities[rows, labels], LEAST_PROBABILITY)).mean()),
+        "ece": metrics.ece(prediction, truth),
+        "coverage": float(answer.sets[rows, labels].mean()),
+        "set_size": float(answer.sets.sum(1).mean()),
+    }

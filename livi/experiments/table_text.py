@@ -1,0 +1,228 @@
+"""The benchmark on tables in words: means over splits, a Markdown table a task, and what livi wins and loses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean, stdev
+from typing import Any, Literal
+
+from livi.experiments.rows import Row, spread
+
+Rows = Sequence[Mapping[str, Any]]
+
+COVERAGE = (0.85, 0.95)  # where the mean coverage of 90 % intervals should lie
+OURS, OURS_TOO = "livi", "conformal"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A quantity as a column: its direction, and its decimals, or None for three significant digits."""
+
+    name: str
+    title: str
+    better: Literal["higher", "lower"] | None = None
+    digits: int | None = None
+    percent: bool = False
+
+
+COLUMNS: dict[str, tuple[Column, ...]] = {
+    "regression": (
+        Column("rmse", "RMSE", "lower"),
+        Column("log_score", "log score", "higher", 3),
+        Column("crps", "CRPS", "lower"),
+        Column("coverage", "in 90 % interval, %", None, 1, percent=True),
+        Column("width", "its width"),
+        Column("seconds", "s", None, 1),
+    ),
+    "classification": (
+        Column("accuracy", "accuracy, %", "higher", 1, percent=True),
+        Column("log_score", "log score", "higher", 3),
+        Column("ece", "ECE", "lower", 3),
+        Column("coverage", "in 90 % set, %", None, 1, percent=True),
+        Column("set_size", "its size", None, 2),
+        Column("seconds", "s", None, 1),
+    ),
+}
+QUANTITIES = {task: tuple(column.name for column in columns) for task, columns in COLUMNS.items()}
+LEGEND = """\
+Mean ± standard deviation over splits. Bold: the best mean of a data set, and every other within one standard error of
+it, that of the difference over the splits. Log score: mean log density of the targets in their own units, or mean log
+probability of the true class; higher is better. Lower is better for RMSE, CRPS and ECE. s: seconds of fit and
+predictions. –: the method has none, or it is not finite."""
+
+
+def text(document: Mapping[str, Any]) -> str:
+    """All of a document: its notes, a table for each task, and the verdicts."""
+    rows: Rows = document["rows"]
+    parts = ["\n".join(f"- {note}" for note in document["notes"])]
+    for task in COLUMNS:
+        some = [row for row in rows if row["task"] == task]
+        if some:
+            parts += [f"## {task.capitalize()}", table(some), "\n".join(f"- {verdict}" for verdict in verdicts(some))]
+    return "\n\n".join([*parts, LEGEND])
+
+
+def summary(rows: Rows) -> list[Row]:
+    """For each data set and method: the number of splits, and mean, sd, min and max over them of every quantity."""
+    return [
+        {"data": data, "method": method, "task": group[0]["task"], "splits": len(_sound(group))}
+        | {name: spread(list(_values(group, name).values())) for name in QUANTITIES[group[0]["task"]]}
+        for data, methods in _grouped(rows).items()
+        for method, group in methods.items()
+    ]
+
+
+def table(rows: Rows) -> str:
+    """The rows of one task as Markdown."""
+    columns = COLUMNS[rows[0]["task"]]
+    titles = ["data", "method", "splits", *(column.title for column in columns)]
+    lines = [f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}"]
+    for data, methods in _grouped(rows).items():
+        cells = [_cells(methods, column) for column in columns]
+        for method, group in methods.items():
+            first = group[0]
+            name = (
+                f"{data} ({max(row['train_rows'] for rows in methods.values() for row in rows)} × {first['features']})"
+            )
+            failed = len(group) - len(_sound(group))
+            told = method + (f", {first['train_rows']:,} rows" if method == "gp" else "")
+            count = f"{len(_sound(group))}" + (f", {failed} failed" if failed else "")
+            lines.append(f"| {' | '.join([name, told, count, *(column[method] for column in cells)])} |")
+    return "\n".join(lines)
+
+
+def verdicts(rows: Rows) -> list[str]:
+    """In how many data sets of one task livi is best, by name where it is not, and where its coverage lies."""
+    columns = COLUMNS[rows[0]["task"]]
+    groups = {
+        data: {method: group for method, group in methods.items() if method != OURS_TOO}
+        for data, methods in _grouped(rows).items()
+        if OURS in methods
+    }
+    found = [_standing(groups, column) for column in columns[:2] if _contested(groups, column)]
+    covered = {data: _values(methods[OURS], "coverage") for data, methods in groups.items()}
+    means = {data: mean(values.values()) for data, values in covered.items() if values}
+    if means:
+        low, high = COVERAGE
+        outside = [f"{data} ({100 * value:.1f} %)" for data, value in means.items() if not low <= value <= high]
+        what = "interval" if rows[0]["task"] == "regression" else "set"
+        found.append(
+            f"Coverage of livi's 90 % {what}s lies in {100 * low:.0f}–{100 * high:.0f} % on "
+            f"{len(means) - len(outside)} of {len(means)} data sets{_listed('outside', outside)}."
+        )
+    return found
+
+
+def best_methods(methods: Mapping[str, Rows], column: Column) -> tuple[str | None, set[str]]:
+    """The method with the best mean, and those that are within a standard error of it.
+
+    The standard error is that of the mean difference over the splits that both have; of one split it counts as zero.
+    """
+    values = {method: found for method, group in methods.items() if (found := _values(group, column.name))}
+    if column.better is None or not values:
+        return None, set()
+    sign = 1.0 if column.better == "higher" else -1.0
+    best = max(values, key=lambda method: sign * mean(values[method].values()))
+    return best, {method for method in values if method != best and _tied(values[method], values[best])}
+
+
+def line(row: Mapping[str, Any]) -> str:
+    """One row in a few words, as it comes."""
+    told = f"{row['data']} {row['method']} split {row['split']}: "
+    if row["error"] is not None:
+        return f"{told}{row['error'].splitlines()[0]}"
+    shown = [column for column in COLUMNS[row["task"]] if row[column.name] is not None]
+    return told + ", ".join(
+        f"{column.title.removesuffix(', %')} {_shown(row[column.name], column)}" for column in shown
+    )
+
+
+# --- parts ----------------------------------------------------------------------------------------
+
+
+def _standing(groups: Mapping[str, Mapping[str, Rows]], column: Column) -> str:
+    """The wins, draws and losses of livi by one quantity."""
+    wins: list[str] = []
+    draws: list[str] = []
+    losses: list[str] = []
+    firsts = 0
+    for data, methods in groups.items():
+        best, tied = best_methods(methods, column)
+        if best is None:
+            continue
+        firsts += best == OURS
+        if OURS not in {best, *tied}:
+            losses.append(f"{data} ({best})")
+        elif tied:
+            draws.append(f"{data} ({', '.join(sorted({best, *tied} - {OURS}))})")
+        else:
+            wins.append(data)
+    return (
+        f"Best mean {column.title.removesuffix(', %')}: livi on {firsts} of {len(wins) + len(draws) + len(losses)} "
+        f"data sets{_listed('alone', wins)}{_listed('within one standard error', draws)}{_listed('behind', losses)}."
+    )
+
+
+def _contested(groups: Mapping[str, Mapping[str, Rows]], column: Column) -> bool:
+    return any(_values(methods[OURS], column.name) for methods in groups.values())
+
+
+def _listed(what: str, names: Sequence[str]) -> str:
+    return f"; {what}: {', '.join(names)}" if names else ""
+
+
+def _grouped(rows: Rows) -> dict[str, dict[str, list[Mapping[str, Any]]]]:
+    """Rows by data set and method, in the order in which these appear."""
+    groups: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
+    for row in rows:
+        groups.setdefault(row["data"], {}).setdefault(row["method"], []).append(row)
+    return groups
+
+
+def _sound(rows: Rows) -> Rows:
+    return [row for row in rows if row["error"] is None]
+
+
+def _values(rows: Rows, name: str) -> dict[int, float]:
+    """By split."""
+    return {row["split"]: row[name] for row in rows if row.get(name) is not None}
+
+
+def _tied(one: Mapping[int, float], best: Mapping[int, float]) -> bool:
+    differences = [one[split] - best[split] for split in sorted(one.keys() & best.keys())]
+    error = stdev(differences) / math.sqrt(len(differences)) if len(differences) > 1 else 0.0
+    return bool(differences) and abs(mean(differences)) <= error
+
+
+def _cells(methods: Mapping[str, Rows], column: Column) -> dict[str, str]:
+    """A cell for each method, with as many decimals for all."""
+    spreads = {method: spread(list(_values(group, column.name).values())) for method, group in methods.items()}
+    digits = _digits((found["mean"] for found in spreads.values() if found and found["mean"] is not None), column)
+    best, tied = best_methods(methods, column)
+    return {
+        method: _cell(found, column, digits, bold=method == best or method in tied) for method, found in spreads.items()
+    }
+
+
+def _cell(found: Mapping[str, float | None] | None, column: Column, digits: int, *, bold: bool) -> str:
+    if found is None or found["mean"] is None:
+        return "–"
+    factor = 100.0 if column.percent else 1.0
+    middle = f"{factor * found['mean']:.{digits}f}"
+    middle = f"**{middle}**" if bold else middle
+    return middle if found["sd"] is None else f"{middle} ± {factor * found['sd']:.{digits}f}"
+
+
+def _digits(means: Iterable[float], column: Column) -> int:
+    """Decimals that show three digits of the smallest."""
+    if column.digits is not None:
+        return column.digits
+    sizes = [abs(value) for value in means if value != 0.0]
+    return max(0, 2 - math.floor(math.log10(min(sizes)))) if sizes else 2
+
+
+def _shown(value: float, column: Column) -> str:
+    digits = _digits([value], column)
+    return f"{100 * value:.{digits}f} %" if column.percent else f"{value:.{digits}f}"
