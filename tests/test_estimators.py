@@ -202,6 +202,12 @@ def test_answers_follow_from_one_predictive(regressor):
     assert regressor.posterior_.likelihood.obs_std().dtype == torch.float64
 
 
+def test_a_read_only_target_has_a_density_without_a_warning(regressor):
+    X, y = wave(5, seed=1)
+    y.flags.writeable = False
+    assert np.isfinite(regressor.log_density(X, y)).all()
+
+
 def test_a_density_integrates_to_one(regressor):
     grid = np.linspace(-20, 20, 8001)
     density = np.exp(regressor.log_density(np.zeros((len(grid), 2)), grid))
@@ -370,6 +376,7 @@ def test_the_threshold_is_the_finite_sample_quantile():
     assert threshold(scores[scores <= 9], 0.1) == 9.0
     with pytest.warns(UserWarning, match="expected at least 9 for alpha=0.1, got 8"):
         assert threshold(scores[scores <= 8], 0.1) == np.inf
+    assert threshold(scores, 1.0 - 1e-15) == 1.0
 
 
 class Median(RegressorMixin, BaseEstimator):
@@ -439,8 +446,9 @@ def test_the_rows_held_out_do_not_touch_the_fit():
 
 
 def test_too_few_rows_for_alpha_give_everything_and_a_warning(conformal_regressor):
-    with pytest.warns(UserWarning, match="calibration rows: expected at least 99 for alpha=0.01, got 50"):
+    with pytest.warns(UserWarning, match="calibration rows: expected at least 99 for alpha=0.01, got 50") as caught:
         ends = conformal_regressor.predict_interval([[0.0, 0.0]], alpha=0.01)
+    assert caught[0].filename == __file__
     np.testing.assert_array_equal(ends, [[-np.inf, np.inf]])
 
 

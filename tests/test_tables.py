@@ -9,8 +9,10 @@ from datetime import datetime
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from scipy import stats
 
+from livi.prediction import RegressionPrediction
 from livi.tables import Table, TableError, check_output, frame_bytes, read_table, write_frame
 from livi.tables.content import ClassificationRows, RegressionRows
 from livi.tables.detection import choose_task, class_names, column_kinds, counts_rows, learn_schema
@@ -18,6 +20,7 @@ from livi.tables.encoding import encode, target_classes, target_numbers
 from livi.tables.evaluation import Evaluation, binomial_band, score_classification, score_regression, uniformity
 from livi.tables.fitting import FitOptions, fit_table, split
 from livi.tables.model import load_model
+from livi.tables.predicting import regression_rows as predicted_rows
 from livi.tables.schema import Column, Dropped, Schema
 from livi.tables.values import clean, day, label, number, texts
 
@@ -588,6 +591,27 @@ def test_an_evaluation_prints_its_numbers_and_words():
     assert "RMSE" in printed
     assert "in units of price" in printed
     assert "expected" in printed
+
+
+class Standard:
+    """What is asked of an estimator, from one that predicts N(0, 1) for every row."""
+
+    interval = "posterior"
+
+    def predictive(self, features):
+        return RegressionPrediction(torch.zeros(1, len(features), dtype=torch.float64), torch.tensor(1.0))
+
+
+def test_the_crps_of_many_rows_does_not_depend_on_their_order():
+    target = np.sort(np.abs(np.random.default_rng(0).normal(0.0, 3.0, 12_000)))
+    known = torch.from_numpy(target)
+    scores = torch.distributions.Normal(0.0, 1.0).cdf(known)
+    density = torch.exp(-0.5 * known**2) / math.sqrt(2.0 * math.pi)
+    scores = (known * (2.0 * scores - 1.0) + 2.0 * density - 1.0 / math.sqrt(math.pi)).numpy()  # of N(0, 1), exactly
+    rows, _, crps = predicted_rows(Standard(), target[:, None], target)
+    assert crps == pytest.approx(scores.mean(), abs=4 * scores.std() / math.sqrt(4096))
+    metrics = {m.key: m for m in score_regression(rows, np.zeros(12_000), crps, "y")[0]}
+    assert "4,096 rows drawn at random" in metrics["crps"].note
 
 
 # --- files ----------------------------------------------------------------------------------------

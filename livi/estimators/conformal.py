@@ -13,21 +13,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 
+def rank(rows: int, alpha: float) -> int:
+    """Which of the sorted scores of so many rows is the threshold, ceil((n + 1)(1 - alpha)); above n, none is.
+
+    >>> rank(19, 0.1), rank(9, 0.1), rank(8, 0.1)
+    (18, 9, 9)
+    """
+    return max(1, math.ceil((rows + 1) * (1.0 - alpha) - 1e-9))  # 1 - alpha is not exact: 0.9 * 10 must not become 10
+
+
 def threshold(scores: NDArray[np.float64], alpha: float) -> float:
-    """The ceil((n + 1)(1 - alpha))-th smallest of n scores; infinite, with a warning, where n is too small for it.
+    """The score of that rank; infinite, with a warning, where there are too few.
 
     >>> threshold(np.arange(1.0, 20.0), alpha=0.1)
     18.0
     """
-    n = len(scores)
-    rank = math.ceil((n + 1) * (1.0 - alpha) - 1e-9)  # 1 - alpha is not exact: 0.9 * 10 must not become 10
-    if rank > n:
+    n, place = len(scores), rank(len(scores), alpha)
+    if place > n:
         warnings.warn(
             f"calibration rows: expected at least {math.ceil(1.0 / alpha - 1e-9) - 1} for alpha={alpha:g}, got {n}; "
             "everything is in the interval or set. Fit with more rows, a larger calibration_size, or ask for a "
             "larger alpha.",
             UserWarning,
-            stacklevel=4,
+            stacklevel=3,  # where predict_interval or predict_set was called
         )
         return math.inf
-    return float(np.partition(scores, rank - 1)[rank - 1])
+    return float(np.partition(scores, place - 1)[place - 1])

@@ -162,7 +162,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
 
         Not called `score_samples`, which in scikit-learn takes X alone.
         """
-        X, y = self._checked(X), np.asarray(column_or_1d(y), dtype=np.float64)
+        X, y = self._checked(X), np.array(column_or_1d(y), dtype=np.float64)  # a copy: pandas' arrays are read-only
         check_consistent_length(X, y)
         targets = torch.from_numpy(y).to(self.posterior_.layout.device)
         return self._read(X, lambda part, rows: (part.log_prob(targets[rows]),))[0]

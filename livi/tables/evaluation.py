@@ -23,6 +23,7 @@ from livi.tables.content import ClassificationRows, Coverage, Judgement, Metric,
 
 SHOWN_LEVELS = (0.5, 0.8, 0.9, 0.95)
 ENOUGH_ROWS = 20
+CRPS_ROWS = 4096  # at most, since the score costs the square of the number of weight draws for each
 SURPRISING = 0.05  # probability under calibration below which a whole-distribution test speaks up
 SMALL = 0.01  # difference of shares that is of no consequence
 Band = tuple[float, float]
@@ -104,7 +105,8 @@ def score_regression(
         r2 = 1.0 - float(np.mean(errors**2)) / variance
         found.insert(2, _metric("r2", "R2", r2, "share of the variance explained; 1 is best"))
     if crps is not None:
-        found.append(_metric("crps", "CRPS", crps, f"in units of {unit}; lower is better"))
+        some = f", {CRPS_ROWS:,} rows drawn at random" if len(rows) > CRPS_ROWS else ""
+        found.append(_metric("crps", "CRPS", crps, f"in units of {unit}; lower is better{some}"))
     distance, chance = uniformity(rows.pit)
     found.append(_metric("pit_distance", "PIT distance", distance, "Kolmogorov-Smirnov, from uniform; 0 is best"))
     verdict = [_on_coverage(coverage, "intervals", "targets")]

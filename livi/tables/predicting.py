@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,30 +10,26 @@ import torch
 from numpy.typing import NDArray
 
 from livi import metrics
+from livi.estimators.conformal import rank
 from livi.tables.content import ClassificationRows, RegressionRows
+from livi.tables.evaluation import CRPS_ROWS
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 QUANTILES = (0.05, 0.5, 0.95)
 _ROWS = 2048  # at a time
-_CRPS_ROWS = 4096  # the score costs the square of the number of weight draws for each
 
 Floats = NDArray[np.float64]
 
 
-def chunks(features: Floats) -> Iterator[slice]:
-    for start in range(0, len(features), _ROWS):
-        yield slice(start, start + _ROWS)
-
-
 def regression_columns(estimator: Any, features: Floats) -> dict[str, Floats]:
     """Mean, standard deviations and quantiles of each row by name, and a conformal 90 % interval where there is one."""
-    found = []
-    for some in chunks(features):
-        part = estimator.predictive(features[some])
-        quantiles = part.quantile(list(QUANTILES))
-        found.append([part.mean, part.epistemic_std, part.total_std, *quantiles])
     names = ("mean", "std_epistemic", "std_total", "p05", "p50", "p95")
-    columns = dict(zip(names, _joined(found), strict=True))
+    found = _read(
+        estimator,
+        features,
+        lambda part, _: (part.mean, part.epistemic_std, part.total_std, *part.quantile(list(QUANTILES))),
+    )
+    columns = dict(zip(names, found, strict=True))
     if estimator.interval == "conformal":
         ends = estimator.predict_interval(features, 0.1)
         columns |= {"lower": ends[:, 0], "upper": ends[:, 1]}
@@ -48,33 +43,40 @@ def regression_rows(
 ) -> tuple[RegressionRows, Floats, float]:
     """Predictions for rows with known targets, the targets' log densities, and the CRPS.
 
-    The CRPS is that of the first 4,096 rows. A conformal model gives intervals of the levels it has rows for.
+    The CRPS is that of at most 4,096 rows, drawn at random. A conformal model gives intervals of the levels it has rows
+    for.
     """
-    found, scores = [], []
     conformal = estimator.interval == "conformal"
     probabilities = [] if conformal else [0.5 * (1.0 + sign * level) for sign in (-1, 1) for level in LEVELS]
-    for some in chunks(features):
-        part = estimator.predictive(features[some])
+
+    def what(part: Any, some: slice) -> Sequence[torch.Tensor]:
         truth = torch.from_numpy(target[some]).to(part.means)
         ends = part.quantile(probabilities) if probabilities else ()
-        parts = (part.mean, part.epistemic_std, part.aleatoric_std, part.total_std, part.cdf(truth))
-        found.append([*parts, part.log_prob(truth), *ends])
-        if some.start < _CRPS_ROWS:
-            scores.append((metrics.crps(part, truth), len(truth)))
-    mean, epistemic, aleatoric, total, pit, log_density, *ends = _joined(found)
+        deviations = (part.epistemic_std, part.aleatoric_std, part.total_std)
+        return (part.mean, *deviations, part.cdf(truth), part.log_prob(truth), *ends)
+
+    mean, epistemic, aleatoric, total, pit, log_density, *ends = _read(estimator, features, what)
     levels, lower, upper = _conformal(estimator, features) if conformal else _central(ends)
     rows = RegressionRows(target, mean, epistemic, aleatoric, total, pit.clip(0.0, 1.0), levels, lower, upper)
-    values, sizes = zip(*scores, strict=True)
-    return rows, log_density, float(np.average(values, weights=sizes))
+    return rows, log_density, _crps(estimator, features, target)
+
+
+def _crps(estimator: Any, features: Floats, target: Floats) -> float:
+    drawn = np.sort(np.random.default_rng(0).permutation(len(target))[:CRPS_ROWS])
+    truths = target[drawn]
+
+    def what(part: Any, some: slice) -> Sequence[torch.Tensor]:
+        truth = torch.from_numpy(truths[some]).to(part.means)
+        return (torch.full_like(truth, metrics.crps(part, truth)),)  # their average for each of them
+
+    return float(_read(estimator, features[drawn], what)[0].mean())
 
 
 def classification_columns(estimator: Any, features: Floats) -> tuple[Floats, Floats, Floats]:  # (n, k), (n,), (n,)
     """Probabilities, entropy and mutual information of each row."""
-    found = []
-    for some in chunks(features):
-        part = estimator.predictive(features[some])
-        found.append([part.probabilities, part.entropy, part.mutual_information])
-    probabilities, entropy, information = _joined(found)
+    probabilities, entropy, information = _read(
+        estimator, features, lambda part, _: (part.probabilities, part.entropy, part.mutual_information)
+    )
     return probabilities, entropy, information
 
 
@@ -85,12 +87,13 @@ def classification_rows(
     classes: tuple[str, ...],
 ) -> tuple[ClassificationRows, Floats]:
     """Predictions for rows with known classes, and the log probabilities of these."""
-    columns = classification_columns(estimator, features)
-    logs = [
-        estimator.predictive(features[some]).log_prob(torch.from_numpy(target[some])).cpu().numpy()
-        for some in chunks(features)
-    ]
-    return ClassificationRows(target, classes, *columns), np.concatenate(logs)
+
+    def what(part: Any, some: slice) -> Sequence[torch.Tensor]:
+        log_probability = part.log_prob(torch.from_numpy(target[some]))
+        return part.probabilities, part.entropy, part.mutual_information, log_probability
+
+    probabilities, entropy, information, log_probability = _read(estimator, features, what)
+    return ClassificationRows(target, classes, probabilities, entropy, information), log_probability
 
 
 def _central(ends: Sequence[Floats]) -> tuple[Floats, Floats, Floats]:
@@ -102,7 +105,7 @@ def usable_levels(estimator: Any, levels: Sequence[float]) -> tuple[float, ...]:
     if estimator.interval != "conformal":
         return tuple(levels)
     rows = len(estimator.conformity_scores_)
-    return tuple(level for level in levels if math.ceil((rows + 1) * level - 1e-9) <= rows)
+    return tuple(level for level in levels if rank(rows, round(1.0 - level, 4)) <= rows)
 
 
 def _conformal(estimator: Any, features: Floats) -> tuple[Floats, Floats, Floats]:
@@ -111,8 +114,12 @@ def _conformal(estimator: Any, features: Floats) -> tuple[Floats, Floats, Floats
     return np.array(levels), np.stack([end[:, 0] for end in ends]), np.stack([end[:, 1] for end in ends])
 
 
-def _joined(found: Sequence[Sequence[torch.Tensor]]) -> list[Floats]:
-    """Lists of tensors, one a chunk of rows, as whole arrays."""
-    return [
-        np.concatenate([part.cpu().numpy() for part in parts]).astype(np.float64) for parts in zip(*found, strict=True)
-    ]
+def _read(
+    estimator: Any, features: Floats, what: Callable[[Any, slice], Sequence[torch.Tensor]]
+) -> list[NDArray[np.float64]]:
+    """`what` of the predictions for some rows after the others, as whole arrays."""
+    found = []
+    for start in range(0, len(features), _ROWS):
+        some = slice(start, start + _ROWS)
+        found.append([tensor.cpu().numpy() for tensor in what(estimator.predictive(features[some]), some)])
+    return [np.concatenate(parts).astype(np.float64) for parts in zip(*found, strict=True)]
