@@ -143,6 +143,8 @@ def fit_row(job: Job, config: Config, folder: Path | None) -> Row:
     error: str | None = None
     with _threads(config.threads), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        for old in (DeprecationWarning, FutureWarning):  # of packages, once a process: not about the fit
+            warnings.simplefilter("ignore", old)
         begun = time.perf_counter()
         try:
             answer = METHODS[method](split, Run(number, config.quick))

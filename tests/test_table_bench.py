@@ -1,0 +1,406 @@
+"""The benchmark on tables: data and splits, scores, methods, going on after an interruption, and what is printed."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from livi import cli
+from livi.datasets import uci
+from livi.experiments import table_bench, table_methods
+from livi.experiments.table_bench import Config, available_methods, bench, default_data, fit_row
+from livi.experiments.table_data import BUNDLED, read_split
+from livi.experiments.table_scores import Band, classes, normal_band, scores
+from livi.experiments.table_text import COLUMNS, best_methods, summary, table, text, verdicts
+
+QUICK = Config(data=("diabetes", "wine"), methods=("ridge", "boosting"), splits=2, quick=True)
+
+
+@pytest.fixture(autouse=True)
+def _single_precision():
+    torch.set_default_dtype(torch.float32)
+
+
+def without_seconds(rows):
+    return [row | {"seconds": None} for row in rows]
+
+
+def write_uci(folder: Path, name: str = "yacht", rows: int = 40) -> Path:
+    """A small data set in the published layout, with two splits; the folder with its files."""
+    home = folder / name / "data"
+    home.mkdir(parents=True)
+    numbers = np.random.default_rng(0).normal(size=(rows, 4))
+    np.savetxt(home / "data.txt", numbers)
+    np.savetxt(home / "index_features.txt", [0, 1, 3], fmt="%d")
+    np.savetxt(home / "index_target.txt", [2], fmt="%d")
+    for split in range(2):
+        order = np.random.default_rng(split).permutation(rows)
+        np.savetxt(home / f"index_train_{split}.txt", order[5:], fmt="%d")
+        np.savetxt(home / f"index_test_{split}.txt", order[:5])  # as floating-point numbers, which are fine too
+    return home
+
+
+# --- UCI files ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["boston", "bostonHousing"])
+def test_a_uci_set_is_read_under_either_name(tmp_path, name):
+    home = write_uci(tmp_path, name)
+    numbers = np.loadtxt(home / "data.txt")
+    found = uci.read(tmp_path, "boston")
+    np.testing.assert_array_equal(found.inputs, numbers[:, [0, 1, 3]])
+    np.testing.assert_array_equal(found.targets, numbers[:, 2])
+    assert uci.available(tmp_path) == ("boston",)
+    assert uci.num_splits(tmp_path, "boston") == 2
+    train, test = uci.read_split(tmp_path, "boston", 1, 40)
+    assert sorted([*train, *test]) == list(range(40))
+    assert len(test) == 5
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "complaint"),
+    [
+        ("data.txt", "1 2 3 4\n1 2 x 4\n", "got 'x' in row 2"),
+        ("data.txt", "1 2 3 4\n1 nan 3 4\n", "got 'nan' in row 2"),
+        ("data.txt", "1 2 3 4\n1 2 3\n", "got 3 after 4 in row 2"),
+        ("data.txt", "\n", "got an empty file"),
+        ("index_features.txt", "0\n4\n", "expected columns from 0 to 3, got 4"),
+        ("index_features.txt", "0\n0\n", "got some twice"),
+        ("index_features.txt", "0.5\n", "got 0.5"),
+        ("index_target.txt", "0\n", "expected one column that is no feature"),
+        ("index_target.txt", "2\n1\n", "expected one column that is no feature"),
+        ("index_train_1.txt", "40\n", "expected rows from 0 to 39, got 40"),
+        ("index_test_1.txt", "-1\n", "got -1"),
+    ],
+)
+def test_a_malformed_uci_file_is_named_with_its_fault(tmp_path, file, content, complaint):
+    home = write_uci(tmp_path)
+    (home / file).write_text(content)
+    with pytest.raises(ValueError, match="expected") as caught:
+        read_split("yacht", 1, tmp_path, 1000)
+    assert str(home / file) in str(caught.value)
+    assert complaint in str(caught.value)
+
+
+def test_a_row_in_both_halves_of_a_split_is_refused(tmp_path):
+    home = write_uci(tmp_path)
+    (home / "index_test_0.txt").write_text((home / "index_train_0.txt").read_text())
+    with pytest.raises(ValueError, match="rows that are not trained on"):
+        read_split("yacht", 0, tmp_path, 1000)
+
+
+def test_a_missing_uci_set_says_where_to_get_it(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"data\.txt: expected the data set 'boston'.* UCI_Datasets"):
+        uci.read(tmp_path, "boston")
+    with pytest.raises(FileNotFoundError, match="set LIVI_DATA_DIR"):
+        read_split("boston", 1, None, 1000)
+    home = write_uci(tmp_path)
+    (home / "index_target.txt").unlink()
+    with pytest.raises(FileNotFoundError, match=r"index_target\.txt"):
+        uci.read(tmp_path, "yacht")
+    assert default_data(None) == tuple(BUNDLED)
+    assert default_data(tmp_path) == (*BUNDLED, "yacht")
+
+
+# --- splits ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_a_bundled_split_is_a_tenth_and_follows_from_its_number(name):
+    split = read_split(name, 1, None, 10_000)
+    again, other = read_split(name, 1, None, 10_000), read_split(name, 2, None, 10_000)
+    total = len(split.inputs) + len(split.test_inputs)
+    assert len(split.test_inputs) == round(0.1 * total)
+    assert split.all_rows == len(split.inputs)
+    np.testing.assert_array_equal(split.test_inputs, again.test_inputs)
+    assert not np.array_equal(split.test_inputs, other.test_inputs)
+
+
+def test_more_rows_than_allowed_are_drawn_and_the_test_rows_stay():
+    whole, some = read_split("diabetes", 1, None, 10_000), read_split("diabetes", 1, None, 50)
+    assert some.inputs.shape == (50, 10)
+    assert some.all_rows == len(whole.inputs)
+    np.testing.assert_array_equal(some.test_inputs, whole.test_inputs)
+    known = {tuple(row) for row in whole.inputs}
+    assert all(tuple(row) in known for row in some.inputs)
+    with pytest.raises(ValueError, match="max_rows: expected enough rows for every class of digits, got 5"):
+        read_split("digits", 1, None, 5)
+
+
+# --- scores ---------------------------------------------------------------------------------------
+
+
+def test_scores_of_a_band_made_by_hand():
+    targets = np.array([0.0, 1.0, 2.0, 3.0])
+    answer = Band(
+        mean=targets + np.array([1.0, -1.0, 3.0, 1.0]),
+        lower=np.array([-1.0, 1.0, 2.1, 0.0]),  # inside, at its end, below, above
+        upper=np.array([1.0, 2.0, 4.0, 2.9]),
+        density=None,
+        log_density=None,
+    )
+    found = scores(answer, targets)
+    assert found["rmse"] == pytest.approx(math.sqrt(3.0))
+    assert found["coverage"] == 0.5
+    assert found["width"] == pytest.approx((2.0 + 1.0 + 1.9 + 2.9) / 4)
+    assert found["log_score"] is None
+    assert found["crps"] is None
+    assert scores(replace(answer, upper=np.full(4, np.inf)), targets)["width"] is None
+
+
+def test_scores_of_a_normal_band_are_those_of_the_normal_distribution():
+    targets = np.array([5.0, 7.0])
+    found = scores(normal_band(np.array([5.0, 5.0]), np.array([1.0, 1.0]), targets), targets)
+    assert found["log_score"] == pytest.approx(-0.5 * math.log(2 * math.pi) - 1.0)
+    assert found["width"] == pytest.approx(2 * 1.6448536, rel=1e-5)
+    assert found["coverage"] == 0.5
+    at_centre, two_away = (math.sqrt(2) - 1) / math.sqrt(math.pi), 1.4528
+    assert found["crps"] == pytest.approx((at_centre + two_away) / 2, abs=1e-4)
+
+
+def test_scores_of_classes_made_by_hand():
+    probabilities = np.array([[0.05, 0.6, 0.35], [0.92, 0.05, 0.03], [0.3, 0.3, 0.4], [1.0, 0.0, 0.0]])
+    answer = classes(probabilities)
+    assert answer.sets.tolist() == [[False, True, True], [True, False, False], [True] * 3, [True, False, False]]
+    found = scores(answer, np.array([2, 0, 2, 1]))
+    assert found["accuracy"] == 0.5
+    assert found["coverage"] == 0.75
+    assert found["set_size"] == (2 + 1 + 3 + 1) / 4
+    assert found["log_score"] == pytest.approx(np.log([0.35, 0.92, 0.4, 1e-15]).mean())
+    assert found["ece"] == pytest.approx((0.6 + 0.08 + 0.6 + 1.0) / 4)
+
+
+# --- methods and runs -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["diabetes", "wine"])
+@pytest.mark.parametrize("method", available_methods())
+def test_every_method_answers_for_both_tasks_and_the_same_again(name, method):
+    config = Config(data=(name,), methods=(method,), quick=True)
+    row = fit_row((name, method, 1), config, None)
+    assert row["error"] is None
+    columns = COLUMNS[row["task"]]
+    missing = {column.name for column in columns if row[column.name] is None}
+    assert missing == ({"log_score", "crps"} if (name, method) == ("diabetes", "boosting") else set())
+    assert 0.0 <= row["coverage"] <= 1.0
+    json.dumps(row, allow_nan=False)
+    assert without_seconds([fit_row((name, method, 1), config, None)]) == without_seconds([row])
+
+
+def test_the_default_estimator_is_what_is_measured(monkeypatch):
+    seen = []
+
+    def spy(**options):
+        seen.append(options)
+        raise RuntimeError("seen enough")
+
+    monkeypatch.setattr(table_methods, "LIVIRegressor", spy)
+    row = fit_row(("diabetes", "livi", 7), Config(data=("diabetes",), methods=("livi",)), None)
+    assert seen == [{"random_state": 7}]
+    assert row["error"] == "RuntimeError: seen enough"
+    assert row["rmse"] is row["seconds"] is None
+
+
+def test_an_interrupted_run_goes_on_where_it_was_and_failures_are_tried_again(tmp_path, monkeypatch):
+    whole = bench(QUICK, tmp_path / "whole", None, say=lambda _: None)
+    assert [(row["data"], row["method"], row["split"]) for row in whole["rows"]] == QUICK.jobs(None)
+    calls = []
+
+    def stopped(split, run):
+        calls.append(split.name)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        if len(calls) == 1:
+            raise ArithmeticError("no luck")
+        return table_methods.fit_boosting(split, run)
+
+    monkeypatch.setitem(table_methods.METHODS, "boosting", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        bench(QUICK, tmp_path / "parts", None, say=lambda _: None)
+    left = json.loads((tmp_path / "parts" / "tables.json").read_text())
+    assert [row["error"] for row in left["rows"]] == [None, "ArithmeticError: no luck", None]
+    heard = []
+    resumed = bench(QUICK, tmp_path / "parts", None, say=heard.append)
+    assert "going on after 2 of 8 fits" in heard[0]
+    assert len(heard) == 7
+    assert without_seconds(resumed["rows"]) == without_seconds(whole["rows"])
+    assert json.loads((tmp_path / "parts" / "tables.json").read_text()) == resumed
+    with pytest.raises(ValueError, match="choose another folder"):
+        bench(replace(QUICK, splits=1), tmp_path / "parts", None)
+
+
+def test_two_processes_give_what_one_gives(tmp_path):
+    config = Config(data=("diabetes",), methods=("livi", "ensemble", "ridge"), splits=1, quick=True)
+    one = bench(config, tmp_path / "one", None, jobs=1, say=lambda _: None)
+    two = bench(config, tmp_path / "two", None, jobs=2, say=lambda _: None)
+    assert without_seconds(two["rows"]) == without_seconds(one["rows"])
+    assert [row["error"] for row in two["rows"]] == [None] * 3
+
+
+def test_splits_that_a_uci_set_lacks_are_left_out_and_told(tmp_path):
+    write_uci(tmp_path)
+    config = Config(data=("yacht", "wine"), methods=("ridge",), splits=3, first_split=1)
+    assert config.jobs(tmp_path) == [
+        ("yacht", "ridge", 1),
+        ("wine", "ridge", 1),
+        ("wine", "ridge", 2),
+        ("wine", "ridge", 3),
+    ]
+    notes = table_bench.notes(config, tmp_path)
+    assert "yacht has splits 0 to 1 only." in notes
+    assert any("boston" in note and "yacht" not in note for note in notes)
+
+
+def test_a_missing_ngboost_is_left_out_and_told(monkeypatch):
+    monkeypatch.setattr(table_methods, "find_spec", lambda _: None)
+    assert "ngboost" not in available_methods()
+    assert any("ngboost, which is not installed" in note for note in table_bench.notes(QUICK, None))
+    with pytest.raises(ValueError, match="pip install ngboost"):
+        Config(data=("wine",), methods=("ngboost",))
+
+
+# --- what is printed ------------------------------------------------------------------------------
+
+
+def made_up(data, method, log_scores, rmse=1.0, coverage=0.9, **more):
+    return [
+        {
+            "data": data,
+            "method": method,
+            "split": split,
+            "task": "regression",
+            "features": 3,
+            "all_rows": 100,
+            "train_rows": 100,
+            "test_rows": 10,
+            "rmse": rmse,
+            "log_score": value,
+            "crps": None,
+            "coverage": coverage,
+            "width": 3.0,
+            "seconds": 2.0,
+            "warnings": [],
+            "error": None,
+        }
+        | more
+        for split, value in enumerate(log_scores, 1)
+    ]
+
+
+ROWS = [
+    *made_up("won", "livi", [-1.0, -1.1, -1.2], rmse=0.5),
+    *made_up("won", "gp", [-2.0, -2.1, -2.3], train_rows=50),
+    *made_up("won", "conformal", [-0.5, -0.6, -0.7], rmse=0.4),
+    *made_up("lost", "livi", [-3.0, -3.1, -3.0], rmse=0.02, coverage=0.8),
+    *made_up("lost", "gp", [-1.0, -1.2, -1.1], rmse=0.0123),
+    *made_up("level", "livi", [-1.0, -2.0, -3.0], rmse=2.0),
+    *made_up("level", "gp", [-1.3, -1.6, -3.0], rmse=2.0),
+]
+
+
+def test_the_table_has_the_best_and_its_equals_in_bold():
+    lines = table(ROWS).splitlines()
+    assert lines[0].startswith("| data | method | splits | RMSE | log score |")
+    cells = {tuple(cell.strip() for cell in line.split("|")[1:3]): line for line in lines[2:]}
+    assert (
+        "| 3 | 0.500 ± 0.000 | -1.100 ± 0.100 | – | 90.0 ± 0.0 | 3.00 ± 0.00 | 2.0 ± 0.0 |"
+        in cells["won (100 × 3)", "livi"]
+    )
+    assert "| **0.400** ± 0.000 | **-0.600** ± 0.100 |" in cells["won (100 × 3)", "conformal"]
+    assert "gp, 50 rows" in cells["won (100 × 3)", "gp, 50 rows"]
+    assert "| **0.0123** ± 0.0000 | **-1.100** ± 0.100 |" in cells["lost (100 × 3)", "gp, 100 rows"]
+    assert "| **2.00** ± 0.00 | **-2.000** ± 1.000 |" in cells["level (100 × 3)", "livi"]
+    assert "| **2.00** ± 0.00 | **-1.967** ±" in cells["level (100 × 3)", "gp, 100 rows"]
+
+
+def test_the_verdicts_name_wins_draws_and_losses():
+    rmse, log_score, covered = verdicts(ROWS)
+    standing = "alone: won; within one standard error: level (gp); behind: lost (gp)."
+    assert rmse == f"Best mean RMSE: livi on 2 of 3 data sets; {standing}"
+    assert log_score == f"Best mean log score: livi on 1 of 3 data sets; {standing}"
+    assert covered == "Coverage of livi's 90 % intervals lies in 85–95 % on 2 of 3 data sets; outside: lost (80.0 %)."
+
+
+def test_one_split_has_no_standard_error():
+    methods = {
+        method: made_up("d", method, [value]) for method, value in (("livi", -1.0), ("gp", -1.01), ("ridge", -1.0))
+    }
+    column = COLUMNS["regression"][1]
+    assert best_methods(methods, column) == ("livi", {"ridge"})
+    assert "± " not in table([row for group in methods.values() for row in group])
+
+
+def test_a_failed_fit_is_counted_and_not_averaged():
+    lacking = dict.fromkeys(("rmse", "log_score", "coverage", "width", "seconds"))
+    rows = [*made_up("d", "gp", [-1.0, -2.0]), *made_up("d", "gp", [0.0, 0.0, 0.0], error="LinAlgError", **lacking)[2:]]
+    rows[-1]["log_score"] = None
+    [found] = summary(rows)
+    assert found["splits"] == 2
+    assert found["log_score"]["mean"] == -1.5
+    assert "| 2, 1 failed |" in table(rows)
+    assert verdicts(rows) == []
+
+
+def test_the_command_prints_tables_notes_and_verdicts(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("LIVI_DATA_DIR", raising=False)
+    arguments = [
+        "bench",
+        "tables",
+        "--quick",
+        "--data",
+        "diabetes,wine",
+        "--methods",
+        "livi,ridge",
+        "--out",
+        str(tmp_path),
+    ]
+    assert cli.main(arguments) == 0
+    out, err = capsys.readouterr()
+    assert "The numbers mean nothing" in out
+    assert "Left out: the UCI sets boston, concrete" in out
+    assert "set LIVI_DATA_DIR" in out
+    assert "At most 10,000 rows" in out
+    assert "| diabetes (398 × 10) | livi | 1 |" in out
+    assert "Best mean log score: livi on" in out
+    assert "4 of 4: wine ridge split 1" in err
+    document = json.loads((tmp_path / "tables.json").read_text())
+    assert text(document) + "\n" == out
+    assert document["config"]["first_split"] == 1
+
+
+def test_the_command_reads_the_folder_of_uci_sets(tmp_path, capsys, monkeypatch):
+    home = write_uci(tmp_path / "uci")
+    monkeypatch.setenv("LIVI_DATA_DIR", str(tmp_path))
+    arguments = ["bench", "tables", "--quick", "--methods", "ridge", "--out", str(tmp_path / "out")]
+    assert cli.main([*arguments, "--data", "yacht"]) == 0
+    assert "| yacht (35 × 3) | ridge | 1 |" in capsys.readouterr().out
+    (home / "data.txt").write_text("1 2 three 4\n")
+    assert cli.main([*arguments, "--data", "yacht"]) == 1
+    assert "got 'three' in row 1" in capsys.readouterr().err
+    assert cli.main([*arguments, "--data", "boston"]) == 1
+    assert "expected the data set 'boston'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--data", "iris"], "data: expected some of diabetes"),
+        (["--data", "wine,wine"], "different names"),
+        (["--data", ""], "different names"),
+        (["--methods", "swag"], "methods: expected some of livi"),
+        (["--splits", "0"], "splits"),
+        (["--first-split", "-1"], "first_split"),
+        (["--max-rows", "0"], "max_rows"),
+        (["--threads", "0"], "threads"),
+        (["--jobs", "0"], "jobs"),
+    ],
+)
+def test_wrong_usage_is_said_in_words(arguments, complaint, capsys):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["bench", "tables", *arguments])
+    assert caught.value.code == 2
+    assert complaint in capsys.readouterr().err
