@@ -125,6 +125,21 @@ def test_another_delimiter_can_be_set(tmp_path):
     assert cells(read(tmp_path, "a|b\n1|2\n", delimiter="|")) == {"a": ["1"], "b": ["2"]}
 
 
+def test_decimal_commas_are_read_where_the_user_says_so(tmp_path):
+    path = tmp_path / "euro.csv"
+    path.write_text("a;b;c\n1,5;1.234,5;rot, gelb\n-,5;12.345.678;2024-02-29\n3e2;NA;1.2.3\n", encoding="utf-8")
+    found = read_table(path, decimal="comma").columns
+    assert [number(text) for text in found["a"]] == [1.5, -0.5, 300.0]
+    assert list(found["b"]) == ["1234.5", "12345678", ""]
+    assert list(found["c"]) == ["rot, gelb", "2024-02-29", "1.2.3"]
+    assert list(read_table(path).columns["a"]) == ["1,5", "-,5", "3e2"]
+    path.write_text("a;b\n1,5;2\n2.5;3\n", encoding="utf-8")
+    with pytest.raises(
+        TableError, match=r"row 3, column 'a': expected a decimal comma, got '2.5'; leave out --decimal"
+    ):
+        read_table(path, decimal="comma")
+
+
 def test_lines_are_those_an_editor_shows(tmp_path):
     found = read(tmp_path, '\na,b\n"1\n1",2\n\n3,4\n')
     assert cells(found) == {"a": ["1\n1", "3"], "b": ["2", "4"]}
@@ -280,6 +295,7 @@ def test_columns_that_tell_nothing_are_dropped_with_a_reason():
         one=["5"] * 120,
         same=["u"] * 120,
         empty=[""] * 120,
+        day=[f"{1 + i % 28}/{1 + i // 28}/2024" for i in range(120)],
         y=[str(i) for i in range(120)],
     )
     schema = schema_of(found)
@@ -289,8 +305,9 @@ def test_columns_that_tell_nothing_are_dropped_with_a_reason():
         "one": "the same value in all rows, 5",
         "same": "the same value in all rows, 'u'",
         "empty": "no values",
+        "day": "120 different values in 120 rows, such as '1/1/2024'; write dates as 2024-02-29",
     }
-    assert schema.describe() == "1 numeric; dropped: id, one, same, empty"
+    assert schema.describe() == "1 numeric; dropped: id, one, same, empty, day"
     with pytest.raises(TableError, match="column 'id': expected at most 50 categories, got 120"):
         schema_of(found, categorical=["id"])
 
@@ -343,6 +360,8 @@ def test_a_task_guessed_from_numbers_is_said_and_can_be_overruled():
         ([f"n{i}" for i in range(300)], None, "expected at most 100 classes for 300 rows, got 300, 'n0' among them"),
         ([str(i) for i in range(12)], "classification", "expected at most 6 classes"),
         (["1.5", "inf", "2.5"], None, "row 3, column 'y': expected a number below"),
+        ([f"{i},5" for i in range(40)], None, "'0,5' among them; write numbers as 1234.5, or pass --decimal comma."),
+        (["1,5", "2,5"], "regression", "got '1,5'; write numbers as 1234.5, or pass --decimal comma, or leave it"),
     ],
 )
 def test_a_target_that_suits_no_task_is_refused(values, task, complaint):
@@ -766,6 +785,16 @@ def test_kept_columns_come_out_as_they_went_in(houses, tmp_path):
             ["90.0", "", "5", ""],
         ]
         assert pd.read_parquet(tmp_path / "p.parquet")["town"].isna().tolist() == [False, True]
+
+
+def test_numbers_that_were_taken_for_categories_are_told(houses):
+    size = texts([f"{i % 4},5" for i in range(len(houses))])
+    said = []
+    found = Table("houses", {**houses.columns, "size": size}, houses.lines)
+    fit_table(found, "price", FitOptions(steps=5, hidden=(2,), diagnose=False), said.append)
+    assert len(said) == 1
+    assert "column 'size' was taken for categories, such as '" in said[0]
+    assert said[0].endswith(",5'; else write numbers as 1234.5, or pass --decimal comma")
 
 
 def test_a_fit_without_held_out_rows_says_so_in_its_content(houses):

@@ -208,6 +208,20 @@ def test_another_delimiter(here, model, capsys):
     assert "got none named 'area'" in failed(capsys, "predict", "houses.livi", "bars.csv", "--out", "c.csv")
 
 
+def test_decimal_commas(here, model, houses, capsys):
+    houses.iloc[80:].drop(columns="dear").to_csv("euro.csv", index=False, sep=";", decimal=",")
+    assert cli.main(["predict", "houses.livi", "euro.csv", "--out", "euro_out.csv", "--decimal", "comma"]) == 0
+    assert cli.main(["predict", "houses.livi", "test.csv", "--out", "test_out.csv"]) == 0
+    pd.testing.assert_frame_equal(pd.read_csv("euro_out.csv"), pd.read_csv("test_out.csv"))
+    assert "or pass --decimal comma" in failed(capsys, "predict", "houses.livi", "euro.csv", "--out", "p.csv")
+
+
+def test_a_fit_to_three_rows_asks_for_more(here, capsys):
+    pd.read_csv("houses.csv").head(3).to_csv("three.csv", index=False)
+    line = failed(capsys, "fit", "three.csv", "--target", "price", "--out", "m.livi")
+    assert line.endswith("expected at least 5 rows to fit to, got 3; add rows.")
+
+
 def test_reports_are_written(here, model, capsys):
     assert cli.main(["evaluate", "houses.livi", "test.csv", "--report", "report.html"]) == 0
     assert capsys.readouterr().out.endswith("written: report.html\n")

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from livi.tables.content import Task
 from livi.tables.reading import Table
 from livi.tables.schema import Column, Dropped, Kind, Schema
-from livi.tables.values import Cells, day, is_missing, labels, number, parsed
+from livi.tables.values import Cells, day, how_to_write, is_missing, labels, number, parsed
 
 MAX_CATEGORIES = 50
 MAX_CLASSES = 100
@@ -65,7 +65,8 @@ def refuse_text(table: Table, name: str, fine: NDArray[np.bool_], remedy: str) -
     row = int(np.argmin(fine))
     others = "" if fine.sum() < 2 else f" as in {int(fine.sum())} other rows"
     value = table.columns[name][row]
-    raise table.error(f"expected a number{others}, got {value!r}; correct it, or {remedy}.", row=row, column=name)
+    how = how_to_write(value) or "correct it"
+    raise table.error(f"expected a number{others}, got {value!r}; {how}, or {remedy}.", row=row, column=name)
 
 
 def refuse_huge(table: Table, name: str, values: NDArray[np.float64]) -> None:
@@ -132,7 +133,9 @@ def _useless(column: Column, table: Table) -> str:
         if len(column.categories) == 1 and not column.missing:
             return f"the same value in all rows, {column.categories[0]!r}"
         if len(column.categories) > _most_categories(len(table)):
-            return f"{len(column.categories)} different values in {len(table)} rows, like a name or an identifier"
+            how = how_to_write(column.categories[0])
+            why = f"such as {column.categories[0]!r}; {how}" if how else "like a name or an identifier"
+            return f"{len(column.categories)} different values in {len(table)} rows, {why}"
         return ""
     values, _ = parsed(table.columns[column.name], number if column.kind == "numeric" else day)
     present = values[~np.isnan(values)]
@@ -161,9 +164,10 @@ def choose_task(table: Table, target: str, wanted: Task | None, say: Say) -> Tas
     if task == "regression":
         refuse_huge(table, target, values)
     elif different > MAX_CLASSES or different > max(2, len(table) // 2):
+        how = how_to_write(str(cells[0])) or "choose another target, or --task regression if they are numbers"
         raise table.error(
             f"expected at most {min(MAX_CLASSES, max(2, len(table) // 2))} classes for {len(table)} rows, got "
-            f"{different}, {cells[0]!r} among them; choose another target, or --task regression if they are numbers.",
+            f"{different}, {cells[0]!r} among them; {how}.",
             column=target,
         )
     elif wanted is None and fine.all():

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from livi.tables.detection import Say, refuse_huge, refuse_text
 from livi.tables.reading import Table
 from livi.tables.schema import MISSING_CATEGORY, Column, Schema
-from livi.tables.values import day, is_missing, labels, number, parsed
+from livi.tables.values import day, how_to_write, is_missing, labels, number, parsed
 
 _NAMED = 3  # places named in a message
 
@@ -84,8 +84,9 @@ def _numbers(table: Table, column: Column, say: Say, strict: bool) -> NDArray[np
     if not fine.all():
         row = int(np.argmin(fine))
         expected = "a number" if column.kind == "numeric" else "a date such as 2024-02-29"
+        how = how_to_write(str(cells[row])) or "correct it"
         raise table.error(
-            f"expected {expected}, got {cells[row]!r}; correct it or leave it empty.", row=row, column=column.name
+            f"expected {expected}, got {cells[row]!r}; {how} or leave it empty.", row=row, column=column.name
         )
     refuse_huge(table, column.name, values)
     missing = np.isnan(values)

@@ -20,7 +20,7 @@ from livi.tables.encoding import encode, target_classes, target_numbers
 from livi.tables.model import TableModel, warnings_said
 from livi.tables.reading import Table
 from livi.tables.schema import Schema
-from livi.tables.values import is_missing, labels
+from livi.tables.values import how_to_write, is_missing, labels
 
 MIN_ROWS = 5
 MIN_CALIBRATION = 45  # rows of which a fifth is enough for a conformal interval of 90 %
@@ -149,7 +149,7 @@ def _with_target(table: Table, target: str, note: Say) -> Table:
 def _check_size(table: Table, rows: int, options: FitOptions) -> None:
     least = MIN_CALIBRATION if options.interval == "conformal" else MIN_ROWS
     if rows < least:
-        remedy = "lower --validation or add rows" if options.validation else "add rows"
+        remedy = "lower --validation or add rows" if rows < len(table) else "add rows"
         why = " for conformal intervals" if options.interval == "conformal" else ""
         raise table.error(f"expected at least {least} rows to fit to{why}, got {rows}; {remedy}.")
 
@@ -160,6 +160,9 @@ def _note_columns(table: Table, schema: Schema, note: Say) -> None:
     for column in schema.columns:
         if column.kind == "numeric" and counts_rows(table.columns[column.name]):
             note(f"column {column.name!r} counts the rows; if it says nothing else, pass --drop {column.name}")
+        how = how_to_write(column.categories[0]) if column.categories else ""
+        if how:
+            note(f"column {column.name!r} was taken for categories, such as {column.categories[0]!r}; else {how}")
 
 
 def _fitted(training: Table, schema: Schema, options: FitOptions, note: Say) -> Any:

@@ -6,16 +6,17 @@ import csv
 import io
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from livi.tables.values import Cells, clean, texts
+from livi.tables.values import Cells, clean, texts, with_point
 
 DELIMITERS = (",", ";", "\t")
+Decimal = Literal["point", "comma"]
 _PARQUET = b"PAR1"
 _FOREIGN = {
     b"\x1f\x8b": "a gzip file; unpack it first",
@@ -78,7 +79,7 @@ class Table:
         return cls(name, cells, np.arange(1, len(frame) + 1), tuple(notes))
 
 
-def read_table(path: str | Path, *, delimiter: str | None = None) -> Table:
+def read_table(path: str | Path, *, delimiter: str | None = None, decimal: Decimal = "point") -> Table:
     """Read a CSV file (UTF-8, a header, one record a line) or a Parquet file.
 
     Parquet is known by its first bytes or by the suffix .parquet or .pq; everything else is taken for CSV. Fields may
@@ -87,6 +88,7 @@ def read_table(path: str | Path, *, delimiter: str | None = None) -> Table:
 
     Args:
         delimiter: one character; where not given, that of comma, semicolon and tab which splits the header most.
+        decimal: what stands before the decimals in a CSV file. With "comma", points stand between thousands.
 
     Raises:
         TableError: what is wrong, with the row where there is one.
@@ -105,7 +107,8 @@ def read_table(path: str | Path, *, delimiter: str | None = None) -> Table:
         return _read_parquet(name, data)
     if path.suffix.lower() in (".parquet", ".pq"):
         raise TableError(f"{name}: expected a Parquet file, got something else; rename it to .csv if it is one.")
-    return _read_csv(name, _decoded(name, data), delimiter)
+    table = _read_csv(name, _decoded(name, data), delimiter)
+    return table if decimal == "point" else _with_points(table)
 
 
 # --- CSV ------------------------------------------------------------------------------------------
@@ -143,6 +146,17 @@ def _read_csv(name: str, text: str, delimiter: str | None) -> Table:
     cells = {column: texts([clean(value) for value in values]) for column, values in zip(names, columns, strict=True)}
     cells.pop("", None)
     return Table(name, cells, np.array(lines, np.int64), _note_unnamed(names))
+
+
+def _with_points(table: Table) -> Table:
+    """The same table, read with decimal commas."""
+    columns = {name: [with_point(text) for text in cells.tolist()] for name, cells in table.columns.items()}
+    for name, cells in columns.items():
+        if None in cells:
+            row = cells.index(None)
+            got = table.columns[name][row]
+            raise table.error(f"expected a decimal comma, got {got!r}; leave out --decimal.", row=row, column=name)
+    return replace(table, columns={name: texts(cells) for name, cells in columns.items()})
 
 
 def _records(name: str, text: str, delimiter: str) -> tuple[list[str], list[list[str]], list[int]]:

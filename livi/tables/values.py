@@ -2,7 +2,8 @@
 
 - Missing: an empty cell, and NA, N/A, #N/A, NaN, <NA>, NULL and ? in any case. (Not "none", which is often a category.)
 - A number: digits with an optional sign, decimal point and exponent. Thousands separators, decimal commas, units and
-  hexadecimals are not guessed. `inf` and what overflows to it, such as 1e400, are numbers, but never accepted ones.
+  hexadecimals are not guessed; `with_point` reads commas where the user says that they are decimal. `inf` and what
+  overflows to it, such as 1e400, are numbers, but never accepted ones.
 - A date: ISO 8601 with at least year, month and day, as 2024-02-29 or 2024-02-29T12:30; it counts as days since
   1970-01-01, by UTC where it has a time zone.
 """
@@ -25,6 +26,9 @@ MISSING = frozenset({"", "na", "n/a", "#n/a", "nan", "<na>", "null", "?"})
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf(inity)?", re.ASCII | re.IGNORECASE)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ].*)?", re.ASCII)
 _WHOLE = re.compile(r"(-?\d+)\.0+", re.ASCII)
+_COMMA = re.compile(r"[+-]?(\d{1,3}(\.\d{3})+|\d+)?(,\d+)?(?<=\d)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+_GROUPED = re.compile(r"[+-]?\d[\d.' ]*,[\d.,' ]*", re.ASCII)
+_OTHER_DATE = re.compile(r"\d{1,4}[./-]\d{1,2}[./-]\d{1,4}( .*)?", re.ASCII)
 _EPOCH = datetime(1970, 1, 1)
 
 
@@ -58,6 +62,30 @@ def day(text: str) -> float | None:
     except (ValueError, OverflowError):
         return None
     return (moment - _EPOCH).total_seconds() / 86400.0
+
+
+def with_point(text: str) -> str | None:
+    """A number with a decimal comma, and points between thousands, as others write it; other text as it is.
+
+    None for a number with a decimal point, which cannot be meant where commas are decimal.
+
+    >>> with_point("1.234,5"), with_point("1.234"), with_point("a,b"), with_point("1.5")
+    ('1234.5', '1234', 'a,b', None)
+    """
+    if _COMMA.fullmatch(text):
+        return text.replace(".", "").replace(",", ".")
+    return None if "." in text and number(text) is not None else text
+
+
+def how_to_write(text: str) -> str:
+    """How to write a number or a date that was not read as one; "" for other text.
+
+    >>> how_to_write("12,5"), how_to_write("29/2/2024"), how_to_write("red")
+    ('write numbers as 1234.5, or pass --decimal comma', 'write dates as 2024-02-29', '')
+    """
+    if _GROUPED.fullmatch(text):
+        return "write numbers as 1234.5, or pass --decimal comma"
+    return "write dates as 2024-02-29" if _OTHER_DATE.fullmatch(text) else ""
 
 
 def label(value: str | float) -> str:
