@@ -1,9 +1,12 @@
 """Tables: reading, detection, encoding, and the words about calibration."""
 
+import ast
+import inspect
 import json
 import math
 import subprocess
 import sys
+import warnings
 from datetime import datetime
 
 import numpy as np
@@ -12,6 +15,8 @@ import pytest
 import torch
 from scipy import stats
 
+from livi.diagnostics import verdict
+from livi.estimators import LIVIRegressor
 from livi.prediction import RegressionPrediction
 from livi.tables import Table, TableError, check_output, frame_bytes, read_table, write_frame
 from livi.tables.content import ClassificationRows, RegressionRows
@@ -23,6 +28,8 @@ from livi.tables.model import load_model
 from livi.tables.predicting import regression_rows as predicted_rows
 from livi.tables.schema import Column, Dropped, Schema
 from livi.tables.values import clean, day, label, number, texts
+from livi.tables.wording import in_options
+from livi.training import alarms
 
 
 def table(**columns):
@@ -812,6 +819,44 @@ def test_the_diagnosis_is_made_and_kept(houses, tmp_path):
         model.save(tmp_path / "m.livi")
         assert load_model(tmp_path / "m.livi").findings == model.findings
     assert fit_table(houses, "price", FitOptions(steps=2, hidden=(2,), diagnose=False), silent).findings == ()
+
+
+@pytest.mark.parametrize("module", [alarms, verdict])
+def test_no_advice_names_a_setting_that_the_commands_do_not_have(module):
+    """Every sentence in the source of alarms and diagnosis, with {} for what is filled in."""
+    nodes = ast.walk(ast.parse(inspect.getsource(module)))
+    sentences = [
+        "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in getattr(node, "values", [node]))
+        for node in nodes
+        if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+    ]
+    advice = [text for text in sentences if "Recipe." in text and "{}" in text]
+    assert advice
+    for text in advice:
+        assert in_options(text) != text
+        assert "Recipe" not in in_options(text)
+
+
+def test_warnings_of_the_fit_are_said_in_words_of_the_command_line(houses, monkeypatch):
+    heard = "Likelihood far below the MAP start: -9.0 against -1.0 nats. Raise Recipe.steps or num_samples."
+    monkeypatch.setattr(LIVIRegressor, "fit", warning_first(LIVIRegressor.fit, heard))
+    said = []
+    model = fit_table(houses, "price", FitOptions(steps=5, hidden=(2,), diagnose=False), said.append)
+    assert said == ["Likelihood far below the MAP start: -9.0 against -1.0 nats. Raise --steps."]
+    assert model.notes == tuple(said)
+
+
+def warning_first(fit, text):
+    def warned(*arguments, **options):
+        warnings.warn(text, alarms.FitWarning, stacklevel=2)
+        return fit(*arguments, **options)
+
+    return warned
+
+
+def test_the_facts_show_the_network_that_was_fitted(houses):
+    model = fit_table(houses, "price", FitOptions(steps=5, hidden=(3, 2), noise="varying", diagnose=False), silent)
+    assert model.facts["Network"] == "3 - 3 - 2 - 2, relu"
 
 
 def test_a_diagnosis_that_fails_does_not_cost_the_fit(houses, monkeypatch):

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from livi import cli
+from livi.cli.tables import names
 from livi.training.progress import Progress
 
 SMALL = ("--steps", "20", "--hidden", "4")
@@ -214,6 +215,22 @@ def test_decimal_commas(here, model, houses, capsys):
     assert cli.main(["predict", "houses.livi", "test.csv", "--out", "test_out.csv"]) == 0
     pd.testing.assert_frame_equal(pd.read_csv("euro_out.csv"), pd.read_csv("test_out.csv"))
     assert "or pass --decimal comma" in failed(capsys, "predict", "houses.livi", "euro.csv", "--out", "p.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a,b", ("a", "b")),
+        (" a , b,,", ("a", "b")),
+        ('"price, EUR",id', ("price, EUR", "id")),
+        ('"a" , "b,c"', ("a", "b,c")),
+        ('5" pipe,b', ('5" pipe', "b")),
+        ("two\nlines", ("two\nlines",)),
+        ("", ()),
+    ],
+)
+def test_names_are_split_at_commas_that_are_not_quoted(text, expected):
+    assert names(text) == expected
 
 
 def test_a_fit_to_three_rows_asks_for_more(here, capsys):

@@ -75,11 +75,11 @@ def _parser() -> argparse.ArgumentParser:
         "A run that was stopped goes on where it was.",
     )
     toy.set_defaults(command=_bench_toy, usage_error=toy.error)
-    toy.add_argument("--data", type=_names, default=("A", "B"), help="A, B or A,B (default)")
+    toy.add_argument("--data", type=tables.names, default=("A", "B"), help="A, B or A,B (default)")
     toy.add_argument("--seeds", type=int, help="number of seeds (default 5; 1 with --quick)")
     toy.add_argument("--first-seed", type=int, default=100, help="default %(default)s")
     toy.add_argument("--components", type=int, default=5, help="K of livi-mixture-K and ensemble-K (default 5)")
-    toy.add_argument("--methods", type=_names, help=f"comma-separated (default: {','.join(default_methods())})")
+    toy.add_argument("--methods", type=tables.names, help=f"comma-separated (default: {','.join(default_methods())})")
     toy.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="default %(default)s")
     toy.add_argument("--quick", action="store_true", help="a few steps only, to see that everything works")
     table_bench.add_command(benches)
@@ -105,10 +105,6 @@ def _bench_toy(chosen: argparse.Namespace) -> int:
     document = bench(config, chosen.out, lambda text: print(text, file=sys.stderr, flush=True))
     print(table(document["rows"]))
     return 0
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _sentence(error: Exception) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -74,8 +75,10 @@ def add_commands(commands: Any) -> None:
     fit.add_argument("--target", required=True, metavar="COLUMN", help="what to predict")
     fit.add_argument("--out", required=True, metavar="MODEL", help="file to write, such as houses.livi")
     fit.add_argument("--task", choices=("regression", "classification"), help="default: by the target")
-    fit.add_argument("--drop", type=_names, default=(), metavar="A,B", help="columns to leave out")
-    fit.add_argument("--categorical", type=_names, default=(), metavar="A,B", help="columns of numbers that are codes")
+    fit.add_argument(
+        "--drop", type=names, default=(), metavar="A,B", help="columns to leave out; quote names with commas"
+    )
+    fit.add_argument("--categorical", type=names, default=(), metavar="A,B", help="columns of numbers that are codes")
     fit.add_argument(
         "--validation",
         type=_share,
@@ -258,8 +261,14 @@ def _quiet(_: str) -> None:
 # --- values of options ----------------------------------------------------------------------------
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
+def names(text: str) -> tuple[str, ...]:
+    """What stands between commas; a name that holds commas itself is put in double quotes.
+
+    >>> names('id, "price, EUR"')
+    ('id', 'price, EUR')
+    """
+    quoted = re.findall(r'\s*(?:"([^"]*)"|([^,]*))\s*(?:,|$)', text)
+    return tuple(name for parts in quoted if (name := "".join(parts).strip()))
 
 
 def _share(text: str) -> float:
@@ -285,7 +294,7 @@ def _seed(text: str) -> int:
 
 
 def _widths(text: str) -> tuple[int, ...]:
-    widths = tuple(_count(part) for part in _names(text))
+    widths = tuple(_count(part) for part in names(text))
     if not widths:
         raise argparse.ArgumentTypeError(f"expected widths such as 50,50, got {text!r}")
     return widths

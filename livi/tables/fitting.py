@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from livi.estimators import LIVIClassifier, LIVIRegressor
+from livi.estimators.network import network_facts
 from livi.tables.content import Finding, Task
 from livi.tables.detection import Say, choose_task, column_kinds, counts_rows, learn_schema
 from livi.tables.encoding import encode, target_classes, target_numbers
@@ -21,6 +22,7 @@ from livi.tables.model import TableModel, warnings_said
 from livi.tables.reading import Table
 from livi.tables.schema import Schema
 from livi.tables.values import how_to_write, is_missing, labels
+from livi.tables.wording import in_options
 
 MIN_ROWS = 5
 MIN_CALIBRATION = 45  # rows of which a fifth is enough for a conformal interval of 90 %
@@ -102,9 +104,7 @@ def fit_table(table: Table, target: str, options: FitOptions | None = None, say:
     if not len(held):
         return model
     source = f"{len(held):,} held-out rows of {table.name}"
-    return TableModel(
-        schema, estimator, facts, tuple(heard), findings, model.evaluate(table.rows(held), say, source=source)
-    )
+    return replace(model, validation=model.evaluate(table.rows(held), say, source=source))
 
 
 def split(
@@ -196,13 +196,14 @@ def _facts(
     table: Table, schema: Schema, estimator: Any, fitted: int, held: int, seconds: float, options: FitOptions
 ) -> dict[str, str]:
     plan = estimator.posterior_.plan
-    widths = [len(schema.features), *np.atleast_1d(estimator.hidden).tolist(), max(1, len(schema.classes))]
+    network = network_facts(estimator.posterior_.layout.module)
+    widths = [network["inputs"], *network["hidden"], network["outputs"]]
     facts = {
         "File": table.name,
         "Task": f"{schema.task} of {schema.target}",
         "Rows": f"{fitted:,} fitted, {held:,} held out",
         "Columns": schema.describe(),
-        "Network": f"{' - '.join(str(int(width)) for width in widths)}, {estimator.activation}",
+        "Network": f"{' - '.join(map(str, widths))}, {estimator.activation}",
         "Posterior": f"over {plan['num_params']:,} weights, {plan['components']} x {plan['generator']}, "
         f"{plan['variational_params']:,} variational parameters",
         "Model": f"{plan['likelihood']} likelihood, {plan['prior']} prior",
@@ -238,4 +239,4 @@ def _diagnosed(estimator: Any, training: Table, schema: Schema) -> tuple[Finding
         found = posterior.diagnose(*moved, num_data=posterior.plan["num_data"], num_samples=_DRAWS, rng=rng)
     except (ValueError, RuntimeError) as error:  # nothing that should cost the user the fit
         return (Finding("notice", "diagnosis", f"could not be made: {error}"),)
-    return tuple(Finding(finding.severity, finding.topic, finding.text) for finding in found.findings)
+    return tuple(Finding(finding.severity, finding.topic, in_options(finding.text)) for finding in found.findings)

@@ -29,6 +29,7 @@ from livi.tables.predicting import (
 from livi.tables.reading import Table, TableError, as_series
 from livi.tables.schema import Schema
 from livi.tables.values import label
+from livi.tables.wording import in_options
 
 _UNSURE = 10  # rows shown
 
@@ -185,7 +186,7 @@ def warnings_said(say: Say) -> Iterator[None]:
         warnings.simplefilter("always")
         yield
     for text in dict.fromkeys(str(entry.message) for entry in caught if issubclass(entry.category, UserWarning)):
-        say(text)
+        say(in_options(text))
 
 
 def _rounded(columns: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -150,13 +150,16 @@ def _read_csv(name: str, text: str, delimiter: str | None) -> Table:
 
 def _with_points(table: Table) -> Table:
     """The same table, read with decimal commas."""
-    columns = {name: [with_point(text) for text in cells.tolist()] for name, cells in table.columns.items()}
-    for name, cells in columns.items():
-        if None in cells:
-            row = cells.index(None)
-            got = table.columns[name][row]
-            raise table.error(f"expected a decimal comma, got {got!r}; leave out --decimal.", row=row, column=name)
-    return replace(table, columns={name: texts(cells) for name, cells in columns.items()})
+    columns: dict[str, Cells] = {}
+    for name, cells in table.columns.items():
+        found = [with_point(text) for text in cells.tolist()]
+        if None in found:
+            row = found.index(None)
+            raise table.error(
+                f"expected a decimal comma, got {cells[row]!r}; leave out --decimal.", row=row, column=name
+            )
+        columns[name] = texts([text or "" for text in found])
+    return replace(table, columns=columns)
 
 
 def _records(name: str, text: str, delimiter: str) -> tuple[list[str], list[list[str]], list[int]]:
