@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from livi import storage
 from livi.data import as_tensors
 from livi.diagnostics import Diagnosis, diagnose
+from livi.last_layer import ExactLastLayer
 from livi.layout import Layout
 from livi.likelihoods import Likelihood
 from livi.posterior import ImplicitPosterior
@@ -86,15 +87,27 @@ class Posterior:
         )
 
     def diagnose(self, inputs: Any, targets: Any, **options: Any) -> Diagnosis:
-        """Checks of the posterior itself, with a verdict in words; `print` it."""
+        """Checks of the posterior itself, with a verdict in words; `print` it.
+
+        Of a posterior with an exact last layer the earlier weights are examined, on the data that it was fitted to.
+        """
+        if isinstance(self.sampler, ExactLastLayer):
+            return diagnose(self.earlier(), self.sampler.inputs, self.sampler.targets, **options)
         return diagnose(self, inputs, targets, **options)
+
+    def earlier(self) -> Posterior:
+        """Of a posterior with an exact last layer, that of all other weights, with the evidence as its likelihood."""
+        sampler = self.sampler
+        if not isinstance(sampler, ExactLastLayer):
+            raise TypeError(f"earlier: expected an exact last layer, got {type(sampler).__name__}; fit with one.")
+        return Posterior(sampler.earlier, sampler.likelihood, sampler.prior, history=self.history, plan=self.plan)
 
     def save(self, path: str | Path, **options: Any) -> None:
         """Write the posterior to one file, atomically; see `livi.storage.save_posterior`."""
         storage.save_posterior(path, self, **options)
 
     def _centre(self) -> Tensor:  # (m,)
-        if not isinstance(self.sampler, ImplicitPosterior):
+        if not isinstance(self.sampler, (ExactLastLayer, ImplicitPosterior)):
             raise TypeError(
                 f"deterministic: expected an implicit posterior, got {type(self.sampler).__name__}, without a centre; "
                 "predict with num_samples instead."

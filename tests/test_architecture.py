@@ -24,7 +24,7 @@ FLOORS = {
     0: {"data", "jacobian", "latents", "layout", "linalg"},
     1: {"datasets", "entropy", "generators", "likelihoods", "models", "noise", "priors"},
     2: {"posterior"},
-    3: {"objective"},
+    3: {"last_layer", "objective"},
     4: {"diagnostics", "metrics", "prediction", "storage"},
     5: {"fitted"},
     6: {"training"},

@@ -108,6 +108,7 @@ PROBLEMS = {
         livi.Gaussian(),
         {"recipe": livi.Recipe(steps=60, map_steps=30, num_samples=8, averaging=0.9, clip_factor=2.0)},
     ),
+    "exact last layer": lambda: (mlp(), regression(), livi.Gaussian(), {"last_layer": "exact"}),
     "half precision": lambda: (mlp(), regression(), livi.Gaussian(), {"autocast": torch.bfloat16}),
 }
 
@@ -170,6 +171,28 @@ def test_a_recording_that_gives_something_else_is_not_used():
         stepper(batch)
     assert "differs" in stepper.reason
     assert not stepper.captured
+
+
+@on_gpu
+def test_a_recording_that_breaks_off_leaves_all_random_numbers_usable():
+    rng = torch.Generator("cuda").manual_seed(0)
+    total = torch.zeros((), device="cuda")
+
+    def step(batch):
+        total.add_(torch.randn((), device="cuda", generator=rng) + batch[1].sum())
+        torch.cuda.synchronize()  # which only a recording forbids
+        return total
+
+    stepper = Stepper(step, lambda: [total], rng)
+    batch = (torch.ones(2, device="cuda"), torch.zeros(2, device="cuda"))
+    for _ in range(8):
+        stepper(batch)
+    assert stepper.reason
+    assert not stepper.captured
+    again = torch.Generator("cuda").manual_seed(0)
+    expected = sum(torch.randn((), device="cuda", generator=again) for _ in range(8))
+    torch.testing.assert_close(total, expected)
+    assert bool(torch.isfinite(torch.randn(3, device="cuda")).all())
 
 
 @on_gpu

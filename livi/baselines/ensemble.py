@@ -123,6 +123,7 @@ def map_fits(
     options = {name: value for name, value in options.items() if name not in ("progress", "checkpoint_every")}
     # The plan prepares layout, data, prior and likelihood as for any fit; of its posterior nothing is used.
     cheapest: dict[str, Any] = {"generator": Constant.for_layout, "noise": lambda _: FixedNoise(), "entropy": Exact()}
+    cheapest["last_layer"] = "sampled"
     prepared = plan(net, data, likelihood, **(options | cheapest))
     recipe = prepared.recipe
     recipe = replace(recipe, map_restarts=members or recipe.map_restarts, map_steps=steps or recipe.map_steps)

@@ -23,5 +23,6 @@ def fit_full_rank(net: nn.Module, data: Any, likelihood: Likelihood, **options: 
         **options: as in `livi.training.fit`, except for the generator. The noise sigma is fixed at 0.01 if not given.
     """
     refuse("fit_full_rank", options, "generator")
+    options.setdefault("last_layer", "sampled")
     options.setdefault("noise", lambda _: FixedNoise(0.01))
     return fit(net, data, likelihood, generator=Affine.for_layout, **options)

@@ -56,6 +56,7 @@ def fit_mean_field(net: nn.Module, data: Any, likelihood: Likelihood, **options:
             `components` = K trains a mixture of K of them.
     """
     refuse("fit_mean_field", options, "generator", "noise", "entropy")
+    options.setdefault("last_layer", "sampled")
     recipe: Recipe | None = options.get("recipe")
 
     def noise(layout: Layout) -> DiagonalNoise:

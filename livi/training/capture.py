@@ -6,6 +6,7 @@ it. Nothing is trusted: a recording is used only after it has given the same as 
 
 from __future__ import annotations
 
+import gc
 import time
 import warnings
 from collections.abc import Callable, Hashable, Sequence
@@ -93,6 +94,7 @@ class Stepper(Generic[T]):
     def _record(self, batch: Batch) -> _Recording[T]:
         """A recording that has proved itself; everything is left as it was."""
         self.prepare()
+        gc.collect()  # graphs of earlier steps that only a cycle keeps alive would tie the recording to their stream
         before = _clones(self.state())
         draws = None if self.rng is None else self.rng.get_state()
 
@@ -144,8 +146,16 @@ class _Recording(Generic[T]):
         self.graph = torch.cuda.CUDAGraph()
         if rng is not None:
             self.graph.register_generator_state(rng)
-        with torch.cuda.graph(self.graph):
-            self.outputs = step(self.batch)
+        # A recording that fails leaves the generators that it uses unusable; torch's own is always among them.
+        used = [torch.cuda.default_generators[torch.cuda.current_device()], *([] if rng is None else [rng])]
+        kept = [generator.clone_state() for generator in used]
+        try:
+            with torch.cuda.graph(self.graph):
+                self.outputs = step(self.batch)
+        except BaseException:
+            for generator, state in zip(used, kept, strict=True):
+                generator.graphsafe_set_state(state)
+            raise
 
     def replay(self, batch: Batch) -> T:
         for mine, given in zip(pytree.tree_leaves(self.batch), pytree.tree_leaves(batch), strict=True):

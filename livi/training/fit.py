@@ -26,6 +26,7 @@ from livi.likelihoods import Likelihood
 from livi.noise import Noise
 from livi.priors import Prior
 from livi.training.alarms import FitWarning, alarms
+from livi.training.last import exact_last_layer, sampler_of
 from livi.training.loop import Trainer
 from livi.training.plan import Choice, Choices, Plan, make_plan
 from livi.training.progress import Progress
@@ -127,6 +128,7 @@ def plan(
     components: int = 1,
     autocast: torch.dtype | None = None,
     capture: bool | None = None,
+    last_layer: str = "exact if possible",
     device: torch.device | str | None = None,
     seed: int = 0,
 ) -> Plan:
@@ -143,6 +145,9 @@ def plan(
         autocast: torch.bfloat16 runs the network in mixed precision.
         capture: record a step as a CUDA graph and replay it. By default on a GPU where that has been found to give
             the same in less time; False never, True raises a `CaptureError` where it cannot.
+        last_layer: "sampled" by the generator like all others, or "exact": integrated out, for a Gaussian likelihood, a
+            network that ends in an nn.Linear, and (X, y) data, all of which is used at every step; "exact if possible"
+            leaves that to the data (at most 2,048 examples) and the network. See `livi.last_layer`.
         device: where to fit; by default where the network is.
     """
     if not isinstance(likelihood, Likelihood):
@@ -173,7 +178,8 @@ def plan(
     chosen.start_from(batches.first()[1])
     own = (copy.deepcopy(generator), copy.deepcopy(noise), copy.deepcopy(prior))
     choices = Choices(*own, entropy, latents, recipe, components, autocast, capture)
-    made = make_plan(layout, batches, chosen, choices, seed=seed)
+    exact = exact_last_layer(last_layer, layout, batches, chosen, choices, seed=seed)
+    made = exact or make_plan(layout, batches, chosen, choices, seed=seed)
     return made if steps is None else replace(made, recipe=made.recipe.lasting(steps))
 
 
@@ -208,14 +214,14 @@ def _finish(prepared: Plan, trainer: Trainer) -> Posterior:
         recent = [row["log_likelihood"] for row in trainer.history[-10:]]
         for text in alarms(bound, sum(recent) / len(recent), trainer.start_log_likelihood, unconverged, trainer.rng):
             warnings.warn(text, FitWarning, stacklevel=3)
+    bound.requires_grad_(False)
+    facts = prepared.summary() | {"interrupted_at": trainer.step if trainer.interrupted else None}
+    if prepared.last is not None:
+        sampler = sampler_of(prepared.last, bound, *prepared.data.first())
+        return Posterior(sampler, sampler.likelihood.noise, bound.prior, history=trainer.history, plan=facts)
     buffers = running_statistics(bound.posterior.layout, bound.posterior.sample(16, trainer.rng), prepared.data)
     return Posterior(
-        bound.posterior.requires_grad_(False),
-        bound.likelihood.requires_grad_(False),
-        bound.prior.requires_grad_(False),
-        buffers=buffers,
-        history=trainer.history,
-        plan=prepared.summary() | {"interrupted_at": trainer.step if trainer.interrupted else None},
+        bound.posterior, bound.likelihood, bound.prior, buffers=buffers, history=trainer.history, plan=facts
     )
 
 

@@ -66,6 +66,14 @@ class Choices:
 
 
 @dataclass(frozen=True)
+class Last:
+    """A last layer to be integrated out: the whole network's layout, and the layer's name."""
+
+    layout: Layout
+    name: str
+
+
+@dataclass(frozen=True)
 class Plan:
     """A fit ready to run: its parts, and what they will cost. `print(plan)` shows it."""
 
@@ -77,6 +85,7 @@ class Plan:
     seconds_per_map_step: float
     saved_bytes: int
     capture: bool | None = None
+    last: Last | None = None
 
     @property
     def layout(self) -> Layout:
@@ -95,6 +104,7 @@ class Plan:
             "network": storage.network.layers(self.layout.module),
             "num_data": self.data.num_data,
             "steps_per_epoch": self.data.steps_per_epoch,
+            "last_layer": "sampled" if self.last is None else f"exact: {self.last.name}",
             "components": posterior.num_components,
             "generator": type(generator).__name__,
             "latent_dim": generator.latent_dim,
@@ -122,8 +132,8 @@ class Plan:
         seconds = facts["seconds_per_step"] * recipe.steps
         start = facts["seconds_per_map_step"] * recipe.map_steps
         rows = {
-            "network": f"{facts['num_params']:,} stochastic weights in {facts['layers']} layers, {facts['dtype']} on "
-            f"{facts['device']}",
+            "network": f"{facts['num_params']:,} stochastic weights in {facts['layers']} layers{self._integrated()}, "
+            f"{facts['dtype']} on {facts['device']}",
             "data": f"{facts['num_data']:,} examples in {facts['steps_per_epoch']:,} batches an epoch",
             "posterior": f"{facts['components']} x {facts['generator']}, latent_dim {facts['latent_dim']}, "
             f"{facts['variational_params']:,} variational parameters, {facts['noise']}",
@@ -140,6 +150,11 @@ class Plan:
         width = max(map(len, rows))
         return "\n".join(f"{name:<{width}}  {text}" for name, text in rows.items())
 
+    def _integrated(self) -> str:
+        if self.last is None:
+            return ""
+        return f", and {self.last.layout.num_params - self.layout.num_params:,} of the last layer integrated out"
+
     def _at_most(self) -> str:
         captured = self.layout.device.type == "cuda" and self.capture is not False
         return ", less where a step can be replayed as a CUDA graph" if captured else ""
@@ -148,7 +163,7 @@ class Plan:
 def make_plan(layout: Layout, data: Data, likelihood: Likelihood, choices: Choices, *, seed: int) -> Plan:
     """Fill in what the user left open, and measure one step on the first batch."""
     inputs, targets = data.first()
-    prior = _made(choices.prior, layout) or Normal(1.0)
+    prior = made_from(choices.prior, layout) or Normal(1.0)
     entropy = choices.entropy or default_entropy(layout)
     recipe = choices.recipe or default_recipe(layout, len(targets), choices.components)
     recipe = replace(recipe, map_restarts=max(recipe.map_restarts, choices.components))
@@ -159,8 +174,10 @@ def make_plan(layout: Layout, data: Data, likelihood: Likelihood, choices: Choic
         recipe = replace(recipe, num_samples=fewer, num_entropy_samples=min(fewer, recipe.num_entropy_samples))
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)  # generators initialise themselves from torch's global stream
-        generators = [_made(choices.generator, layout) or default_generator(layout) for _ in range(choices.components)]
-        noises = [_made(choices.noise, layout) or default_noise(layout) for _ in range(choices.components)]
+        generators = [
+            made_from(choices.generator, layout) or default_generator(layout) for _ in range(choices.components)
+        ]
+        noises = [made_from(choices.noise, layout) or default_noise(layout) for _ in range(choices.components)]
     if len({id(part) for part in (*generators, *noises)}) < 2 * choices.components:
         raise ValueError(
             "components: expected a generator and noise for each component, got one object for several; "
@@ -264,7 +281,8 @@ def _digest(batch: Any) -> str:
     return digest.hexdigest()[:16]
 
 
-def _made(choice: Choice[T], layout: Layout) -> T | None:
+def made_from(choice: Choice[T], layout: Layout) -> T | None:
+    """The object that the user chose, or had made for this layout."""
     if callable(choice) and not isinstance(choice, nn.Module):
         return choice(layout)
     return choice  # type: ignore[return-value]  # a module is callable too, but is the object itself

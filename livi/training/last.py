@@ -1,0 +1,99 @@
+"""Fits that integrate the last layer out: whether they are possible, and their plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from torch import Tensor, nn
+
+from livi.data import FULL_BATCH, Data, TensorData
+from livi.last_layer import ExactLastLayer, LinearGaussian, earlier_layout, find_last
+from livi.layout import Layout
+from livi.likelihoods import Gaussian, Likelihood
+from livi.objective import Bound
+from livi.priors import Normal
+from livi.training.plan import Choices, Last, Plan, default_recipe, made_from, make_plan
+from livi.training.recipe import Recipe
+
+CHOICES = ("sampled", "exact", "exact if possible")
+
+
+def exact_last_layer(
+    mode: str, layout: Layout, data: Data, likelihood: Likelihood, choices: Choices, *, seed: int
+) -> Plan | None:
+    """The plan of a fit with an exact last layer, or None where it is sampled.
+
+    Raises:
+        ValueError: it was asked for and is not possible; the message says why.
+    """
+    if mode not in CHOICES:
+        raise ValueError(f"last_layer: expected one of {', '.join(map(repr, CHOICES))}, got {mode!r}.")
+    if mode == "sampled":
+        return None
+    found = _found(layout, data, likelihood, choices)
+    if isinstance(found, str) or (mode != "exact" and data.num_data > FULL_BATCH):
+        if mode == "exact":
+            raise ValueError(f"last_layer='exact': expected {found}.")
+        return None
+    return _plan(found, data, choices, seed)
+
+
+@dataclass(frozen=True)
+class _Found:
+    last: Last
+    earlier: Layout
+    likelihood: LinearGaussian
+    prior: Normal
+
+
+def _found(layout: Layout, data: Data, likelihood: Likelihood, choices: Choices) -> _Found | str:
+    """What an exact last layer needs, or what it would need instead."""
+    if type(likelihood) is not Gaussian:
+        return f"a Gaussian likelihood, got {type(likelihood).__name__}"
+    if not isinstance(data, TensorData) or not isinstance(data.inputs, Tensor):
+        return "(X, y) tensors or arrays, all of which a step needs, got batches"
+    name = find_last(layout, data.inputs[:1])
+    if name is None:
+        return (
+            "a network without BatchNorm whose output is that of an nn.Linear with a bias, all of its weights "
+            "stochastic and others before it, got another"
+        )
+    earlier = earlier_layout(layout, name)
+    prior = made_from(choices.prior, earlier) or Normal(1.0)
+    if not isinstance(prior, Normal) or prior.log_scale.numel() not in (1, len(prior.sizes or ())):
+        return f"a Normal prior of one scale, or one a layer, got {type(prior).__name__}"
+    learned = isinstance(prior.log_scale, nn.Parameter)
+    scale = float(prior.log_scale.detach().exp().mean())
+    noise = likelihood.obs_std().item() if likelihood.given else None
+    marginal = LinearGaussian(
+        noise, learned=isinstance(likelihood.log_std, nn.Parameter), scale=scale, learn_scale=learned
+    )
+    return _Found(Last(layout, name), earlier, marginal.to(layout.device, layout.dtype), prior)
+
+
+def _plan(found: _Found, data: Data, choices: Choices, seed: int) -> Plan:
+    assert isinstance(data, TensorData)
+    whole = TensorData(data.inputs, data.targets, data.num_data)
+    found.likelihood.start_from(data.targets)
+    recipe = choices.recipe or _recipe(found, whole, choices.components)
+    choices = replace(choices, prior=found.prior, recipe=recipe)
+    made = make_plan(found.earlier, whole, found.likelihood, choices, seed=seed)
+    return replace(made, last=found.last)
+
+
+def _recipe(found: _Found, data: TensorData, components: int) -> Recipe:
+    """The default, with as many samples as 25 million multiplications a step afford for the evidence's Gram matrices."""
+    last = found.last.layout.module.get_submodule(found.last.name)
+    assert isinstance(last, nn.Linear)
+    recipe = default_recipe(found.earlier, data.num_data, components)
+    affordable = max(16, int(2.5e7 / (data.num_data * (last.in_features + 1) ** 2 * components)))
+    samples = min(recipe.num_samples, affordable + affordable % 2)
+    return replace(recipe, num_samples=samples, num_entropy_samples=min(samples, recipe.num_entropy_samples))
+
+
+def sampler_of(last: Last, bound: Bound, inputs: Tensor, targets: Tensor) -> ExactLastLayer:
+    """The posterior over all weights, from a fitted bound over the earlier ones."""
+    assert isinstance(bound.likelihood, LinearGaussian)
+    posterior = bound.posterior
+    parts = list(posterior.generators), list(posterior.noises)
+    return ExactLastLayer(last.layout, last.name, *parts, bound.likelihood, bound.prior, inputs, targets)  # type: ignore[arg-type]
