@@ -216,19 +216,6 @@ def test_what_the_page_quotes_is_escaped(document, folder):
     assert "a &lt; b &amp; c" in page(document, images)
 
 
-def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
-    path = tmp_path / "result.json"
-    demo.write(path, "old")
-
-    def full(*_):
-        raise OSError("no space left")
-
-    monkeypatch.setattr(demo.os, "replace", full)
-    with pytest.raises(OSError, match="no space"):
-        demo.write(path, "new")
-    assert path.read_text() == "old"
-
-
 def test_wrong_usage_is_refused(capsys):
     for arguments in (["--data", "C"], ["--fast"], ["--seed", "many"]):
         with pytest.raises(SystemExit) as caught:

@@ -16,6 +16,7 @@ from livi.report import table_figures as draw
 from livi.report.elements import clipped, number
 from livi.report.interactive import MOST_POINTS, label, padded, sample, shortened
 from livi.report.table_page import page, write_report
+from livi.storage import StorageError
 from livi.tables.content import ColumnFacts, Finding, Metric, UnsureRow
 
 TEN = tuple(f"class number {i}" for i in range(10))
@@ -295,6 +296,14 @@ def test_errors_of_the_surest_rows():
     assert len(draw.surest_first(np.ones(4), errors[:4], root=True)[0]) == 0
 
 
+def test_no_share_is_drawn_beyond_one():
+    shares = np.array([0.5, 1.0])
+    for values in (np.ones(2), np.zeros(2), np.array([0.8, 0.7])):
+        low, high = draw.set_aside(shares, values, "accuracy", share=True).layout["yaxis"]["range"]
+        assert 0.0 <= low <= values.min()
+        assert values.max() <= high < 1.01
+
+
 def test_constant_predictions_are_drawn_with_ranges_that_are_not_empty():
     rows = regression(50).rows
     same = type(rows)(
@@ -343,7 +352,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
         raise OSError("disk full")
 
     monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(StorageError, match="disk full"):
         write_report(path, unvalidated())
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
@@ -351,7 +360,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
     write_report(str(path), unvalidated())
     assert path.read_text(encoding="utf-8") == page(unvalidated())
     assert list(tmp_path.iterdir()) == [path]
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(StorageError, match="expected a"):
         write_report(tmp_path / "nowhere" / "report.html", unvalidated())
 
 

@@ -25,6 +25,7 @@ from livi.fitted import Posterior, load
 from livi.layout import Layout
 from livi.report.demo_figures import FIGURES, draw_all
 from livi.report.demo_page import MEANINGLESS, page, table
+from livi.storage import replace_file
 
 METHODS = ("livi", "mean_field", "ensemble-5")  # the longest fit first, so that two workers end at about the same time
 Say = Callable[[str], None]
@@ -96,17 +97,10 @@ def demo(config: Config, folder: str | Path, say: Say = print) -> dict[str, Any]
         "machine": machine() | {"threads": 1, "workers": workers},
         "seconds": time.perf_counter() - started,
     }
-    write(folder / "result.json", json.dumps(document, indent=1, allow_nan=False) + "\n")
+    replace_file(folder / "result.json", [json.dumps(document, indent=1, allow_nan=False).encode(), b"\n"])
     images = {name: (folder / f"{name}.png").read_bytes() for name in FIGURES}
-    write(folder / "index.html", page(document, images))
+    replace_file(folder / "index.html", [page(document, images).encode()])
     return document
-
-
-def write(path: Path, text: str) -> None:
-    """As a whole or not at all."""
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
 
 
 def _fit_all(config: Config, folder: Path, workers: int, say: Say) -> dict[str, dict[str, Any]]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 from typing import Any
 
+from livi.report import page_style
 from livi.report.demo_figures import TITLES
+from livi.report.elements import findings_list, prose
 
 Document = Mapping[str, Any]
 
@@ -23,35 +24,18 @@ MEANINGLESS = (
     "nothing."
 )
 
-STYLE = """
-:root { color-scheme: light }
-body { margin: 0; background: #fff; color: #1d1d1f; font: 17px/1.55 "Source Serif 4", Charter, "Bitstream Charter",
-  Cambria, Georgia, serif; font-variant-numeric: lining-nums }
-main { max-width: 880px; margin: 0 auto; padding: 56px 28px 72px }
-h1 { font-size: 34px; line-height: 1.18; letter-spacing: -0.01em; margin: 0 0 14px; font-weight: 600 }
-h2 { font-size: 21px; margin: 46px 0 10px; font-weight: 600 }
-p, ul { margin: 0 0 14px } ul { padding-left: 22px } li { margin-bottom: 7px }
-.lede { font-size: 19px; color: #3a3a3d; margin-bottom: 26px }
+STYLE = (
+    page_style.STYLE
+    + """
 .quick { border-left: 4px solid #d55e00; background: #fdf3ec; padding: 10px 16px; margin-bottom: 24px; font-weight: 600;
   position: sticky; top: 0 }
-figure { margin: 22px 0 26px } figure img { width: 100%; height: auto; display: block }
-figure.half img { width: 100% }
-figcaption { font-size: 14.5px; line-height: 1.45; color: #55555a; margin-top: 8px }
-table { border-collapse: collapse; width: 100%; font-size: 15.5px; font-variant-numeric: lining-nums tabular-nums;
-  margin: 8px 0 10px; border-top: 1.5px solid #1d1d1f; border-bottom: 1.5px solid #1d1d1f }
-th { font-weight: 600; border-bottom: 0.75px solid #1d1d1f } th, td { text-align: right; padding: 5px 12px }
-th:first-child, td:first-child { text-align: left; padding-left: 4px }
+figure img { width: 100%; height: auto; display: block }
+th:first-child, td:first-child { text-align: left }
 tr.reference td { border-top: 0.75px solid #c9c9cc; color: #55555a }
-.note { font-size: 14.5px; color: #55555a }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: 7px 16px; margin: 0 0 14px; font-size: 16px }
-dt { font: 600 12px/1 system-ui, sans-serif; padding: 5px 8px; border-radius: 4px; height: max-content; margin-top: 3px;
-  text-align: center } dd { margin: 0 }
-dt.ok { background: #e6f4ee; color: #00664b } dt.notice { background: #fdf1d9; color: #7a5200 }
-dt.warning { background: #fbe3d8; color: #9c3d00 }
 pre { background: #f6f6f7; padding: 14px 16px; border-radius: 6px; overflow-x: auto; font: 14px/1.5 ui-monospace,
-  SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace } code { font: 0.88em ui-monospace, SFMono-Regular,
-  Menlo, Consolas, "DejaVu Sans Mono", monospace }
+  SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace }
 """
+)
 
 
 def table(document: Document) -> str:
@@ -104,15 +88,15 @@ error is given below.</p>
 {_table(document)}
 <ul>{_items([MEANINGLESS] if config["quick"] else findings(document))}</ul>
 <h2>How far to trust the reference</h2>
-<p>{_text(trust(document))}</p>
+<p>{prose(trust(document))}</p>
 <h2>Inside the LIVI posterior</h2>
-<p>{_text(_inside(document))}</p>
+<p>{prose(_inside(document))}</p>
 {_figure(images["densities"], "marginal densities of six weights", DENSITIES_CAPTION)}
 {_figure(images["correlation"], "correlations of weights within and across layers", CORRELATION_CAPTION)}
 {_figure(images["course"], "the bound and its terms over the steps of the fit", COURSE_CAPTION)}
 <h2>Its own diagnosis</h2>
-<p>{_text(_severity(document))}</p>
-<dl>{_verdict(document)}</dl>
+<p>{prose(_severity(document))}</p>
+{findings_list(_diagnosed(document))}
 <h2>Do it again</h2>
 <pre>{escape(_command(config))}</pre>
 <p class="note">{escape(_colophon(document))}</p>
@@ -261,15 +245,9 @@ def _severity(document: Document) -> str:
     )
 
 
-def _verdict(document: Document) -> str:
-    found = sorted(
-        document["diagnosis"]["findings"], key=lambda one: ("warning", "notice", "ok").index(one["severity"])
-    )
-    return "".join(
-        f'<dt class="{one["severity"]}">{one["severity"]}</dt><dd><b>{escape(one["topic"])}</b>: '
-        f"{_text(one['text'])}</dd>\n"
-        for one in found
-    )
+def _diagnosed(document: Document) -> Iterator[tuple[str, str, str]]:
+    for one in document["diagnosis"]["findings"]:
+        yield one["severity"], one["topic"], one["text"]
 
 
 def _bands_caption(document: Document) -> str:
@@ -286,9 +264,10 @@ def _table(document: Document) -> str:
     lines = []
     for row in cells(document):
         kind = ' class="reference"' if row[0] == TITLES["nuts"] else ""
-        lines.append(f"<tr{kind}>" + "".join(f"<td>{_text(cell)}</td>" for cell in row) + "</tr>")
+        lines.append(f"<tr{kind}>" + "".join(f"<td>{prose(cell)}</td>" for cell in row) + "</tr>")
+    body = "".join(lines)
     return (
-        f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+        f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
         '<p class="note">bound: L′, a lower bound on log p(data) where the linearised entropy is exact; ± its Monte '
         "Carlo error. An ensemble has none. seconds: of the fit on one thread, by the clock and by the CPU; of NUTS, "
         "of both runs by the clock, on the machine that made the reference.</p>"
@@ -299,12 +278,12 @@ def _figure(png: bytes, alternative: str, caption: str) -> str:
     encoded = base64.b64encode(png).decode("ascii")
     return (
         f'<figure><img alt="{escape(alternative)}" src="data:image/png;base64,{encoded}">'
-        f"<figcaption>{_text(caption)}</figcaption></figure>"
+        f"<figcaption>{prose(caption)}</figcaption></figure>"
     )
 
 
 def _items(sentences: Iterable[str]) -> str:
-    return "".join(f"<li>{_text(sentence)}</li>\n" for sentence in sentences)
+    return "".join(f"<li>{prose(sentence)}</li>\n" for sentence in sentences)
 
 
 def _command(config: Document) -> str:
@@ -325,11 +304,6 @@ def _colophon(document: Document) -> str:
         f"{where['cpu']}, {where['workers']} worker processes of one thread each; {document['seconds']:.0f} seconds in "
         "all. The same seed and versions on the same kind of CPU give the same numbers."
     )
-
-
-def _text(words: str) -> str:
-    """For HTML: minus signs for hyphens before numbers, code between backticks."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", re.sub(r"(?<!\w)-(?=\d)", "−", escape(words)))
 
 
 def _and(names: list[str]) -> str:

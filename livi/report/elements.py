@@ -9,6 +9,7 @@ from html import escape
 
 from livi.report.interactive import Figure, shortened
 
+SEVERITIES = ("warning", "notice", "ok")
 LONGEST, MOST = 48, 1000  # letters of a cell, and of its title
 
 
@@ -64,6 +65,16 @@ def table(
         + f'<table class="{"wide" if wide else "plain"}"><thead><tr>{headings}</tr></thead>\n'
         + f"<tbody>{body}</tbody></table></div>\n"
     )
+
+
+def findings_list(findings: Iterable[tuple[str, str, str]]) -> str:
+    """Severities ("ok", "notice", "warning"), topics and sentences of a diagnosis, warnings first."""
+    ordered = sorted(findings, key=lambda one: SEVERITIES.index(one[0]))
+    lines = (
+        f'<dt class="{severity}">{severity}</dt><dd><b>{prose(topic)}</b>: {prose(text)}</dd>\n'
+        for severity, topic, text in ordered
+    )
+    return f"<dl>{''.join(lines)}</dl>"
 
 
 def prose(words: str) -> str:

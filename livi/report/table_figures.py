@@ -308,7 +308,8 @@ def set_aside(shares: Numbers, values: Numbers, words: str, *, share: bool) -> F
     hover = "the surest %{x:.0%}: " + ("%{y:.1%}" if share else "%{y:,.4~g}") + "<extra></extra>"
     shown = layout("share of rows kept, the surest first", words, 420) | {"showlegend": False}
     shown["xaxis"] |= {"range": [0, 1.01], "tickformat": ".0%"}
-    shown["yaxis"] |= {"tickformat": ".1~%"} if share else {"rangemode": "tozero"}
+    around = [max(0.0, float(values.min()) - 0.05), min(1.005, float(values.max()) + 0.05)]
+    shown["yaxis"] |= {"tickformat": ".1~%", "range": around} if share else {"rangemode": "tozero"}
     described = f"{words}: {values[0]:.4g} of the surest {shares[0]:.0%} of the rows, {values[-1]:.4g} of all."
     data = [line(shares, values, words, GOOD, hovertemplate=hover)]
     return Figure("kept", "If the unsure rows are set aside", described, data, shown)

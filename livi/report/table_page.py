@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import secrets
 from collections.abc import Iterable
 from html import escape
-from importlib.metadata import version
 from pathlib import Path
 
+from livi.experiments.machine import livi_version
 from livi.report.elements import prose
 from livi.report.interactive import Figure
 from livi.report.table_figures import level_text
 from livi.report.table_sections import LEVEL, SEVERITY, Section, sections
 from livi.report.table_style import SCRIPT, STYLE
+from livi.storage import replace_file
 from livi.tables.content import Content
 
 # Enforced by the browser: no script, picture, font or request from anywhere but this file.
@@ -29,19 +28,9 @@ def write_report(path: str | Path, content: Content) -> None:
 
     Raises:
         ImportError: plotly is not installed.
-        OSError: the folder is missing or cannot be written to.
+        StorageError: the folder is missing or cannot be written to.
     """
-    text = page(content)
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        with temporary.open("x", encoding="utf-8", errors="replace", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    replace_file(path, [page(content).encode("utf-8", "replace")])
 
 
 def page(content: Content) -> str:
@@ -65,7 +54,7 @@ def page(content: Content) -> str:
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{POLICY}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="generator" content="livi {escape(version("livi"))}">
+<meta name="generator" content="livi {escape(livi_version())}">
 <title>{title} – livi report</title>
 <style>{STYLE}</style>
 </head>
@@ -73,7 +62,7 @@ def page(content: Content) -> str:
 <main>
 {_head(content, title, parts)}
 {body}
-<footer><p class="note">Written by livi {escape(version("livi"))}. This file holds everything it shows and loads
+<footer><p class="note">Written by livi {escape(livi_version())}. This file holds everything it shows and loads
 nothing from any network. Nearly all of its size is plotly.js, the library that draws the figures
 ({len(library) / 1e6:.1f} MB).</p>
 </footer>

@@ -9,7 +9,19 @@ from html import escape
 import numpy as np
 
 from livi.report import table_figures as draw
-from livi.report.elements import LONGEST, clipped, figure_html, note, number, panels, percent, prose, table
+from livi.report.elements import (
+    LONGEST,
+    SEVERITIES,
+    clipped,
+    figure_html,
+    findings_list,
+    note,
+    number,
+    panels,
+    percent,
+    prose,
+    table,
+)
 from livi.report.interactive import MOST_POINTS, Figure, shortened
 from livi.report.table_figures import ENOUGH_ROWS, level_text
 from livi.tables.content import ClassificationRows, Content, RegressionRows, UnsureRow
@@ -186,20 +198,17 @@ def course_section(content: Content) -> Section:
 
 
 def diagnosis_section(content: Content) -> Section:
-    order = ("warning", "notice", "ok")
-    found = sorted(content.findings, key=lambda one: order.index(one.severity))
+    title, found = "Diagnosis of the posterior", {one.severity for one in content.findings}
     if not found:
-        return Section("diagnosis", "Diagnosis of the posterior", "<p>No diagnosis was made.</p>")
-    worst = {
+        return Section("diagnosis", title, "<p>No diagnosis was made.</p>")
+    words = {
         "warning": "The diagnosis of the posterior warns; read the first lines before using the model.",
         "notice": "Nothing wrong was found in the posterior, but there are things to know.",
         "ok": "Nothing to complain of was found in the posterior.",
-    }[found[0].severity]
-    lines = "".join(
-        f'<dt class="{one.severity}">{one.severity}</dt><dd><b>{prose(one.topic)}</b>: {prose(one.text)}</dd>\n'
-        for one in found
-    )
-    return Section("diagnosis", "Diagnosis of the posterior", f"<p>{worst}</p><dl>{lines}</dl>")
+    }
+    worst = words[min(found, key=SEVERITIES.index)]
+    lines = findings_list((one.severity, one.topic, one.text) for one in content.findings)
+    return Section("diagnosis", title, f"<p>{worst}</p>{lines}")
 
 
 # --- tables ---------------------------------------------------------------------------------------

@@ -1,23 +1,15 @@
-"""How the report on a table model looks and what it does: its style sheet and its script."""
+"""How the report on a table model looks and what it does: its own part of the style sheet, and its script."""
 
-STYLE = """
-:root { color-scheme: light }
-* { box-sizing: border-box }
-html { -webkit-text-size-adjust: 100%; text-size-adjust: 100% }
-body { margin: 0; background: #fff; color: #1d1d1f; font: 17px/1.55 "Source Serif 4", Charter, "Bitstream Charter",
-  Cambria, Georgia, serif; font-variant-numeric: lining-nums; overflow-wrap: break-word }
-main { max-width: 960px; margin: 0 auto; padding: 48px 28px 64px }
-h1 { font-size: 34px; line-height: 1.18; letter-spacing: -0.01em; margin: 0 0 14px; font-weight: 600;
-  overflow-wrap: anywhere }
-h2 { font-size: 23px; line-height: 1.25; margin: 56px 0 10px; font-weight: 600; scroll-margin-top: 16px }
+from livi.report import page_style
+
+STYLE = (
+    page_style.STYLE
+    + """
 h3 { font-size: 17.5px; margin: 30px 0 6px; font-weight: 600 }
-p, ul { margin: 0 0 14px } ul { padding-left: 22px } li { margin-bottom: 6px }
 a { color: #005a8d; text-decoration-thickness: 1px; text-underline-offset: 2px }
 a:focus-visible, button:focus-visible, .scroll:focus-visible { outline: 2px solid #0072b2; outline-offset: 2px }
 .kind { font: 600 12px/1 system-ui, sans-serif; letter-spacing: 0.06em; text-transform: uppercase; color: #6a6a70;
   margin: 0 0 14px }
-.lede { font-size: 20px; line-height: 1.5; margin-bottom: 12px; max-width: 46em }
-.note, figcaption { font-size: 14.5px; line-height: 1.45; color: #55555a }
 .note { margin: 8px 0 14px; max-width: 54em }
 nav ul { list-style: none; padding: 12px 0; margin: 22px 0 26px; display: flex; flex-wrap: wrap; gap: 4px 22px;
   border-top: 0.75px solid #c9c9cc; border-bottom: 0.75px solid #c9c9cc; font-size: 15px } nav li { margin: 0 }
@@ -27,7 +19,6 @@ nav ul { list-style: none; padding: 12px 0; margin: 22px 0 26px; display: flex; 
 .cards b { display: block; font: 600 12.5px/1.3 system-ui, sans-serif; color: #55555a }
 .cards span { display: block; font-size: 27px; line-height: 1.25; margin: 3px 0 2px; overflow-wrap: anywhere }
 .cards small { display: block; font-size: 13.5px; line-height: 1.35; color: #55555a }
-figure { margin: 16px 0 22px; min-width: 0 } figcaption { margin-top: 6px; max-width: 58em }
 .panels { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 8px 28px }
 .panels figure { margin: 8px 0 } figure h3 { margin: 8px 0 2px }
 .drawing { width: 100%; min-width: 0; overflow: hidden }
@@ -35,47 +26,27 @@ figure { margin: 16px 0 22px; min-width: 0 } figcaption { margin-top: 6px; max-w
 .choices button { font: 500 13px/1 system-ui, sans-serif; color: #1d1d1f; background: #fff; border: 1px solid #b9b9be;
   border-radius: 5px; padding: 7px 11px; cursor: pointer }
 .choices button[aria-pressed="true"] { background: #1d1d1f; border-color: #1d1d1f; color: #fff }
-.scroll { overflow-x: auto; margin: 8px 0 10px; /* a shadow at the side where more is hidden */
-  background: linear-gradient(#fff, #fff) left / 28px 100% no-repeat local,
-    linear-gradient(#fff, #fff) right / 28px 100% no-repeat local,
-    linear-gradient(to right, #0002, #0000) left / 11px 100% no-repeat scroll,
-    linear-gradient(to left, #0002, #0000) right / 11px 100% no-repeat scroll }
-table { border-collapse: collapse; width: 100%; font-size: 15.5px; font-variant-numeric: lining-nums tabular-nums;
-  border-top: 1.5px solid #1d1d1f; border-bottom: 1.5px solid #1d1d1f }
-th { font-weight: 600; vertical-align: bottom } thead th { border-bottom: 0.75px solid #1d1d1f }
 tbody th { font-weight: 400 }
-th, td { text-align: right; padding: 5px 12px; overflow-wrap: normal }
-th.words, td.words { text-align: left } th:first-child, td:first-child { padding-left: 4px }
 td.words { overflow-wrap: anywhere } .plain td.words { min-width: 8em } .plain td:not(.words) { white-space: nowrap }
 .wide th, .wide td { white-space: nowrap; overflow-wrap: normal; font-size: 14.5px; padding: 4px 11px }
 .wide tbody tr + tr > * { border-top: 0.75px solid #ececee } .wide .given { border-left: 0.75px solid #c9c9cc }
 .facts tbody tr + tr > * { border-top: 0.75px solid #ececee } .facts { border-width: 0.75px; border-color: #c9c9cc }
 .facts th { width: 34%; color: #55555a; vertical-align: top }
 .empty { color: #8a8a90 }
-dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 8px 16px; margin: 12px 0 14px;
-  font-size: 16px } dd { margin: 0 }
-dt, .badge { font: 600 12px/1 system-ui, sans-serif; padding: 5px 8px; border-radius: 4px; white-space: nowrap }
-dt { height: max-content; margin-top: 3px; text-align: center } .badge { display: inline-block }
-.ok { background: #e6f4ee; color: #00664b } .notice { background: #fdf1d9; color: #7a5200 }
-.warning { background: #fbe3d8; color: #9c3d00 }
 .missing { border-left: 4px solid #e69f00; background: #fdf8ec; padding: 10px 16px; margin: 12px 0 16px }
-summary { cursor: pointer; font-weight: 600; margin: 12px 0 } code { font: 0.88em ui-monospace, SFMono-Regular, Menlo,
-  Consolas, "DejaVu Sans Mono", monospace; overflow-wrap: anywhere }
+summary { cursor: pointer; font-weight: 600; margin: 12px 0 }
 footer { margin-top: 56px; padding-top: 12px; border-top: 0.75px solid #c9c9cc }
 @media (max-width: 680px) {
-  body { font-size: 16px } main { padding: 28px 18px 48px } h1 { font-size: 27px } .lede { font-size: 18px }
-  h2 { font-size: 21px; margin-top: 44px } .panels { grid-template-columns: minmax(0, 1fr) }
+  .panels { grid-template-columns: minmax(0, 1fr) } nav ul { gap: 2px 18px }
   .cards { grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 8px } .cards li { padding: 10px 12px }
-  .cards span { font-size: 22px } nav ul { gap: 2px 18px } th, td { padding: 5px 8px }
-  dl { grid-template-columns: minmax(0, 1fr); gap: 4px } dt { justify-self: start; margin-top: 8px }
+  .cards span { font-size: 22px }
 }
 @media print {
-  @page { margin: 16mm 14mm } body { font-size: 10.5pt } main { max-width: none; padding: 0 }
-  nav, .choices, .modebar-container { display: none !important } .scroll { overflow: visible; background: none }
+  nav, .choices, .modebar-container { display: none !important } .cards li { break-inside: avoid }
   .wide th, .wide td { white-space: normal; font-size: 9pt; padding: 2px 5px }
-  figure, .cards li, tr, dd { break-inside: avoid } h2, h3 { break-after: avoid } a { color: inherit }
 }
 """
+)
 
 # Figures are drawn once the words are there. A finger that scrolls must not zoom, so dragging is left to mice, and
 # on paper the figures get the width they have there.
