@@ -25,8 +25,17 @@ def _single_precision():
     torch.set_default_dtype(torch.float32)
 
 
-def without_seconds(rows):
-    return [row | {"seconds": None} for row in rows]
+def same(rows, others):
+    """Whether rows agree but for seconds, and for rounding where a network runs in the quicker of two ways."""
+    networks = ("livi", "conformal", "ensemble")
+    expected = [
+        {
+            name: pytest.approx(value, rel=1e-4) if row["method"] in networks and isinstance(value, float) else value
+            for name, value in row.items()
+        }
+        for row in others
+    ]
+    return [row | {"seconds": None} for row in rows] == [row | {"seconds": None} for row in expected]
 
 
 def write_uci(folder: Path, name: str = "yacht", rows: int = 40) -> Path:
@@ -188,7 +197,7 @@ def test_every_method_answers_for_both_tasks_and_the_same_again(name, method):
     assert missing == ({"log_score", "crps"} if (name, method) == ("diabetes", "boosting") else set())
     assert 0.0 <= row["coverage"] <= 1.0
     json.dumps(row, allow_nan=False)
-    assert without_seconds([fit_row((name, method, 1), config, None)]) == without_seconds([row])
+    assert same([fit_row((name, method, 1), config, None)], [row])
 
 
 def test_the_default_estimator_is_what_is_measured(monkeypatch):
@@ -227,7 +236,7 @@ def test_an_interrupted_run_goes_on_where_it_was_and_failures_are_tried_again(tm
     resumed = bench(QUICK, tmp_path / "parts", None, say=heard.append)
     assert "going on after 2 of 8 fits" in heard[0]
     assert len(heard) == 7
-    assert without_seconds(resumed["rows"]) == without_seconds(whole["rows"])
+    assert same(resumed["rows"], whole["rows"])
     assert json.loads((tmp_path / "parts" / "tables.json").read_text()) == resumed
     with pytest.raises(ValueError, match="choose another folder"):
         bench(replace(QUICK, splits=1), tmp_path / "parts", None)
@@ -237,7 +246,7 @@ def test_two_processes_give_what_one_gives(tmp_path):
     config = Config(data=("diabetes",), methods=("livi", "ensemble", "ridge"), splits=1, quick=True)
     one = bench(config, tmp_path / "one", None, jobs=1, say=lambda _: None)
     two = bench(config, tmp_path / "two", None, jobs=2, say=lambda _: None)
-    assert without_seconds(two["rows"]) == without_seconds(one["rows"])
+    assert same(two["rows"], one["rows"])
     assert [row["error"] for row in two["rows"]] == [None] * 3
 
 
@@ -276,6 +285,7 @@ def made_up(data, method, log_scores, rmse=1.0, coverage=0.9, **more):
             "features": 3,
             "all_rows": 100,
             "train_rows": 100,
+            "used_rows": 100,
             "test_rows": 10,
             "rmse": rmse,
             "log_score": value,
@@ -293,7 +303,7 @@ def made_up(data, method, log_scores, rmse=1.0, coverage=0.9, **more):
 
 ROWS = [
     *made_up("won", "livi", [-1.0, -1.1, -1.2], rmse=0.5),
-    *made_up("won", "gp", [-2.0, -2.1, -2.3], train_rows=50),
+    *made_up("won", "gp", [-2.0, -2.1, -2.3], used_rows=50),
     *made_up("won", "conformal", [-0.5, -0.6, -0.7], rmse=0.4),
     *made_up("lost", "livi", [-3.0, -3.1, -3.0], rmse=0.02, coverage=0.8),
     *made_up("lost", "gp", [-1.0, -1.2, -1.1], rmse=0.0123),
@@ -311,10 +321,10 @@ def test_the_table_has_the_best_and_its_equals_in_bold():
         in cells["won (100 × 3)", "livi"]
     )
     assert "| **0.400** ± 0.000 | **-0.600** ± 0.100 |" in cells["won (100 × 3)", "conformal"]
-    assert "gp, 50 rows" in cells["won (100 × 3)", "gp, 50 rows"]
-    assert "| **0.0123** ± 0.0000 | **-1.100** ± 0.100 |" in cells["lost (100 × 3)", "gp, 100 rows"]
+    assert "| 1.000 ± 0.000 |" in cells["won (100 × 3)", "gp, 50 rows"]
+    assert "| **0.0123** ± 0.0000 | **-1.100** ± 0.100 |" in cells["lost (100 × 3)", "gp"]
     assert "| **2.00** ± 0.00 | **-2.000** ± 1.000 |" in cells["level (100 × 3)", "livi"]
-    assert "| **2.00** ± 0.00 | **-1.967** ±" in cells["level (100 × 3)", "gp, 100 rows"]
+    assert "| **2.00** ± 0.00 | **-1.967** ±" in cells["level (100 × 3)", "gp"]
 
 
 def test_the_verdicts_name_wins_draws_and_losses():

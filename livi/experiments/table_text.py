@@ -48,9 +48,9 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
 QUANTITIES = {task: tuple(column.name for column in columns) for task, columns in COLUMNS.items()}
 LEGEND = """\
 Mean ± standard deviation over splits. Bold: the best mean of a data set, and every other within one standard error of
-it, that of the difference over the splits. Log score: mean log density of the targets in their own units, or mean log
-probability of the true class; higher is better. Lower is better for RMSE, CRPS and ECE. s: seconds of fit and
-predictions. –: the method has none, or it is not finite."""
+it, that of the difference over the splits. The sentences compare livi with all but conformal, which is livi too. Log
+score: mean log density of the targets in their own units, or mean log probability of the true class; higher is better.
+Lower is better for RMSE, CRPS and ECE. s: seconds of fit and predictions. –: there is none, or no finite one."""
 
 
 def text(document: Mapping[str, Any]) -> str:
@@ -83,11 +83,10 @@ def table(rows: Rows) -> str:
         cells = [_cells(methods, column) for column in columns]
         for method, group in methods.items():
             first = group[0]
-            name = (
-                f"{data} ({max(row['train_rows'] for rows in methods.values() for row in rows)} × {first['features']})"
-            )
+            name = f"{data} ({first['train_rows']} × {first['features']})"
+            fewer = first["used_rows"] < first["train_rows"]
+            told = f"{method}, {first['used_rows']:,} rows" if fewer else method
             failed = len(group) - len(_sound(group))
-            told = method + (f", {first['train_rows']:,} rows" if method == "gp" else "")
             count = f"{len(_sound(group))}" + (f", {failed} failed" if failed else "")
             lines.append(f"| {' | '.join([name, told, count, *(column[method] for column in cells)])} |")
     return "\n".join(lines)
