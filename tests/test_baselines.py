@@ -162,7 +162,8 @@ def test_map_is_where_the_fit_of_the_same_seed_starts():
     net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
     options = {"prior": Normal(1.0), "recipe": TINY}
     estimate = fit_map(net, data, Gaussian(0.5), seed=5, **options)
-    prepared = plan(net, data, Gaussian(0.5), seed=5, generator=Constant.for_layout, **options)
+    sampled = {"generator": Constant.for_layout, "last_layer": "sampled"}
+    prepared = plan(net, data, Gaussian(0.5), seed=5, **(options | sampled))
     start(prepared, 5)
     torch.testing.assert_close(estimate.sample(1)[0], prepared.bound.posterior.generators[0].offset.detach())
     other = fit_map(net, data, Gaussian(0.5), seed=6, **options)

@@ -34,7 +34,7 @@ def data(count=24):
 
 
 def quick_fit(**options):
-    options = {"recipe": QUICK, "progress": False} | options
+    options = {"recipe": QUICK, "progress": False, "last_layer": "sampled"} | options
     return livi.fit(network(), options.pop("data", data()), options.pop("likelihood", livi.Gaussian()), **options)
 
 
@@ -79,7 +79,7 @@ def test_fit_improves_the_bound_and_leaves_the_network_alone():
 
 def test_a_user_s_own_loop_gives_identical_numbers():
     posterior = quick_fit()
-    plan = livi.plan(network(), data(), livi.Gaussian(), recipe=QUICK)
+    plan = livi.plan(network(), data(), livi.Gaussian(), last_layer="sampled", recipe=QUICK)
     start(plan, seed=0)
     bound, optimiser = plan.bound, make_optimiser(plan.bound, QUICK)
     rng = torch.Generator().manual_seed(0)
@@ -198,7 +198,7 @@ def test_a_checkpoint_of_another_fit_is_an_error_and_survives(tmp_path):
 
 
 def test_a_non_finite_step_is_rolled_back_with_a_smaller_rate(monkeypatch):
-    plan = livi.plan(network(), data(), livi.Gaussian(), recipe=replace(QUICK, steps=150))
+    plan = livi.plan(network(), data(), livi.Gaussian(), last_layer="sampled", recipe=replace(QUICK, steps=150))
     start(plan, seed=0)
     said = io.StringIO()
     trainer = Trainer(plan.bound, plan.data, plan.recipe, progress=Progress(150, stream=said))
@@ -224,7 +224,7 @@ def test_a_fit_that_keeps_failing_stops_with_the_term_s_name():
     def broken(outputs, targets):
         return (outputs[..., 0] - targets) * float("nan")
 
-    plan = livi.plan(network(), data(), livi.Gaussian(), recipe=QUICK)
+    plan = livi.plan(network(), data(), livi.Gaussian(), last_layer="sampled", recipe=QUICK)
     start(plan, seed=0)
     plan.bound.likelihood = livi.FunctionLikelihood(broken)
     with pytest.raises(FitError, match="log_likelihood became non-finite at step 10, after 3 attempts"):
@@ -278,7 +278,7 @@ def test_weight_averaging_starts_at_the_start_and_replaces_the_parameters_at_the
     assert not torch.equal(draws(plain), draws(averaged))
     # So slow an average stays where it began: at the MAP start, not at the generator's own initialisation.
     slow = quick_fit(recipe=replace(QUICK, averaging=0.999999))
-    plan = livi.plan(network(), data(), livi.Gaussian(), recipe=QUICK)
+    plan = livi.plan(network(), data(), livi.Gaussian(), last_layer="sampled", recipe=QUICK)
     start(plan, seed=0)
     torch.testing.assert_close(slow.sampler.centre(), plan.bound.posterior.centre(), rtol=1e-3, atol=1e-3)
 
@@ -342,7 +342,7 @@ def test_ctrl_c_in_the_start_keeps_a_narrow_posterior_around_the_weights_found(m
 
 def test_the_start_is_shown_and_its_cost_is_planned():
     said = io.StringIO()
-    plan = livi.plan(network(), data(), livi.Gaussian(), recipe=replace(QUICK, map_steps=200))
+    plan = livi.plan(network(), data(), livi.Gaussian(), last_layer="sampled", recipe=replace(QUICK, map_steps=200))
     start(plan, 0, Progress(60, stream=said))
     lines = said.getvalue().splitlines()
     assert lines[0].startswith("MAP start [")
@@ -356,7 +356,9 @@ def test_fewer_steps_shorten_the_start_in_proportion_and_more_do_not_lengthen_it
     recipe = Recipe(steps=1000, map_steps=500)
     assert recipe.lasting(100) == replace(recipe, steps=100, map_steps=50)
     assert recipe.lasting(5000) == replace(recipe, steps=5000)
-    assert livi.plan(network(), data(), livi.Gaussian(), recipe=QUICK, steps=6).recipe.map_steps == 6
+    assert (
+        livi.plan(network(), data(), livi.Gaussian(), last_layer="sampled", recipe=QUICK, steps=6).recipe.map_steps == 6
+    )
 
 
 def test_a_mixture_starts_at_different_modes_with_odds_by_their_height():
@@ -381,11 +383,13 @@ def test_half_precision_and_a_missing_device_are_refused_before_any_work():
     with pytest.raises(ValueError, match=r"net: expected weights in float32 or float64, got torch.float16"):
         livi.plan(network().half(), data(), livi.Gaussian())
     with pytest.raises(ValueError, match="device: expected one that torch can use here"):
-        livi.plan(network(), data(), livi.Gaussian(), device="cuda:99")
+        livi.plan(network(), data(), livi.Gaussian(), last_layer="sampled", device="cuda:99")
 
 
 def test_without_map_steps_the_start_is_the_module_itself():
-    plan = livi.plan(network(), data(), livi.Gaussian(), recipe=replace(QUICK, map_steps=0, map_restarts=4))
+    plan = livi.plan(
+        network(), data(), livi.Gaussian(), last_layer="sampled", recipe=replace(QUICK, map_steps=0, map_restarts=4)
+    )
     start(plan, seed=0)
     begun = plan.bound.posterior.sample(2000, torch.Generator().manual_seed(0)).mean(0)
     assert (begun - livi.Layout(network()).flatten()).abs().max() < 0.02
@@ -514,7 +518,7 @@ def test_unused_parameters_are_named():
 
 
 def test_alarms_name_collapse_runaway_convergence_and_lost_likelihood():
-    plan = livi.plan(network(), data(), livi.Gaussian(0.1), recipe=QUICK, prior=livi.Normal(1.0))
+    plan = livi.plan(network(), data(), livi.Gaussian(0.1), recipe=QUICK, last_layer="sampled")
     generator = plan.bound.posterior.generators[0]
     rng = torch.Generator().manual_seed(0)
     alarms = livi.training.alarms.alarms
@@ -530,7 +534,7 @@ def test_alarms_name_collapse_runaway_convergence_and_lost_likelihood():
 
 
 def test_the_plan_prints_choices_and_costs():
-    text = str(livi.plan(network(), data(), livi.Gaussian(), recipe=QUICK))
+    text = str(livi.plan(network(), data(), livi.Gaussian(), last_layer="sampled", recipe=QUICK))
     for part in ("16 stochastic weights", "24 examples", "MLP, latent_dim 16", "Exact", "ms a step", "of tensors"):
         assert part in text
 

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from livi.baselines import fit_ensemble, fit_full_rank, fit_map, fit_mean_field
 from livi.experiments.toy_data import OBS_STD, PRIOR_STD, SIZES, ToyData, reference, toy_data, wasserstein2
 from livi.fitted import Posterior
+from livi.last_layer import ExactLastLayer
 from livi.likelihoods import Gaussian
 from livi.objective import Bound
 from livi.posterior import ImplicitPosterior
@@ -36,7 +38,7 @@ __all__ = [
     "toy_data",
 ]
 
-METHODS = ("livi", "livi-mixture-K", "full_rank", "mean_field", "ensemble-K", "map")
+METHODS = ("livi", "livi-mixture-K", "livi-sampled", "full_rank", "mean_field", "ensemble-K", "map")
 NUM_DRAWS = 4000  # functions behind every W2 and every standard deviation
 
 Fit = Callable[..., Posterior]
@@ -67,11 +69,14 @@ def network(seed: int) -> nn.Sequential:
 def method_named(method: str) -> Fit:
     """The function that fits a method of METHODS, with a number in place of K.
 
+    livi and livi-mixture-K integrate the last layer out, as fit does by default; livi-sampled and all others do not.
+
     Raises:
         ValueError: there is no such method.
     """
     plain: dict[str, Fit] = {
         "livi": fit,
+        "livi-sampled": partial(fit, last_layer="sampled"),
         "full_rank": fit_full_rank,
         "mean_field": fit_mean_field,
         "map": fit_map,
@@ -148,9 +153,8 @@ def measure(name: str, method: str, seed: int, fitted: Fitted, *, num_draws: int
     inputs, targets = as_tensors(data)
     rng = torch.Generator().manual_seed(seed)
     functions = draw_functions(posterior, torch.as_tensor(data.grid, dtype=torch.float32), num_draws, rng)
-    bound = (
-        evidence_bound(posterior, inputs, targets, rng) if isinstance(posterior.sampler, ImplicitPosterior) else None
-    )
+    learned = isinstance(posterior.sampler, (ExactLastLayer, ImplicitPosterior))
+    bound = evidence_bound(posterior, inputs, targets, rng) if learned else None
     return {
         "data": name,
         "method": method,
@@ -188,6 +192,8 @@ def evidence_bound(
     samples: int = 200,
 ) -> Estimate:
     """L' in nats, from `repeats` independent estimates of `samples` weight vectors a component each."""
+    if isinstance(posterior.sampler, ExactLastLayer):
+        posterior = posterior.earlier()
     sampler, prior = posterior.sampler, posterior.prior
     if not isinstance(sampler, ImplicitPosterior) or prior is None:
         raise TypeError(f"posterior: expected an implicit one with a prior, got {type(sampler).__name__}.")

@@ -48,7 +48,8 @@ class Config:
 
 def default_methods(components: int = 5) -> tuple[str, ...]:
     checks.positive_int("components", components)
-    return ("livi", f"livi-mixture-{components}", "full_rank", "mean_field", f"ensemble-{components}", "map")
+    mixture, ensemble = f"livi-mixture-{components}", f"ensemble-{components}"
+    return ("livi", mixture, "livi-sampled", "full_rank", "mean_field", ensemble, "map")
 
 
 def bench(config: Config, folder: str | Path, say: Callable[[str], None] = print) -> dict[str, Any]:

@@ -59,6 +59,10 @@ def _found(layout: Layout, data: Data, likelihood: Likelihood, choices: Choices)
             "stochastic and others before it, got another"
         )
     earlier = earlier_layout(layout, name)
+    try:
+        earlier.verify(data.inputs[:1])
+    except TypeError:
+        return "a last layer whose inputs depend on other stochastic weights, got one that stands alone"
     prior = made_from(choices.prior, earlier) or Normal(1.0)
     if not isinstance(prior, Normal) or prior.log_scale.numel() not in (1, len(prior.sizes or ())):
         return f"a Normal prior of one scale, or one a layer, got {type(prior).__name__}"
@@ -82,7 +86,7 @@ def _plan(found: _Found, data: Data, choices: Choices, seed: int) -> Plan:
 
 
 def _recipe(found: _Found, data: TensorData, components: int) -> Recipe:
-    """The default, with as many samples as 25 million multiplications a step afford for the evidence's Gram matrices."""
+    """The default, with as many samples as 25 million multiplications a step afford for their Gram matrices."""
     last = found.last.layout.module.get_submodule(found.last.name)
     assert isinstance(last, nn.Linear)
     recipe = default_recipe(found.earlier, data.num_data, components)
