@@ -859,6 +859,13 @@ def test_the_facts_show_the_network_that_was_fitted(houses):
     assert model.facts["Network"] == "3 - 3 - 2 - 2, relu"
 
 
+@pytest.mark.parametrize("target", ["price", "town"])
+def test_a_conformal_model_is_diagnosed_on_the_rows_it_was_fitted_to(houses, target):
+    model = fit_table(houses, target, FitOptions(steps=20, hidden=(4,), interval="conformal"), silent)
+    assert not [finding for finding in model.findings if "could not be made" in finding.text]
+    assert model.facts["Rows"].startswith(("57 fitted, 15 to calibrate, 18", "58 fitted, 15 to calibrate, 17"))
+
+
 def test_a_diagnosis_that_fails_does_not_cost_the_fit(houses, monkeypatch):
     def failing(*_, **__):
         raise RuntimeError("no eigenvalues")

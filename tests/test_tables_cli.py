@@ -182,7 +182,7 @@ def test_options_reach_the_estimator(here, capsys):
     out = capsys.readouterr().out
     assert "80 fitted, 0 held out" in out
     assert "1 numeric, 1 categorical; dropped: id, country" in out
-    assert "7 - 3 - 2 - 1, tanh" in out
+    assert "7 - 3 - 2 - 2, tanh" in out  # the mean and its noise
     assert "2 x MLP" in out
     assert "HeteroscedasticGaussian" in out
     assert "held-out rows of" not in out

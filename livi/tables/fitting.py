@@ -196,12 +196,13 @@ def _facts(
     table: Table, schema: Schema, estimator: Any, fitted: int, held: int, seconds: float, options: FitOptions
 ) -> dict[str, str]:
     plan = estimator.posterior_.plan
+    calibrating = f"{fitted - plan['num_data']:,} to calibrate, " if estimator.interval == "conformal" else ""
     network = network_facts(estimator.posterior_.layout.module)
     widths = [network["inputs"], *network["hidden"], network["outputs"]]
     facts = {
         "File": table.name,
         "Task": f"{schema.task} of {schema.target}",
-        "Rows": f"{fitted:,} fitted, {held:,} held out",
+        "Rows": f"{plan['num_data']:,} fitted, {calibrating}{held:,} held out",
         "Columns": schema.describe(),
         "Network": f"{' - '.join(map(str, widths))}, {estimator.activation}",
         "Posterior": f"over {plan['num_params']:,} weights, {plan['components']} x {plan['generator']}, "
@@ -225,8 +226,9 @@ def _version(package: str) -> str:
 
 
 def _diagnosed(estimator: Any, training: Table, schema: Schema) -> tuple[Finding, ...]:
-    """The verdict on the posterior, from some of the rows."""
-    some = training.rows(np.random.default_rng(estimator.seed_).permutation(len(training))[:_DIAGNOSED])
+    """The verdict on the posterior, from some of the rows that it was fitted to, which are not those of calibration."""
+    kept, _ = estimator._held_out(len(training))  # the same ones again, since the seed is an integer
+    some = training.rows(np.random.default_rng(estimator.seed_).permutation(kept)[:_DIAGNOSED])
     inputs = estimator.input_scaling_.standardise(encode(some, schema, lambda _: None))
     target = _target(some, schema)
     if schema.task == "regression":
