@@ -270,7 +270,7 @@ def _unweighted(posterior: Posterior) -> Posterior:
 def _in_double(posterior: Posterior) -> Posterior:
     """Predict in double precision, so that a row's answer does not depend on the rows beside it beyond 1e-12."""
     if posterior.layout.device.type != "mps":  # which has none
-        assert isinstance(posterior.sampler, ImplicitPosterior)
+        assert isinstance(posterior.sampler, torch.nn.Module)
         for part in (posterior.sampler, posterior.likelihood, posterior.prior):
             if part is not None:
                 part.double()

@@ -178,7 +178,7 @@ def plan(
     chosen.start_from(batches.first()[1])
     own = (copy.deepcopy(generator), copy.deepcopy(noise), copy.deepcopy(prior))
     choices = Choices(*own, entropy, latents, recipe, components, autocast, capture)
-    exact = exact_last_layer(last_layer, layout, batches, chosen, choices, seed=seed)
+    exact = exact_last_layer(last_layer, layout, batches, chosen, choices, batch_size=batch_size, seed=seed)
     made = exact or make_plan(layout, batches, chosen, choices, seed=seed)
     return made if steps is None else replace(made, recipe=made.recipe.lasting(steps))
 

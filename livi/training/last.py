@@ -19,7 +19,14 @@ CHOICES = ("sampled", "exact", "exact if possible")
 
 
 def exact_last_layer(
-    mode: str, layout: Layout, data: Data, likelihood: Likelihood, choices: Choices, *, seed: int
+    mode: str,
+    layout: Layout,
+    data: Data,
+    likelihood: Likelihood,
+    choices: Choices,
+    *,
+    batch_size: int | None,
+    seed: int,
 ) -> Plan | None:
     """The plan of a fit with an exact last layer, or None where it is sampled.
 
@@ -30,7 +37,7 @@ def exact_last_layer(
         raise ValueError(f"last_layer: expected one of {', '.join(map(repr, CHOICES))}, got {mode!r}.")
     if mode == "sampled":
         return None
-    found = _found(layout, data, likelihood, choices)
+    found = _found(layout, data, likelihood, choices, batch_size)
     if isinstance(found, str) or (mode != "exact" and data.num_data > FULL_BATCH):
         if mode == "exact":
             raise ValueError(f"last_layer='exact': expected {found}.")
@@ -46,12 +53,16 @@ class _Found:
     prior: Normal
 
 
-def _found(layout: Layout, data: Data, likelihood: Likelihood, choices: Choices) -> _Found | str:
+def _found(
+    layout: Layout, data: Data, likelihood: Likelihood, choices: Choices, batch_size: int | None
+) -> _Found | str:
     """What an exact last layer needs, or what it would need instead."""
     if type(likelihood) is not Gaussian:
         return f"a Gaussian likelihood, got {type(likelihood).__name__}"
     if not isinstance(data, TensorData) or not isinstance(data.inputs, Tensor):
         return "(X, y) tensors or arrays, all of which a step needs, got batches"
+    if batch_size is not None and batch_size < data.num_data:
+        return f"all examples at every step, got batches of {batch_size}"
     name = find_last(layout, data.inputs[:1])
     if name is None:
         return (

@@ -1,0 +1,265 @@
+"""A last layer integrated out: its evidence and posterior against brute force, and everything built on them."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.distributions import MultivariateNormal
+
+import livi
+from livi.last_layer import ExactLastLayer, LinearGaussian, earlier_layout, find_last
+from livi.training import Recipe
+
+QUICK = Recipe(steps=60, map_steps=60, map_restarts=2, num_samples=8, num_entropy_samples=2)
+
+
+def network(outputs=1):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(2, 5), nn.Tanh(), nn.Linear(5, outputs)).double()
+
+
+def data(count=20, outputs=None):
+    rng = torch.Generator().manual_seed(1)
+    x = torch.randn(count, 2, generator=rng, dtype=torch.float64)
+    y = torch.sin(2 * x[:, 0]) + 0.1 * torch.randn(count, generator=rng, dtype=torch.float64)
+    return x, y if outputs is None else torch.stack([(k + 1) * y for k in range(outputs)], 1)
+
+
+def fitted(net=None, rows=None, likelihood=None, **options):
+    options = {"recipe": QUICK, "progress": False, "last_layer": "exact"} | options
+    return livi.fit(net or network(), rows or data(), likelihood or livi.Gaussian(0.2), **options)
+
+
+def features_of(rows=20, width=4, samples=3):
+    return torch.randn(samples, rows, width, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+
+
+# --- the evidence and the posterior of the last layer ---------------------------------------------
+
+
+@pytest.mark.parametrize("outputs", [None, 3])
+def test_the_evidence_is_that_of_the_joint_gaussian(outputs):
+    features, (_, y) = features_of(), data(outputs=outputs)
+    likelihood = LinearGaussian(0.3, scale=0.7).double()
+    design = torch.cat([features, torch.ones(3, 20, 1)], -1)
+    covariance = 0.7**2 * design @ design.mT + 0.3**2 * torch.eye(20, dtype=torch.float64)
+    columns = y.reshape(20, -1).T
+    expected = sum(
+        MultivariateNormal(torch.zeros(20, dtype=y.dtype), covariance).log_prob(column) for column in columns
+    )
+    shares = likelihood.log_prob(features, y)
+    assert shares.shape == (3, 20)
+    torch.testing.assert_close(shares.sum(1), expected)
+
+
+def test_the_posterior_is_that_of_ridge_regression():
+    features, (_, y) = features_of(), data()
+    likelihood = LinearGaussian(0.3, scale=0.7).double()
+    conditional = likelihood.conditional(features, y)
+    design = torch.cat([features, torch.ones(3, 20, 1)], -1)
+    precision = design.mT @ design / 0.3**2 + torch.eye(5, dtype=y.dtype) / 0.7**2
+    mean = torch.linalg.solve(precision, design.mT @ y[:, None] / 0.3**2)
+    torch.testing.assert_close(conditional.mean, mean)
+    many = [part.repeat(20_000, 1, 1) for part in (conditional.mean[:1], conditional.factor[:1])]
+    draws = likelihood.draw(type(conditional)(*many, conditional.log_evidence), torch.Generator().manual_seed(0))
+    covariance = draws.squeeze(-1).T.cov()
+    torch.testing.assert_close(
+        covariance, torch.linalg.inv(precision[0]), rtol=0.1, atol=0.05 * covariance.max().item()
+    )
+
+
+def test_gradients_reach_features_noise_and_scale():
+    features, (_, y) = features_of(rows=6, width=2, samples=2), data(6)
+    likelihood = LinearGaussian(0.5, learned=True, scale=0.8, learn_scale=True).double()
+    names = [name for name, _ in likelihood.named_parameters()]
+    assert names == ["log_scale", "noise.log_std"]
+
+    def total(features, log_scale, log_std):
+        parts = {"log_scale": log_scale, "noise.log_std": log_std}
+        return torch.func.functional_call(
+            _LogProb(likelihood), {f"inner.{k}": v for k, v in parts.items()}, (features, y)
+        )
+
+    inputs = (features.requires_grad_(), *(p.detach().clone().requires_grad_() for p in likelihood.parameters()))
+    assert torch.autograd.gradcheck(total, inputs)
+
+
+class _LogProb(nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, features, targets):
+        return self.inner.log_prob(features, targets)
+
+
+def test_part_of_the_data_is_refused():
+    with pytest.raises(ValueError, match="all examples at once"):
+        LinearGaussian(0.3).log_prob(torch.zeros(1, 4, 3), torch.zeros(5))
+
+
+# --- finding it -----------------------------------------------------------------------------------
+
+
+class Headed(nn.Module):
+    """The last layer is not the last one defined, and activations are functions."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(3, 1)
+        self.body = nn.ModuleDict({"first": nn.Linear(2, 3)})
+
+    def forward(self, x):
+        return self.head(torch.relu(self.body["first"](x)))
+
+
+class Scaled(Headed):
+    def forward(self, x):
+        return 2.0 * super().forward(x)
+
+
+class Twice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.layer(self.layer(x))
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (network, "2"),
+        (Headed, "head"),
+        (Scaled, None),
+        (Twice, None),
+        (lambda: nn.Linear(2, 1), None),
+        (lambda: nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1, bias=False)), None),
+        (lambda: nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1), nn.Tanh()), None),
+        (lambda: nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 1)), None),
+    ],
+)
+def test_the_last_layer_is_found_where_it_is_the_last(make, name):
+    net = make().double()
+    layout, x = livi.Layout(net), data()[0]
+    assert find_last(layout, x) == name
+    if name is not None:
+        earlier = earlier_layout(layout, name)
+        assert earlier.num_params == layout.num_params - sum(p.numel() for p in net.get_submodule(name).parameters())
+        features = earlier.apply(earlier.flatten(), x)
+        torch.testing.assert_close(net.get_submodule(name)(features), net(x))
+        assert isinstance(net.get_submodule(name), nn.Linear)  # the module is as it was
+
+
+def test_a_last_layer_with_fixed_weights_or_alone_is_not_integrated_out():
+    net, x = network(), data()[0]
+    assert find_last(livi.Layout(net, exclude="2.bias"), x) is None
+    assert find_last(livi.Layout(net, include="2.*"), x) is None
+    assert find_last(livi.Layout(net, exclude="0.bias"), x) == "2"
+
+
+# --- fits -----------------------------------------------------------------------------------------
+
+
+def test_samples_are_weights_of_the_whole_network_with_the_exact_predictive():
+    x, y = data()
+    still = replace(QUICK, spread=1e-6, steps=1, affine_rate=1e-9, nonlinear_rate=1e-9)
+    with pytest.warns(livi.FitWarning, match="Collapsed spread"):
+        posterior = fitted(noise=livi.FixedNoise(1e-6), recipe=still)
+    sampler = posterior.sampler
+    assert isinstance(sampler, ExactLastLayer)
+    assert posterior.layout.num_params == 21
+    # With the earlier weights all but fixed, predictions are those of one linear model.
+    features = sampler.earlier.layout.apply(sampler.earlier.centre(), x)[None]
+    conditional = sampler.likelihood.conditional(features, y)
+    design = torch.cat([features[0], torch.ones(20, 1)], -1)
+    solved = torch.linalg.solve_triangular(conditional.factor[0], design.T, upper=False)
+    prediction = posterior.predict(x, num_samples=20_000, rng=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(prediction.mean, (design @ conditional.mean[0]).squeeze(-1), rtol=0, atol=0.01)
+    torch.testing.assert_close(prediction.epistemic_std, solved.square().sum(0).sqrt(), rtol=0.05, atol=1e-3)
+    torch.testing.assert_close(posterior.predict(x, deterministic=True).mean, prediction.mean, rtol=0, atol=0.01)
+
+
+def test_the_bound_is_above_that_of_a_sampled_last_layer():
+    recipe = replace(QUICK, steps=600, map_steps=300, num_samples=32)
+    last = {}
+    for mode in ("exact", "sampled"):
+        history = fitted(recipe=recipe, last_layer=mode).history
+        last[mode] = sum(row["bound"] for row in history[-10:]) / 10
+    assert last["exact"] > last["sampled"] + 2.0
+
+
+def test_noise_and_prior_scale_can_be_learned_along():
+    learned = fitted(
+        likelihood=livi.Gaussian(),
+        prior=lambda layout: livi.Normal.for_layout(layout, per_layer=True, learned=True),
+        recipe=replace(QUICK, steps=300, map_steps=200),
+    )
+    assert 0.03 < float(learned.likelihood.obs_std()) < 0.5
+    assert float(learned.sampler.likelihood.log_scale) != 0.0
+    assert isinstance(learned.likelihood, livi.Gaussian)
+
+
+@pytest.mark.parametrize("components", [1, 2])
+def test_it_is_saved_loaded_resumed_and_diagnosed(tmp_path, components):
+    posterior = fitted(components=components)
+    posterior.save(tmp_path / "p.livi")
+    again = livi.load(tmp_path / "p.livi", network())
+    draws = [each.sample(5, torch.Generator().manual_seed(0)) for each in (posterior, again)]
+    assert torch.equal(*draws)
+    diagnosis = again.diagnose(*data(), num_samples=32)
+    assert "verdict" in str(diagnosis).lower()
+    assert again.earlier().sampler.num_components == components
+    resumed = [fitted(components=components, checkpoint=tmp_path / "c.livi") for _ in range(2)]
+    assert torch.equal(*(each.sample(5, torch.Generator().manual_seed(0)) for each in resumed))
+    with pytest.raises(ValueError, match="last_layer was exact: 2 and is sampled"):
+        fitted(components=components, checkpoint=tmp_path / "c.livi", last_layer="sampled")
+
+
+def test_several_targets_share_the_features():
+    posterior = fitted(network(2), data(outputs=2), recipe=replace(QUICK, steps=200, map_steps=400))
+    prediction = posterior.predict(data()[0], num_samples=50)
+    assert prediction.mean.shape == (20, 2)
+    torch.testing.assert_close(prediction.mean[:, 1], 2 * prediction.mean[:, 0], rtol=0.5, atol=0.4)
+
+
+def test_it_is_the_default_where_it_is_possible_and_said_in_the_plan():
+    assert "6 of the last layer integrated out" in str(livi.plan(network(), data(), livi.Gaussian(), recipe=QUICK))
+    rows = data(2100)
+    assert livi.plan(network(), rows, livi.Gaussian(), recipe=QUICK).last is None
+    assert livi.plan(network(), rows, livi.Gaussian(), recipe=QUICK, last_layer="exact").last is not None
+    assert livi.plan(network(2), (rows[0], (rows[1] > 0).long()), livi.Categorical(), recipe=QUICK).last is None
+    sampled = livi.plan(network(), data(), livi.Gaussian(), recipe=QUICK, last_layer="sampled")
+    assert sampled.last is None
+    assert sampled.layout.num_params == 21
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"likelihood": livi.Categorical()}, "expected a Gaussian likelihood, got Categorical"),
+        ({"net": Scaled().double()}, "whose output is that of an nn.Linear"),
+        ({"rows": [data(), data()]}, r"expected \(X, y\) tensors"),
+        ({"batch_size": 10}, "expected all examples at every step, got batches of 10"),
+        ({"prior": livi.Laplace(1.0)}, "expected a Normal prior of one scale"),
+        ({"last_layer": "integrated"}, "expected one of 'sampled', 'exact', 'exact if possible', got 'integrated'"),
+    ],
+)
+def test_what_it_needs_is_said_where_it_is_missing(options, message):
+    if "likelihood" in options:
+        options = options | {"net": network(2), "rows": (data()[0], (data()[1] > 0).long())}
+    with pytest.raises(ValueError, match=message):
+        fitted(**options)
+    if "last_layer" not in options:
+        assert isinstance(fitted(**options, last_layer="exact if possible").sampler, livi.ImplicitPosterior)
+
+
+def test_a_wide_layer_and_many_rows_get_fewer_samples():
+    wide = nn.Sequential(nn.Linear(2, 100), nn.Tanh(), nn.Linear(100, 1))
+    x, y = data(1000)
+    plan = livi.plan(wide, (x.float(), y.float()), livi.Gaussian())
+    assert plan.recipe.num_samples == 16
+    assert math.isfinite(plan.seconds_per_step)
