@@ -18,6 +18,7 @@ from livi.report.interactive import MOST_POINTS, label, padded, sample, shortene
 from livi.report.table_page import page, write_report
 from livi.storage import StorageError
 from livi.tables.content import ColumnFacts, Finding, Metric, UnsureRow
+from livi.tables.evaluation import ENOUGH_ROWS
 
 TEN = tuple(f"class number {i}" for i in range(10))
 HUNDRED = tuple(f"label {i}" for i in range(100))
@@ -159,7 +160,9 @@ def test_few_rows_are_not_drawn_as_calibration():
         text = page(one)
         assert "One row is too few" in text
         assert not figures_of(text).keys() & {"coverage", "pit", "reliability", "kept"}
-    assert "coverage" in figures_of(page(regression(draw.ENOUGH_ROWS)))
+    for few in (regression(ENOUGH_ROWS - 1), classification(ENOUGH_ROWS - 1)):  # as in the verdict
+        assert not figures_of(page(few)).keys() & {"coverage", "pit", "reliability"}
+    assert "coverage" in figures_of(page(regression(ENOUGH_ROWS)))
 
 
 def test_many_rows_are_sampled_and_the_page_says_so():

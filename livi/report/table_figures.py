@@ -33,7 +33,7 @@ from livi.report.style import FAINT, INK, Numbers, tint
 from livi.tables.content import ClassificationRows, RegressionRows
 from livi.tables.evaluation import binomial_band
 
-ENOUGH_ROWS = 10  # below which calibration is not drawn
+FEWEST = 10  # rows that an error is averaged over
 TERMS = {"bound": "Bound", "log_likelihood": "Log likelihood", "log_prior": "Log prior", "entropy": "Entropy"}
 SIGMAS = 1.96  # half width of a range that holds a normal variable 95 times in 100
 
@@ -298,7 +298,7 @@ def surest_first(unsure: Numbers, errors: Numbers, *, root: bool) -> tuple[Numbe
     scaled = errors[order] / size
     mean = np.cumsum(scaled**2 if root else scaled) / counts
     last = np.append(np.diff(unsure[order]) > 0, True)
-    kept = np.flatnonzero(last & (counts >= max(ENOUGH_ROWS, 0.1 * len(unsure))))
+    kept = np.flatnonzero(last & (counts >= max(FEWEST, 0.1 * len(unsure))))
     kept = kept[np.unique(np.linspace(0, len(kept) - 1, 200).astype(int))] if len(kept) else kept
     return counts[kept] / len(unsure), size * (np.sqrt(mean[kept]) if root else mean[kept])
 

@@ -23,8 +23,9 @@ from livi.report.elements import (
     table,
 )
 from livi.report.interactive import MOST_POINTS, Figure, shortened
-from livi.report.table_figures import ENOUGH_ROWS, level_text
+from livi.report.table_figures import level_text
 from livi.tables.content import ClassificationRows, Content, RegressionRows, UnsureRow
+from livi.tables.evaluation import ENOUGH_ROWS
 
 SEVERITY = {"calibrated": "ok", "too sure": "warning", "too unsure": "notice", "too few rows": "notice"}
 LEVEL = 0.9  # of the intervals shown first
