@@ -1,5 +1,6 @@
 """The benchmark on tables: data and splits, scores, methods, going on after an interruption, and what is printed."""
 
+import importlib
 import json
 import math
 from dataclasses import replace
@@ -183,7 +184,7 @@ def test_scores_of_classes_made_by_hand():
 @pytest.mark.parametrize("method", available_methods())
 def test_every_method_answers_for_both_tasks_and_the_same_again(name, method, monkeypatch):
     # Which way to run a network is the quicker is measured, and the two round differently.
-    monkeypatch.setattr("livi.training.plan.fastest", lambda *_, **__: Vmap())
+    monkeypatch.setattr(importlib.import_module("livi.training.plan"), "fastest", lambda *_, **__: Vmap())
     config = Config(data=(name,), methods=(method,), quick=True)
     row = fit_row((name, method, 1), config, None)
     assert row["error"] is None
