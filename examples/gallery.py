@@ -2,7 +2,8 @@
 
     python examples/gallery.py [--only moons,heteroscedastic] [--out docs/gallery] [--device cpu]
 
-`digits` and `digits-cnn` need MNIST's published files under $LIVI_DATA_DIR/mnist.
+`digits` and `digits-cnn` need the published files of MNIST and Fashion-MNIST under $LIVI_DATA_DIR/mnist and
+$LIVI_DATA_DIR/fashion-mnist.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
@@ -110,26 +112,55 @@ def digits_cnn(device: str) -> tuple[Figure, str]:
 
 
 def _digits(net: nn.Module, device: str) -> tuple[Figure, str]:
-    x, y = _mnist("train", 10_000, device)
-    x_test, y_test = _mnist("t10k", 10_000, device)
+    x, y = _images("mnist", "train", 10_000, device)
+    x_test, y_test = _images("mnist", "t10k", 10_000, device)
+    clothes, _ = _images("fashion-mnist", "t10k", 10_000, device)
     posterior = livi.fit(net, (x, y), likelihood=livi.Categorical())
-    prediction = posterior.predict(x_test, num_samples=50, rng=torch.Generator(device).manual_seed(SEED))
-    order = prediction.mutual_information.argsort(descending=True)
-    figure = new_figure(9.6, 3.0)
-    for row, chosen in enumerate((order[:10], order[-10:])):
-        for column, index in enumerate(chosen.tolist()):
-            ax = figure.add_subplot(2, 10, 10 * row + column + 1)
-            ax.imshow(x_test[index].cpu().reshape(28, 28), cmap="Greys")
-            told = f"{int(prediction.label[index])} ({prediction.confidence[index]:.0%})"
-            ax.set_title(f"{told}\ntrue {int(y_test[index])}", fontsize=7)
-            ax.set_axis_off()
-    figure.suptitle("most uncertain of 10,000 test digits (top), most certain (bottom)")
+    rng = torch.Generator(device).manual_seed(SEED)
+    prediction, other = (posterior.predict(inputs, num_samples=50, rng=rng) for inputs in (x_test, clothes))
+    figure = new_figure(9.6, 3.4)
+    grid = figure.add_gridspec(2, 7, width_ratios=(2.6, 2.6, 1, 1, 1, 1, 1))
+    _reliability(figure.add_subplot(grid[:, 0]), prediction.confidence.cpu(), (prediction.label == y_test).cpu())
+    _entropies(figure.add_subplot(grid[:, 1]), prediction.entropy.cpu(), other.entropy.cpu())
+    unsure = prediction.mutual_information.argsort(descending=True)[:10].tolist()
+    for place, index in enumerate(unsure):
+        ax = figure.add_subplot(grid[place // 5, 2 + place % 5])
+        ax.imshow(x_test[index].cpu().reshape(28, 28), cmap="Greys")
+        told = f"{int(prediction.label[index])} ({prediction.confidence[index]:.0%})"
+        ax.set_title(f"{told}\ntrue {int(y_test[index])}", fontsize=7)
+        ax.set_axis_off()
     scores = {"accuracy": accuracy, "NLL": nll, "ECE": ece}
-    return figure, ", ".join(f"{name} {score(prediction, y_test):.4f}" for name, score in scores.items())
+    facts = ", ".join(f"{name} {score(prediction, y_test):.4f}" for name, score in scores.items())
+    return figure, f"{facts}, AUROC of the entropy against clothes {_auroc(other.entropy, prediction.entropy):.3f}"
 
 
-def _mnist(part: str, count: int, device: str) -> tuple[Tensor, Tensor]:
-    folder = Path(os.environ["LIVI_DATA_DIR"]) / "mnist"
+def _reliability(ax: Axes, confidence: Tensor, right: Tensor) -> None:
+    """Accuracy against confidence, ten bins with equally many digits, with two standard errors."""
+    ax.plot([0, 1], [0, 1], color="#999999", linewidth=0.8)
+    for rows in confidence.argsort().chunk(10):
+        share = right[rows].double().mean()
+        error = 2.0 * (share * (1 - share) / len(rows)).sqrt()
+        ax.errorbar(confidence[rows].mean(), share, error, fmt="o", markersize=3.5, color="#2166ac", linewidth=1.0)
+    ax.set(xlabel="confidence", ylabel="accuracy", xlim=(0.4, 1.01), ylim=(0.4, 1.01), title="reliability")
+
+
+def _entropies(ax: Axes, digits: Tensor, clothes: Tensor) -> None:
+    edges = torch.linspace(0.0, math.log(10.0), 40).tolist()
+    for name, values, colour in (("digits", digits, "#2166ac"), ("clothes, never seen", clothes, "#b2182b")):
+        ax.hist(values.tolist(), edges, density=True, label=name, color=colour, alpha=0.6)
+    ax.set(xlabel="entropy of the prediction (nats)", yscale="log", title="digits and Fashion-MNIST")
+    ax.legend(frameon=False, fontsize=7)
+
+
+def _auroc(high: Tensor, low: Tensor) -> float:
+    """The probability that one of `high` lies above one of `low`."""
+    ranks = torch.cat([high, low]).argsort().argsort().double() + 1.0
+    count = len(high)
+    return float((ranks[:count].sum() - count * (count + 1) / 2) / (count * len(low)))
+
+
+def _images(name: str, part: str, count: int, device: str) -> tuple[Tensor, Tensor]:
+    folder = Path(os.environ["LIVI_DATA_DIR"]) / name
     images, labels = folder / f"{part}-images-idx3-ubyte.gz", folder / f"{part}-labels-idx1-ubyte.gz"
     images = np.frombuffer(gzip.decompress(images.read_bytes()), np.uint8, offset=16)
     labels = np.frombuffer(gzip.decompress(labels.read_bytes()), np.uint8, offset=8)

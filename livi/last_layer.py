@@ -79,35 +79,59 @@ class LinearGaussian(Likelihood):
         return self.noise.lower_limits()
 
     def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        joint = self.conditional(outputs, targets).log_evidence
-        return (joint / len(targets)).to(outputs.dtype)[:, None].expand(-1, len(targets))
+        """Equal shares of the log evidence, with its gradient in closed form: once differentiable.
 
+        With design X = scale / std [features, 1], y = targets / std, M = I + X^T X and residual r = y - X M^-1 X^T y,
+
+            d log evidence = <r (M^-1 X^T y)^T - T X M^-1, dX> - <r, dy> - N T d log std,
+
+        which takes one product with X where differentiating through the factorisation takes four.
+        """
+        conditional = self.conditional(outputs, targets)
+        design, y = self._whitened(outputs, targets)
+        with torch.no_grad():
+            mean = (conditional.mean / self.log_scale.double().exp()).to(design.dtype)  # M^-1 X^T y
+            identity = torch.eye(design.shape[-1], dtype=torch.float64, device=design.device)
+            half = torch.linalg.solve_triangular(
+                conditional.factor, identity.expand_as(conditional.factor), upper=False
+            )
+            residual = y - design @ mean  # (S, N, T)
+            pull = residual @ mean.mT - y.shape[1] * (design @ (half.mT @ half).to(design.dtype))
+        surrogate = (pull * design).sum((1, 2)) - (residual * y).sum((1, 2)) - y.numel() * self.noise.log_std
+        joint = conditional.log_evidence.to(outputs.dtype) + surrogate - surrogate.detach()
+        shares: Tensor = (joint / len(targets))[:, None].expand(-1, len(targets))
+        return shares
+
+    @torch.no_grad()
     def conditional(self, features: Tensor, targets: Tensor) -> Conditional:  # (S, N, H), (N,) or (N, T)
-        """The last layer's posterior and evidence, in double precision."""
+        """The last layer's posterior and evidence, in double precision and without a gradient."""
         if features.ndim != 3 or features.shape[1] != len(targets):
             raise ValueError(
                 f"features: expected (S, {len(targets)}, H), all examples at once, got {tuple(features.shape)}."
             )
-        scale, std = self.log_scale.double().exp(), self.noise.obs_std().double()
-        ones = torch.ones_like(features[..., :1])
-        design = torch.cat([features, ones], -1).double() * (scale / std)  # (S, N, H + 1)
-        y = targets.double().reshape(len(targets), -1) / std  # (N, T)
+        design, y = (part.double() for part in self._whitened(features, targets))
         identity = torch.eye(design.shape[-1], dtype=design.dtype, device=design.device)
         factor, _ = torch.linalg.cholesky_ex(design.mT @ design + identity)
         pulled = torch.linalg.solve_triangular(factor, design.mT @ y, upper=False)  # (S, H + 1, T)
-        outputs = y.shape[1]
         log_det = 2.0 * factor.diagonal(dim1=1, dim2=2).log().sum(1)
         misfit = y.square().sum() - pulled.square().sum((1, 2))
-        volume = outputs * log_det + y.numel() * (math.log(2.0 * math.pi) + 2.0 * std.log())
-        mean = scale * torch.linalg.solve_triangular(factor.mT, pulled, upper=True)
+        volume = y.shape[1] * log_det + y.numel() * (math.log(2.0 * math.pi) + 2.0 * self.noise.log_std.double())
+        mean = self.log_scale.double().exp() * torch.linalg.solve_triangular(factor.mT, pulled, upper=True)
         return Conditional(mean, factor, -0.5 * (misfit + volume))
 
+    @torch.no_grad()
     def draw(self, conditional: Conditional, rng: torch.Generator | None) -> Tensor:  # (S, H + 1, T)
         """Weights of the last layer, one draw for each sample of the earlier ones."""
         mean = conditional.mean
         eps = normal(tuple(mean.shape), rng, mean.dtype, mean.device)
         spread: Tensor = torch.linalg.solve_triangular(conditional.factor.mT, eps, upper=True)
         return mean + self.log_scale.double().exp() * spread
+
+    def _whitened(self, features: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:  # (S, N, H + 1), (N, T)
+        """scale / std [features, 1] and targets / std, in which noise and prior have unit variance."""
+        std = self.noise.obs_std()
+        design = torch.cat([features, torch.ones_like(features[..., :1])], -1) * (self.log_scale.exp() / std)
+        return design, targets.to(features.dtype).reshape(len(targets), -1) / std
 
 
 class ExactLastLayer(Specified, nn.Module):
