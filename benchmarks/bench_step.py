@@ -58,7 +58,8 @@ def ours(case: Case, data: tuple[Tensor, Tensor], count: int, capture: bool | No
     """Seconds of a step, and whether it was replayed."""
     torch.manual_seed(0)
     likelihood = livi.Gaussian() if data[1].is_floating_point() else livi.Categorical()
-    plan = livi.plan(case.build().to(data[0].device), data, likelihood, batch_size=len(data[1]))
+    options = {"batch_size": len(data[1]), "last_layer": "sampled"}
+    plan = livi.plan(case.build().to(data[0].device), data, likelihood, **options)
     recipe = replace(plan.recipe, steps=10 * (WARM_UP + count))
     trainer = Trainer(plan.bound, plan.data, recipe, capture=capture)
     taken = seconds(lambda: trainer._step(data), count, data[0].device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -190,7 +191,7 @@ def notes(config: Config, folder: Path | None) -> list[str]:
 def _side_by_side(fit: Callable[[Job], Row], jobs: Sequence[Job], count: int) -> Iterator[Row]:
     """Rows as they come from so many processes; these end with the iteration, however it ends."""
     before = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
+    pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _leave_interrupts_to_the_parent)
     try:
         for done in as_completed([pool.submit(fit, job) for job in jobs]):
             yield done.result()
@@ -198,6 +199,10 @@ def _side_by_side(fit: Callable[[Job], Row], jobs: Sequence[Job], count: int) ->
         pool.shutdown(wait=False, cancel_futures=True)
         for child in set(multiprocessing.active_children()) - before:
             child.terminate()
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @contextmanager

@@ -32,7 +32,7 @@ from livi.likelihoods import Categorical, Gaussian
 from livi.prediction import ClassificationPrediction, RegressionPrediction
 from livi.priors import Normal
 
-GP_ROWS = {"regression": 2000, "classification": 1000}  # a Gaussian process costs their number cubed
+GP_ROWS = {"regression": 2000, "classification": 500}  # a Gaussian process costs their number cubed
 MEMBERS = 5
 _BLOCK = 500  # test rows at a time, so that memory does not grow with their number
 
