@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any, Self
 
@@ -131,8 +132,9 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
         ):
             if value not in allowed:
                 raise ValueError(f"{name}: expected one of {', '.join(allowed)}, got {value!r}.")
-        if isinstance(self.prior_scale, str) and self.prior_scale != "learned":
-            raise ValueError(f"prior_scale: expected a positive number or 'learned', got {self.prior_scale!r}.")
+        scale = self.prior_scale
+        if scale != "learned" and (isinstance(scale, bool) or not isinstance(scale, Real) or not 0 < scale < np.inf):
+            raise ValueError(f"prior_scale: expected a positive number or 'learned', got {scale!r}.")
         for name in ("components", "steps", "batch_size", "num_samples"):
             value = getattr(self, name)
             if value is None and name in ("steps", "batch_size"):

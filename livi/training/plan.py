@@ -9,6 +9,8 @@ The rules, for m stochastic weights:
 | up to 1e6    | MMNN of 4 m weights, offset, per-layer scale       | fixed 0.05     | Lanczos, 1 probe        |
 | beyond       | CMMNN of 2 m weights, offset, per-layer scale      | fixed 0.05     | Lanczos, 1 probe        |
 
+Where the likelihood is Gaussian, the network ends in an nn.Linear and there are at most 2,048 examples, that layer is
+integrated out, m counts the other weights, and more than 300 of them get fewer samples (`training/last.py`).
 A mixture's components start at different MAP estimates, up to 300 weights chosen from 8 K of them (`Starts.pick`).
 The prior is N(0, 1), the paper's; latents are orthogonal and antithetic. Learning the prior's scale (type II) raises
 the bound by pruning weights, and learning the noise of a large network lets it grow until weights that the data do not
@@ -132,9 +134,10 @@ class Plan:
         seconds = facts["seconds_per_step"] * recipe.steps
         start = facts["seconds_per_map_step"] * recipe.map_steps
         rows = {
-            "network": f"{facts['num_params']:,} stochastic weights in {facts['layers']} layers{self._integrated()}, "
+            "network": f"{facts['num_params']:,} stochastic weights in {_counted(facts['layers'], 'layer')}"
+            f"{self._integrated()}, "
             f"{facts['dtype']} on {facts['device']}",
-            "data": f"{facts['num_data']:,} examples in {facts['steps_per_epoch']:,} batches an epoch",
+            "data": f"{facts['num_data']:,} examples in {_counted(facts['steps_per_epoch'], 'batch', 'es')} an epoch",
             "posterior": f"{facts['components']} x {facts['generator']}, latent_dim {facts['latent_dim']}, "
             f"{facts['variational_params']:,} variational parameters, {facts['noise']}",
             "model": f"{facts['likelihood']} likelihood, {facts['prior']} prior",
@@ -286,6 +289,10 @@ def made_from(choice: Choice[T], layout: Layout) -> T | None:
     if callable(choice) and not isinstance(choice, nn.Module):
         return choice(layout)
     return choice  # type: ignore[return-value]  # a module is callable too, but is the object itself
+
+
+def _counted(number: int, noun: str, ending: str = "s") -> str:
+    return f"{number:,} {noun}{'' if number == 1 else ending}"
 
 
 def _duration(seconds: float) -> str:
