@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -219,10 +220,18 @@ def find_last(layout: Layout, inputs: Tensor) -> str | None:
 
 def earlier_layout(layout: Layout, last: str) -> Layout:
     """The same network as a function of its earlier weights: it returns what enters the last layer."""
+    names = [slot.name for slot in layout.slots if slot.name.rpartition(".")[0] != last]
+    return Layout(layout.module, include=names, forward=_Without(last))
 
-    parent, _, leaf = last.rpartition(".")
 
-    def features(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+@dataclass(frozen=True)
+class _Without:
+    """A module's forward with its last layer, by name, passed over. (A class, unlike a closure, can be pickled.)"""
+
+    last: str
+
+    def __call__(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        parent, _, leaf = self.last.rpartition(".")
         modules = module.get_submodule(parent)._modules
         own = modules[leaf]
         modules[leaf] = nn.Identity()
@@ -230,6 +239,3 @@ def earlier_layout(layout: Layout, last: str) -> Layout:
             return module(*args, **kwargs)
         finally:
             modules[leaf] = own
-
-    names = [slot.name for slot in layout.slots if slot.name.rpartition(".")[0] != last]
-    return Layout(layout.module, include=names, forward=features)

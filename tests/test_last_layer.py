@@ -1,6 +1,7 @@
 """A last layer integrated out: its evidence and posterior against brute force, and everything built on them."""
 
 import math
+import pickle
 from dataclasses import replace
 
 import pytest
@@ -217,6 +218,12 @@ def test_it_is_saved_loaded_resumed_and_diagnosed(tmp_path, components):
     assert torch.equal(*(each.sample(5, torch.Generator().manual_seed(0)) for each in resumed))
     with pytest.raises(ValueError, match="last_layer was exact: 2 and is sampled"):
         fitted(components=components, checkpoint=tmp_path / "c.livi", last_layer="sampled")
+
+
+def test_it_can_be_pickled_like_any_estimator():
+    posterior = fitted()
+    again = pickle.loads(pickle.dumps(posterior))
+    assert torch.equal(*(each.sample(3, torch.Generator().manual_seed(0)) for each in (posterior, again)))
 
 
 def test_several_targets_share_the_features():
