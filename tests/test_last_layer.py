@@ -251,6 +251,8 @@ def test_it_is_the_default_where_it_is_possible_and_said_in_the_plan():
         ({"net": Scaled().double()}, "whose output is that of an nn.Linear"),
         ({"rows": [data(), data()]}, r"expected \(X, y\) tensors"),
         ({"batch_size": 10}, "expected all examples at every step, got batches of 10"),
+        ({"generator": livi.MLP(4, 21, hidden=(4,)).double()}, "expected a generator of 15 weights, .* got one of 21"),
+        ({"noise": livi.DiagonalNoise(21).double()}, "expected a noise of 15 weights"),
         ({"prior": livi.Laplace(1.0)}, "expected a Normal prior of one scale"),
         ({"last_layer": "integrated"}, "expected one of 'sampled', 'exact', 'exact if possible', got 'integrated'"),
     ],
@@ -269,4 +271,6 @@ def test_a_wide_layer_and_many_rows_get_fewer_samples():
     x, y = data(1000)
     plan = livi.plan(wide, (x.float(), y.float()), livi.Gaussian())
     assert plan.recipe.num_samples == 16
+    wider = nn.Sequential(nn.Linear(2, 200), nn.Tanh(), nn.Linear(200, 1))  # too dear to be chosen by itself
+    assert livi.plan(wider, (x.float(), y.float()), livi.Gaussian(), recipe=QUICK).last is None
     assert math.isfinite(plan.seconds_per_step)

@@ -7,15 +7,18 @@ from dataclasses import dataclass, replace
 from torch import Tensor, nn
 
 from livi.data import FULL_BATCH, Data, TensorData
+from livi.generators import Generator
 from livi.last_layer import ExactLastLayer, LinearGaussian, earlier_layout, find_last
 from livi.layout import Layout
 from livi.likelihoods import Gaussian, Likelihood
+from livi.noise import Noise
 from livi.objective import Bound
 from livi.priors import Normal
-from livi.training.plan import Choices, Last, Plan, default_recipe, made_from, make_plan
+from livi.training.plan import Choice, Choices, Last, Plan, default_recipe, made_from, make_plan
 from livi.training.recipe import Recipe
 
 CHOICES = ("sampled", "exact", "exact if possible")
+BUDGET = 2.5e7  # multiplications for Gram matrices
 
 
 def exact_last_layer(
@@ -38,11 +41,11 @@ def exact_last_layer(
     if mode == "sampled":
         return None
     found = _found(layout, data, likelihood, choices, batch_size)
-    if isinstance(found, str) or (mode != "exact" and data.num_data > FULL_BATCH):
-        if mode == "exact":
-            raise ValueError(f"last_layer='exact': expected {found}.")
-        return None
-    return _plan(found, data, choices, seed)
+    if isinstance(found, _Found) and (mode == "exact" or found.multiplications(data.num_data) <= BUDGET):
+        return _plan(found, data, choices, seed)
+    if mode == "exact":
+        raise ValueError(f"last_layer='exact': expected {found}.")
+    return None
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,12 @@ class _Found:
     earlier: Layout
     likelihood: LinearGaussian
     prior: Normal
+
+    def multiplications(self, num_data: int) -> float:
+        """What a sample's Gram matrix costs; without end where there are more examples than a full batch has."""
+        linear = self.last.layout.module.get_submodule(self.last.name)
+        assert isinstance(linear, nn.Linear)
+        return num_data * (linear.in_features + 1) ** 2 if num_data <= FULL_BATCH else float("inf")
 
 
 def _found(
@@ -74,6 +83,9 @@ def _found(
         earlier.verify(data.inputs[:1])
     except TypeError:
         return "a last layer whose inputs depend on other stochastic weights, got one that stands alone"
+    for name_of, size in (("generator", _size(choices.generator)), ("noise", _size(choices.noise))):
+        if size not in (None, earlier.num_params):
+            return f"a {name_of} of {earlier.num_params} weights, those before the last layer, got one of {size}"
     prior = made_from(choices.prior, earlier) or Normal(1.0)
     if not isinstance(prior, Normal) or prior.log_scale.numel() not in (1, len(prior.sizes or ())):
         return f"a Normal prior of one scale, or one a layer, got {type(prior).__name__}"
@@ -97,11 +109,10 @@ def _plan(found: _Found, data: Data, choices: Choices, seed: int) -> Plan:
 
 
 def _recipe(found: _Found, data: TensorData, components: int) -> Recipe:
-    """The default, with as many samples as 25 million multiplications a step afford for their Gram matrices."""
-    last = found.last.layout.module.get_submodule(found.last.name)
-    assert isinstance(last, nn.Linear)
+    """The default, with as many samples as 25 million multiplications a step afford, but at least 16."""
     recipe = default_recipe(found.earlier, data.num_data, components)
-    affordable = max(16, int(2.5e7 / (data.num_data * (last.in_features + 1) ** 2 * components)))
+    cost = found.multiplications(data.num_data) * components
+    affordable = max(16, int(BUDGET / cost))
     samples = min(recipe.num_samples, affordable + affordable % 2)
     return replace(recipe, num_samples=samples, num_entropy_samples=min(samples, recipe.num_entropy_samples))
 
@@ -112,3 +123,10 @@ def sampler_of(last: Last, bound: Bound, inputs: Tensor, targets: Tensor) -> Exa
     posterior = bound.posterior
     parts = list(posterior.generators), list(posterior.noises)
     return ExactLastLayer(last.layout, last.name, *parts, bound.likelihood, bound.prior, inputs, targets)  # type: ignore[arg-type]
+
+
+def _size(part: Choice[Generator] | Choice[Noise]) -> int | None:
+    """How many weights a given generator or noise is for; None where it is made to measure or fits any number."""
+    if isinstance(part, Generator):
+        return part.num_params
+    return part.std().numel() if isinstance(part, Noise) and part.std().ndim else None
