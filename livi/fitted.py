@@ -117,8 +117,10 @@ class Posterior:
     def __repr__(self) -> str:
         sampler = self.sampler
         kind = type(sampler).__name__
-        if isinstance(sampler, ImplicitPosterior):
-            kind = f"{sampler.num_components} x {type(sampler.generators[0]).__name__}"
+        implicit = sampler.earlier if isinstance(sampler, ExactLastLayer) else sampler
+        if isinstance(implicit, ImplicitPosterior):
+            kind = f"{implicit.num_components} x {type(implicit.generators[0]).__name__}"
+            kind += "" if implicit is sampler else " and an exact last layer"
         weights = f"{self.layout.num_params:,} weights of {type(self.layout.module).__name__}"
         words = [kind, weights, type(self.likelihood).__name__]
         steps, stopped = self.plan.get("recipe", {}).get("steps"), self.plan.get("interrupted_at")

@@ -145,7 +145,7 @@ def test_verbose_shows_the_progress(capsys):
         ({"activation": "step"}, "activation: expected one of relu"),
         ({"noise": "loud"}, "noise: expected 'constant' or 'varying'"),
         ({"prior_scale": "large"}, "prior_scale: expected a positive number or 'learned'"),
-        ({"prior_scale": -1.0}, "scale: expected positive numbers"),
+        ({"prior_scale": -1.0}, r"prior_scale: expected a positive number or .learned., got -1.0"),
         ({"interval": "wide"}, "interval: expected one of posterior, conformal"),
         ({"steps": 0}, "steps: expected a positive integer"),
         ({"n_jobs": 0}, "n_jobs: expected a number of threads"),

@@ -85,10 +85,11 @@ def test_the_repr_says_what_was_fitted_in_one_line(posterior, tmp_path):
     assert repr(posterior) == "Posterior(1 x Affine, 3 weights of Linear, Gaussian)"
     net, data = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1)), (X, Y)
     fitted = livi.fit(net, data, livi.Gaussian(), recipe=RECIPE, components=2, progress=False)
-    assert repr(fitted) == "Posterior(2 x MLP, 33 weights of Sequential, Gaussian, 20 steps)"
+    start = "Posterior(2 x MLP and an exact last layer, 33 weights of Sequential, Gaussian"
+    assert repr(fitted) == f"{start}, 20 steps)"
     fitted.save(tmp_path / "posterior.livi")
     assert repr(livi.load(tmp_path / "posterior.livi", net)) == repr(fitted)
     fitted.plan["interrupted_at"] = 12
-    assert repr(fitted) == "Posterior(2 x MLP, 33 weights of Sequential, Gaussian, interrupted at step 12 of 20)"
+    assert repr(fitted) == f"{start}, interrupted at step 12 of 20)"
     ensemble = fit_ensemble(net, data, livi.Gaussian(), recipe=RECIPE, members=2)
     assert repr(ensemble) == "Posterior(Ensemble, 33 weights of Sequential, Gaussian)"
