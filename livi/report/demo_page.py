@@ -116,8 +116,9 @@ DENSITIES_CAPTION = (
     "the members of the ensemble, and the reference keeps functions only."
 )
 CORRELATION_CAPTION = (
-    "Correlations under the LIVI posterior: left, every pair of weights; right, root mean squares over the pairs of "
-    "two layers, freed of the noise of finite samples. Under mean field all of them are zero by construction."
+    "Correlations under the LIVI posterior of the weights before the last layer: left, every pair of weights; right, "
+    "root mean squares over the pairs of two layers, freed of the noise of finite samples. Under mean field all of them "
+    "are zero by construction."
 )
 COURSE_CAPTION = (
     "The bound on the log evidence and its three terms during the fit, in nats. In the grey part the KL term was still "
@@ -199,8 +200,9 @@ def _close_call(order: list[str], methods: Mapping[str, Any], resolution: float)
 def _inside(document: Document) -> str:
     found = document["diagnosis"]
     text = (
-        "LIVI draws weights as θ = g(z) + noise, where g is a neural network, so that nothing makes them Gaussian or "
-        "independent. What the fit made of that freedom:"
+        "LIVI draws the weights before the last layer as θ = g(z) + noise, where g is a neural network, so that "
+        "nothing makes them Gaussian or independent, and the last layer from its exact posterior given them, which is "
+        "why much of the freedom that is left looks like the prior's. What the fit made of it:"
     )
     text += (
         f" {found['multimodal'] or 'none'} of the {found['examined']} weights and principal directions examined show "
