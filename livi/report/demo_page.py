@@ -117,8 +117,8 @@ DENSITIES_CAPTION = (
 )
 CORRELATION_CAPTION = (
     "Correlations under the LIVI posterior of the weights before the last layer: left, every pair of weights; right, "
-    "root mean squares over the pairs of two layers, freed of the noise of finite samples. Under mean field all of them "
-    "are zero by construction."
+    "root mean squares over the pairs of two layers, freed of the noise of finite samples. Under mean field all of "
+    "them are zero by construction."
 )
 COURSE_CAPTION = (
     "The bound on the log evidence and its three terms during the fit, in nats. In the grey part the KL term was still "
