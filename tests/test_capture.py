@@ -59,6 +59,27 @@ def test_a_captured_exact_entropy_reports_where_it_would_have_needed_qr():
     assert not bool(estimate.report.converged.any())
 
 
+def test_a_recording_that_fails_gives_the_entropy_its_eager_form_back(monkeypatch):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1))
+    plan = livi.plan(net, regression(20), livi.Gaussian(), recipe=SHORT, last_layer="sampled")
+    trainer = Trainer(plan.bound, plan.data, plan.recipe)
+    forms = []
+
+    def fail(stepper, batch):
+        stepper.prepare()
+        forms.append(plan.bound.entropy)
+        raise CaptureError("nothing to record on")
+
+    monkeypatch.setattr(Stepper, "_ready", lambda stepper, _: stepper.capture is not False and stepper.taken > 3)
+    monkeypatch.setattr(Stepper, "_record", fail)
+    trainer.run()
+    assert forms == [livi.Exact().captured(0)]
+    assert plan.bound.entropy == livi.Exact()
+    assert trainer.stepper.reason == "nothing to record on"
+    assert trainer.step == SHORT.steps
+
+
 # --- on a GPU -------------------------------------------------------------------------------------
 
 

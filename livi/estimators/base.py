@@ -203,7 +203,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
         """The prediction of the standardised problem as one of the user's."""
         return prediction
 
-    def _read(self, X: Array, what: Callable[[Any, slice], Sequence[Tensor]]) -> list[NDArray[Any]]:
+    def read_predictive(self, X: Array, what: Callable[[Any, slice], Sequence[Tensor]]) -> list[NDArray[Any]]:
         """`what` of the predictions for checked rows: tensors with an axis of examples in front, as whole arrays.
 
         Rows are predicted in blocks, so that memory does not grow with their number.

@@ -93,7 +93,7 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
 
     def predict_log_proba(self, X: Any) -> Array:  # (n, k)
         """Their logarithms, which stay finite where a probability rounds to zero."""
-        return self._read(self._checked(X), lambda part, _: (log_mean_exp(part.logits.log_softmax(2)),))[0]
+        return self.read_predictive(self._checked(X), lambda part, _: (log_mean_exp(part.logits.log_softmax(2)),))[0]
 
     def predictive(self, X: Any) -> ClassificationPrediction:
         """The whole posterior predictive: entropy, and the mutual information that is due to the weights."""
@@ -121,7 +121,7 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         return chosen
 
     def _probabilities(self, X: Array) -> Array:
-        return self._read(X, lambda part, _: (part.probabilities,))[0]
+        return self.read_predictive(X, lambda part, _: (part.probabilities,))[0]
 
     def _fitted_facts(self) -> dict[str, Any]:
         kind = "O" if self.classes_.dtype == object else self.classes_.dtype.str

@@ -129,7 +129,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
 
     def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:  # (n,) or two of them
         """The mean of the posterior predictive, and with `return_std` its total standard deviation."""
-        mean, std = self._read(self._checked(X), lambda part, _: (part.mean, part.total_std))
+        mean, std = self.read_predictive(self._checked(X), lambda part, _: (part.mean, part.total_std))
         return (mean, std) if return_std else mean
 
     def predictive(self, X: Any) -> RegressionPrediction:
@@ -149,7 +149,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
             reach = threshold(self._calibration_scores(), alpha)
             median, std = self._median_and_std(X)
             return np.stack([median - reach * std, median + reach * std], axis=1)
-        return np.stack(self._read(X, lambda part, _: part.interval(1.0 - alpha)), axis=1)
+        return np.stack(self.read_predictive(X, lambda part, _: part.interval(1.0 - alpha)), axis=1)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:  # (n, n_samples)
         """Targets drawn from the predictive. A column is one draw of the weights for all rows, plus noise."""
@@ -165,7 +165,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         X, y = self._checked(X), np.array(column_or_1d(y), dtype=np.float64)  # a copy: pandas' arrays are read-only
         check_consistent_length(X, y)
         targets = torch.from_numpy(y).to(self.posterior_.layout.device)
-        return self._read(X, lambda part, rows: (part.log_prob(targets[rows]),))[0]
+        return self.read_predictive(X, lambda part, rows: (part.log_prob(targets[rows]),))[0]
 
     def _in_units(self, prediction: Prediction) -> RegressionPrediction:
         assert isinstance(prediction, RegressionPrediction)
@@ -173,7 +173,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         return prediction.rescaled(float(shift), float(scale))
 
     def _median_and_std(self, X: Array) -> tuple[Array, Array]:
-        median, std = self._read(X, lambda part, _: (part.quantile(0.5), part.total_std))
+        median, std = self.read_predictive(X, lambda part, _: (part.quantile(0.5), part.total_std))
         return median, std
 
     def _fitted_facts(self) -> dict[str, Any]:

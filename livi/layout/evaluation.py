@@ -143,15 +143,16 @@ def _step_seconds(
     strategy: Strategy,
 ) -> float:
     leaf = theta.detach().clone().requires_grad_()
-    _synchronise(leaf)
+    synchronise(leaf)
     started = time.perf_counter()
     outputs = apply_many(layout, leaf, *args, batch_statistics=batch_statistics, strategy=strategy, **kwargs)
     total = sum(out.float().square().sum() for out in pytree.tree_leaves(outputs) if out.is_floating_point())
     torch.autograd.grad(total, leaf)
-    _synchronise(leaf)
+    synchronise(leaf)
     return time.perf_counter() - started
 
 
-def _synchronise(tensor: Tensor) -> None:
+def synchronise(tensor: Tensor) -> None:
+    """Wait for the device that a tensor is on, before a clock is read."""
     if tensor.is_cuda:
         torch.cuda.synchronize(tensor.device)

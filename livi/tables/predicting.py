@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ from livi.tables.evaluation import CRPS_ROWS
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 QUANTILES = (0.05, 0.5, 0.95)
-_ROWS = 2048  # at a time
 
 Floats = NDArray[np.float64]
 
@@ -24,8 +23,7 @@ Floats = NDArray[np.float64]
 def regression_columns(estimator: Any, features: Floats) -> dict[str, Floats]:
     """Mean, standard deviations and quantiles of each row by name, and a conformal 90 % interval where there is one."""
     names = ("mean", "std_epistemic", "std_total", "p05", "p50", "p95")
-    found = _read(
-        estimator,
+    found = estimator.read_predictive(
         features,
         lambda part, _: (part.mean, part.epistemic_std, part.total_std, *part.quantile(list(QUANTILES))),
     )
@@ -55,7 +53,7 @@ def regression_rows(
         deviations = (part.epistemic_std, part.aleatoric_std, part.total_std)
         return (part.mean, *deviations, part.cdf(truth), part.log_prob(truth), *ends)
 
-    mean, epistemic, aleatoric, total, pit, log_density, *ends = _read(estimator, features, what)
+    mean, epistemic, aleatoric, total, pit, log_density, *ends = estimator.read_predictive(features, what)
     levels, lower, upper = _conformal(estimator, features) if conformal else _central(ends)
     rows = RegressionRows(target, mean, epistemic, aleatoric, total, pit.clip(0.0, 1.0), levels, lower, upper)
     return rows, log_density, _crps(estimator, features, target)
@@ -69,13 +67,13 @@ def _crps(estimator: Any, features: Floats, target: Floats) -> float:
         truth = torch.from_numpy(truths[some]).to(part.means)
         return (torch.full_like(truth, metrics.crps(part, truth)),)  # their average for each of them
 
-    return float(_read(estimator, features[drawn], what)[0].mean())
+    return float(estimator.read_predictive(features[drawn], what)[0].mean())
 
 
 def classification_columns(estimator: Any, features: Floats) -> tuple[Floats, Floats, Floats]:  # (n, k), (n,), (n,)
     """Probabilities, entropy and mutual information of each row."""
-    probabilities, entropy, information = _read(
-        estimator, features, lambda part, _: (part.probabilities, part.entropy, part.mutual_information)
+    probabilities, entropy, information = estimator.read_predictive(
+        features, lambda part, _: (part.probabilities, part.entropy, part.mutual_information)
     )
     return probabilities, entropy, information
 
@@ -92,7 +90,7 @@ def classification_rows(
         log_probability = part.log_prob(torch.from_numpy(target[some]))
         return part.probabilities, part.entropy, part.mutual_information, log_probability
 
-    probabilities, entropy, information, log_probability = _read(estimator, features, what)
+    probabilities, entropy, information, log_probability = estimator.read_predictive(features, what)
     return ClassificationRows(target, classes, probabilities, entropy, information), log_probability
 
 
@@ -112,14 +110,3 @@ def _conformal(estimator: Any, features: Floats) -> tuple[Floats, Floats, Floats
     levels = usable_levels(estimator, LEVELS)
     ends = [estimator.predict_interval(features, round(1.0 - level, 4)) for level in levels]
     return np.array(levels), np.stack([end[:, 0] for end in ends]), np.stack([end[:, 1] for end in ends])
-
-
-def _read(
-    estimator: Any, features: Floats, what: Callable[[Any, slice], Sequence[torch.Tensor]]
-) -> list[NDArray[np.float64]]:
-    """`what` of the predictions for some rows after the others, as whole arrays."""
-    found = []
-    for start in range(0, len(features), _ROWS):
-        some = slice(start, start + _ROWS)
-        found.append([tensor.cpu().numpy() for tensor in what(estimator.predictive(features[some]), some)])
-    return [np.concatenate(parts).astype(np.float64) for parts in zip(*found, strict=True)]

@@ -41,6 +41,7 @@ class Stepper(Generic[T]):
         rng: where the step draws from.
         capture: None decides by itself, False never records, True raises where it cannot.
         prepare: called before every recording, to bring the step into a form that can be recorded.
+        release: called whenever recordings are forgotten, to bring it back.
 
     Attributes:
         captured: whether the last step was replayed.
@@ -54,8 +55,10 @@ class Stepper(Generic[T]):
         *,
         capture: bool | None = None,
         prepare: Callable[[], None] = lambda: None,
+        release: Callable[[], None] = lambda: None,
     ) -> None:
-        self.step, self.state, self.rng, self.capture, self.prepare = step, state, rng, capture, prepare
+        self.step, self.state, self.rng, self.capture = step, state, rng, capture
+        self.prepare, self.release = prepare, release
         self.reason = ""  # why steps are not recorded
         self.captured = False
         self.reset()
@@ -64,6 +67,7 @@ class Stepper(Generic[T]):
         """Forget the recordings: tensors that a step changes were replaced, or the step is to be taken otherwise."""
         self.taken = 0
         self.recordings: dict[Hashable, _Recording[T]] = {}
+        self.release()
 
     def give_up(self, reason: str) -> None:
         """Record no more."""

@@ -82,7 +82,9 @@ class Trainer:
         self.interrupted = False
         self.entropy, self.products, self.converging = bound.entropy, 0, True
         self.recordings = 0
-        self.stepper = Stepper(self._advance, self._changed, self.rng, capture=capture, prepare=self._prepare)
+        self.stepper = Stepper(
+            self._advance, self._changed, self.rng, capture=capture, prepare=self._prepare, release=self._release
+        )
 
     def run(self) -> None:
         """Train to the end. Ctrl-C stops early and keeps what has been learned; a step into nowhere is undone."""
@@ -168,13 +170,15 @@ class Trainer:
             raise CaptureError(f"{type(self.entropy).__name__}, which waits for its own results")
         self.bound.entropy = self.entropy.captured(self.products)
 
+    def _release(self) -> None:
+        self.bound.entropy = self.entropy
+
     def _record_anew(self, terms: BoundTerms) -> None:
         """A recording whose entropy no longer converges gives way to eager steps, and to a new recording by them.
 
         Where eager steps did not converge either, there is nothing to win.
         """
         if self.stepper.captured and self.converging and not _converged(terms):
-            self.bound.entropy = self.entropy
             self.recordings += 1
             if self.recordings < MAX_RECORDINGS:
                 self.stepper.reset()
@@ -307,7 +311,6 @@ class Trainer:
         if state["average"] is not None:
             homes = dict(self.bound.named_parameters())
             self.average = {name: value.to(homes[name], copy=True) for name, value in state["average"].items()}
-        self.bound.entropy = self.entropy
         self.stepper.reset()  # the optimiser has new tensors now
 
     def save(self) -> None:

@@ -36,6 +36,7 @@ from livi.entropy import EntropyEstimator, Exact, Lanczos
 from livi.generators import CMMNN, MLP, MMNN, Generator
 from livi.latents import Latents, Orthogonal
 from livi.layout import Layout, Loop, Strategy, fastest
+from livi.layout.evaluation import synchronise
 from livi.layout.statistics import as_call
 from livi.likelihoods import Likelihood
 from livi.noise import DiagonalNoise, FixedNoise, Noise
@@ -44,7 +45,7 @@ from livi.posterior import ImplicitPosterior
 from livi.priors import Normal, Prior
 from livi.spec import NotSpecifiedError, Specified, spec_of
 from livi.training.recipe import Recipe
-from livi.training.start import measure_start, synchronise
+from livi.training.start import Joint, measure_start
 
 T = TypeVar("T")
 Choice: TypeAlias = (
@@ -199,7 +200,8 @@ def make_plan(layout: Layout, data: Data, likelihood: Likelihood, choices: Choic
         autocast=choices.autocast,
     )
     seconds, saved = measure_step(bound, inputs, targets)
-    climbing = measure_start(layout, likelihood, prior, data, recipe, strategy) if recipe.map_steps else 0.0
+    joint = Joint(layout, likelihood, prior, data, strategy)
+    climbing = measure_start(joint, recipe.map_restarts) if recipe.map_steps else 0.0
     return Plan(bound, data, recipe, strategy, seconds, climbing, saved, choices.capture)
 
 

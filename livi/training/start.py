@@ -6,7 +6,8 @@ import copy
 import itertools
 import time
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from livi.data import Batch, Data
 from livi.latents import normal
 from livi.layout import Layout, Strategy, apply_many, as_call
+from livi.layout.evaluation import synchronise
 from livi.likelihoods import Likelihood
 from livi.priors import Prior
 from livi.training.capture import Stepper, adam, set_rate
@@ -65,7 +67,8 @@ def map_weights(
         Interrupted: by Ctrl-C; it carries the rows as they are by then.
     """
     theta = initial_weights(layout, recipe.map_restarts, seed).requires_grad_()
-    climb = _Climb(layout, theta, likelihood, prior, data, recipe, strategy)
+    joint = Joint(layout, likelihood, prior, data, strategy)
+    climb = _Climb(joint, theta, recipe.map_rate)
     stepper = Stepper(climb.advance, climb.changed, capture=capture)
     show = progress or Progress(recipe.map_steps, quiet=True)
     show.begin(0, max(1, recipe.map_steps), "MAP start")
@@ -80,8 +83,8 @@ def map_weights(
                 row = {"log_likelihood": float(fit[best]), "log_prior": float(penalty[best])}
                 show.show(step, row | {"rate": float(climb.optimiser.param_groups[0]["lr"])})
     except KeyboardInterrupt:
-        raise Interrupted(_ranked(layout, theta, likelihood, prior, data, recipe, strategy)) from None
-    return _ranked(layout, theta, likelihood, prior, data, recipe, strategy)
+        raise Interrupted(joint.ranked(theta, recipe)) from None
+    return joint.ranked(theta, recipe)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -92,31 +95,59 @@ class Interrupted(KeyboardInterrupt):
         self.starts = starts
 
 
+@dataclass(frozen=True)
+class Joint:
+    """log p(D, theta) for rows of weights: what a MAP fit climbs."""
+
+    layout: Layout
+    likelihood: Likelihood
+    prior: Prior
+    data: Data
+    strategy: Strategy | None = None
+
+    def on_batch(self, theta: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:  # (R, m) -> (R,), (R,)
+        """log p(D | theta), scaled up from the batch to all examples, and log p(theta)."""
+        inputs, targets = batch
+        args, kwargs = as_call(inputs)
+        outputs = apply_many(self.layout, theta, *args, batch_statistics=True, strategy=self.strategy, **kwargs)
+        fit = self.data.num_data * self.likelihood.log_prob(outputs, targets).mean(1)
+        return fit, self.prior.log_prob(theta)
+
+    @torch.no_grad()
+    def on_data(self, theta: Tensor, most: int = 40) -> tuple[Tensor, Tensor]:  # (R, m) -> (R,), (R,)
+        """The same from one epoch's batches, at most so many, by the number of their examples."""
+        total, seen, log_prior = torch.zeros_like(theta[:, 0]), 0, torch.zeros_like(theta[:, 0])
+        for batch, _ in zip(self.data.epoch(0), range(most), strict=False):
+            fit, log_prior = self.on_batch(theta, batch)
+            total, seen = total + len(batch[1]) * fit, seen + len(batch[1])
+        return total / max(1, seen), log_prior
+
+    def ranked(self, theta: Tensor, recipe: Recipe) -> Starts:
+        """The rows by their density over all data, best first."""
+        log_likelihood, log_prior = self.on_data(theta.detach())
+        score = (log_likelihood + log_prior).nan_to_num(nan=float("-inf"))
+        if not bool(torch.isfinite(score).any()):
+            raise ValueError(
+                "start: expected a finite log joint density after the MAP fit, got none; "
+                "standardise inputs and targets, or lower Recipe.map_rate."
+            )
+        order = score.argsort(descending=True) if recipe.map_steps else torch.arange(len(score), device=score.device)
+        return Starts(theta.detach()[order], log_likelihood[order], score[order])
+
+
 class _Climb:
     """One step towards the MAP estimate, for all rows at once."""
 
-    def __init__(
-        self,
-        layout: Layout,
-        theta: Tensor,
-        likelihood: Likelihood,
-        prior: Prior,
-        data: Data,
-        recipe: Recipe,
-        strategy: Strategy | None,
-    ) -> None:
-        self.layout, self.theta, self.likelihood, self.prior = layout, theta, likelihood, prior
-        self.num_data, self.strategy = data.num_data, strategy
-        self.parameters = [theta, *likelihood.parameters()]
-        self.optimiser = adam(self.parameters, lr=recipe.map_rate)
-        self.limits = likelihood.lower_limits()
+    def __init__(self, joint: Joint, theta: Tensor, rate: float) -> None:
+        self.joint, self.theta = joint, theta
+        self.parameters = [theta, *joint.likelihood.parameters()]
+        self.optimiser = adam(self.parameters, lr=rate)
+        self.limits = joint.likelihood.lower_limits()
 
     def advance(self, batch: Batch) -> tuple[Tensor, Tensor]:  # (R,), (R,)
-        fit, penalty = log_joint(
-            self.layout, self.theta, self.likelihood, self.prior, *batch, self.num_data, self.strategy
-        )
+        fit, penalty = self.joint.on_batch(self.theta, batch)
         self.optimiser.zero_grad()
-        (-(fit + penalty).sum() / self.num_data).backward()
+        (-(fit + penalty).sum() / self.joint.data.num_data).backward()
         _forget_non_finite(self.optimiser)
         self.optimiser.step()
         with torch.no_grad():
@@ -129,75 +160,24 @@ class _Climb:
         return [*self.parameters, *moments]
 
 
-def measure_start(
-    layout: Layout,
-    likelihood: Likelihood,
-    prior: Prior,
-    data: Data,
-    recipe: Recipe,
-    strategy: Strategy | None,
-) -> float:
-    """Seconds of one step towards the MAP estimate. Nothing is changed."""
-    theta = layout.flatten().expand(recipe.map_restarts, -1).clone().requires_grad_()
-    parameters = [theta, *likelihood.parameters()]
-    batch, seconds = data.first(), float("inf")
+def measure_start(joint: Joint, rows: int) -> float:
+    """Seconds of one step of so many rows towards the MAP estimate. Nothing is changed."""
+    theta = joint.layout.flatten().expand(rows, -1).clone().requires_grad_()
+    parameters = [theta, *joint.likelihood.parameters()]
+    batch, seconds = joint.data.first(), float("inf")
     for _ in range(3):
         synchronise(theta)
         started = time.perf_counter()
-        fit, penalty = log_joint(layout, theta, likelihood, prior, *batch, data.num_data, strategy)
+        fit, penalty = joint.on_batch(theta, batch)
         torch.autograd.grad((fit + penalty).sum(), parameters, allow_unused=True)
         synchronise(theta)
         seconds = min(seconds, time.perf_counter() - started)
     return seconds
 
 
-def synchronise(tensor: Tensor) -> None:
-    if tensor.is_cuda:
-        torch.cuda.synchronize(tensor.device)
-
-
 def _batches(data: Data, seed: int, count: int) -> Iterator[Batch]:
     epochs = (batch for epoch in itertools.count() for batch in data.epoch(seed + epoch))
     return itertools.islice(epochs, count)
-
-
-def _ranked(
-    layout: Layout,
-    theta: Tensor,
-    likelihood: Likelihood,
-    prior: Prior,
-    data: Data,
-    recipe: Recipe,
-    strategy: Strategy | None,
-) -> Starts:
-    """The rows by their density over all data, best first."""
-    log_likelihood, log_prior = over_data(layout, theta.detach(), likelihood, prior, data, strategy)
-    score = (log_likelihood + log_prior).nan_to_num(nan=float("-inf"))
-    if not bool(torch.isfinite(score).any()):
-        raise ValueError(
-            "start: expected a finite log joint density after the MAP fit, got none; "
-            "standardise inputs and targets, or lower Recipe.map_rate."
-        )
-    order = score.argsort(descending=True) if recipe.map_steps else torch.arange(len(score), device=score.device)
-    return Starts(theta.detach()[order], log_likelihood[order], score[order])
-
-
-@torch.no_grad()
-def over_data(
-    layout: Layout,
-    theta: Tensor,  # (R, m)
-    likelihood: Likelihood,
-    prior: Prior,
-    data: Data,
-    strategy: Strategy | None = None,
-    most: int = 40,
-) -> tuple[Tensor, Tensor]:  # (R,), (R,)
-    """log p(D | theta) and log p(theta), the first from one epoch's batches, at most so many, the same for all rows."""
-    total, seen, log_prior = torch.zeros_like(theta[:, 0]), 0, torch.zeros_like(theta[:, 0])
-    for (inputs, targets), _ in zip(data.epoch(0), range(most), strict=False):
-        values, log_prior = log_joint(layout, theta, likelihood, prior, inputs, targets, len(targets), strategy)
-        total, seen = total + values, seen + len(targets)
-    return total * (data.num_data / max(1, seen)), log_prior
 
 
 def _forget_non_finite(optimiser: torch.optim.Optimizer) -> None:
@@ -213,22 +193,6 @@ def _replace_lost(theta: Tensor, joint: Tensor) -> None:
     """Rows with a non-finite density go on from the best row."""
     score = joint.nan_to_num(nan=float("-inf"))
     theta.copy_(torch.where(torch.isfinite(score)[:, None], theta, theta[score.argmax()]))
-
-
-def log_joint(
-    layout: Layout,
-    theta: Tensor,  # (R, m)
-    likelihood: Likelihood,
-    prior: Prior,
-    inputs: Any,
-    targets: Tensor,
-    num_data: int,
-    strategy: Strategy | None = None,
-) -> tuple[Tensor, Tensor]:  # (R,), (R,)
-    """log p(D | theta), scaled up from the batch to num_data examples, and log p(theta)."""
-    args, kwargs = as_call(inputs)
-    outputs = apply_many(layout, theta, *args, batch_statistics=True, strategy=strategy, **kwargs)
-    return num_data * likelihood.log_prob(outputs, targets).mean(1), prior.log_prob(theta)
 
 
 def initial_weights(layout: Layout, count: int, seed: int) -> Tensor:  # (count, m)
