@@ -624,8 +624,13 @@ class Standard:
 
     interval = "posterior"
 
-    def predictive(self, features):
-        return RegressionPrediction(torch.zeros(1, len(features), dtype=torch.float64), torch.tensor(1.0))
+    def read_predictive(self, features, what):
+        found = []
+        for start in range(0, len(features), 2048):
+            count = len(features[start : start + 2048])
+            part = RegressionPrediction(torch.zeros(1, count, dtype=torch.float64), torch.tensor(1.0))
+            found.append([tensor.numpy() for tensor in what(part, slice(start, start + count))])
+        return [np.concatenate(columns) for columns in zip(*found, strict=True)]
 
 
 def test_the_crps_of_many_rows_does_not_depend_on_their_order():
