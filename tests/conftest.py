@@ -2,6 +2,9 @@ import os
 
 import pytest
 import torch
+from torch import nn
+
+from livi.layout import Layout
 
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 
@@ -21,3 +24,26 @@ def _default_dtype():
     yield
     torch.random.set_rng_state(state)
     torch.set_default_dtype(before)
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Of a file that is not there yet."""
+    return tmp_path / "posterior.safetensors"
+
+
+@pytest.fixture
+def linear_layout():
+    return Layout(nn.Linear(2, 1))  # 3 weights
+
+
+@pytest.fixture
+def deep_layout():
+    return Layout(nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1)))  # 31 weights
+
+
+@pytest.fixture
+def plane():
+    """Inputs of two columns, and targets about a plane above them."""
+    x = torch.randn(20, 2, generator=torch.Generator().manual_seed(1))
+    return x, x.sum(1) + 0.5 * torch.randn(20, generator=torch.Generator().manual_seed(2))

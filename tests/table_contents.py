@@ -1,6 +1,11 @@
 """Contents of reports, made up: what `livi.tables` would hand over, without a fit."""
 
+import json
+import re
+from functools import cache
+
 import numpy as np
+import pytest
 
 from livi.tables.content import (
     ClassificationRows,
@@ -193,3 +198,57 @@ def unvalidated(**changes):
     nothing = {"rows": None, "metrics": (), "coverage": (), "verdict": (), "unsure": (), "source": ""}
     words = "Fitted to all 640 rows; no rows were held out, so nothing is known of its errors."
     return regression(**(nothing | {"headline": words} | changes))
+
+
+TEN = tuple(f"class number {i}" for i in range(10))
+HUNDRED = tuple(f"label {i}" for i in range(100))
+CONTENTS = {
+    "regression": regression,
+    "constant noise": lambda: regression(400, 1.6, constant_noise=True),
+    "many rows": lambda: regression(100_000),
+    "one row": lambda: regression(1),
+    "nothing held out": unvalidated,
+    "two classes": classification,
+    "ten classes": lambda: classification(600, TEN),
+    "a hundred classes": lambda: classification(900, HUNDRED, 3.0),
+    "one row of two classes": lambda: classification(1),
+    "bare": lambda: unvalidated(history=(), findings=(), columns=(), notes=(), facts={}),
+}
+
+
+@cache
+def content_of(kind):
+    """One of CONTENTS, made once."""
+    return CONTENTS[kind]()
+
+
+HOSTILE = (
+    "<script>window.owned = 1</script>",
+    "</script><img src=x onerror='window.owned = 1'>",
+    '"><svg onload="window.owned = 1">',
+    "<a href='https://example.org'>here</a> & <b>bold</b>",
+    "%{x} %{customdata[0]} $\\alpha$ ‮مرحبا 🏠 \u2028\x00 'quoted'",
+)
+
+
+def hostile(kind):
+    a, b, c, d, e = HOSTILE
+    given = {
+        "title": f"{a} from {b}.csv",
+        "target": c,
+        "headline": " ".join(HOSTILE),
+        "source": b,
+        "facts": dict.fromkeys(HOSTILE, d) | {"odd": e},
+        "columns": tuple(ColumnFacts(name, "dropped", name) for name in HOSTILE),
+        "notes": HOSTILE,
+        "metrics": tuple(Metric(name, name, 1.0, name, name) for name in HOSTILE),
+        "verdict": HOSTILE,
+        "findings": tuple(Finding("ok", name, f"`{name}` {name}") for name in HOSTILE),
+        "unsure": (UnsureRow(0, 2, {name: name for name in HOSTILE}),),
+    }
+    return classification(60, HOSTILE, **given) if kind == "classes" else regression(60, **given)
+
+
+def figures_of(text):
+    found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', text, re.DOTALL)
+    return json.loads(found[1], parse_constant=lambda name: pytest.fail(f"{name} in the figures"))

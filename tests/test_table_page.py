@@ -1,4 +1,4 @@
-"""The report on a table model: its words and figures, that it is safe, and that a real browser draws it."""
+"""The report on a table model: its words, that it is safe, and how it is written."""
 
 import json
 import os
@@ -9,31 +9,25 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from browser import Browser, find_chromium
-from table_contents import FINDINGS, classification, history, regression, unvalidated
+from table_contents import (
+    CONTENTS,
+    FINDINGS,
+    HOSTILE,
+    classification,
+    content_of,
+    figures_of,
+    hostile,
+    regression,
+    unvalidated,
+)
 
 from livi.report import table_figures as draw
-from livi.report.elements import clipped, number
-from livi.report.interactive import MOST_POINTS, label, padded, sample, shortened
+from livi.report.elements import clipped
+from livi.report.interactive import MOST_POINTS, label, sample, shortened
 from livi.report.table_page import page, write_report
 from livi.storage import StorageError
-from livi.tables.content import ColumnFacts, Finding, Metric, UnsureRow
 from livi.tables.evaluation import ENOUGH_ROWS
 
-TEN = tuple(f"class number {i}" for i in range(10))
-HUNDRED = tuple(f"label {i}" for i in range(100))
-CONTENTS = {
-    "regression": regression,
-    "constant noise": lambda: regression(400, 1.6, constant_noise=True),
-    "many rows": lambda: regression(100_000),
-    "one row": lambda: regression(1),
-    "nothing held out": unvalidated,
-    "two classes": classification,
-    "ten classes": lambda: classification(600, TEN),
-    "a hundred classes": lambda: classification(900, HUNDRED, 3.0),
-    "one row of two classes": lambda: classification(1),
-    "bare": lambda: unvalidated(history=(), findings=(), columns=(), notes=(), facts={}),
-}
 SECTIONS = [
     "Predictions against the truth",
     "Calibration",
@@ -78,21 +72,12 @@ class Reader(HTMLParser):
         return [attributes for name, attributes in self.elements if name == tag]
 
 
-def figures_of(text):
-    found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', text, re.DOTALL)
-    return json.loads(found[1], parse_constant=lambda name: pytest.fail(f"{name} in the figures"))
-
-
-@pytest.fixture(scope="module", params=CONTENTS)
-def content(request):
-    return CONTENTS[request.param]()
-
-
 # --- the page as text -----------------------------------------------------------------------------
 
 
-def test_every_page_has_every_section_and_a_sound_outline(content):
-    reader = Reader(page(content))
+@pytest.mark.parametrize("kind", CONTENTS)
+def test_every_page_has_every_section_and_a_sound_outline(kind):
+    reader = Reader(page(content_of(kind)))
     assert [words for tag, words in reader.headings if tag == "h2"] == SECTIONS
     levels = [int(tag[1]) for tag, _ in reader.headings]
     assert levels.count(1) == 1
@@ -102,8 +87,9 @@ def test_every_page_has_every_section_and_a_sound_outline(content):
     assert len(reader.all("title")) == 1
 
 
-def test_every_figure_has_a_place_and_a_description_and_every_link_a_target(content):
-    text = page(content)
+@pytest.mark.parametrize("kind", CONTENTS)
+def test_every_figure_has_a_place_and_a_description_and_every_link_a_target(kind):
+    text = page(content_of(kind))
     reader = Reader(text)
     places = {one["id"]: one for tag, one in reader.elements if one.get("class") == "drawing"}
     assert places.keys() == figures_of(text).keys()
@@ -113,8 +99,9 @@ def test_every_figure_has_a_place_and_a_description_and_every_link_a_target(cont
     assert {link["href"] for link in reader.all("a")} <= {f"#{name}" for name in names}
 
 
-def test_the_page_refers_to_nothing_outside_itself(content):
-    reader = Reader(page(content))
+@pytest.mark.parametrize("kind", CONTENTS)
+def test_the_page_refers_to_nothing_outside_itself(kind):
+    reader = Reader(page(content_of(kind)))
     for _, attributes in reader.elements:
         assert not attributes.keys() & {"src", "srcset", "action", "data", "poster"}
         assert attributes.get("href", "#").startswith("#")
@@ -183,32 +170,6 @@ def test_listed_rows_are_drawn_even_where_rows_are_sampled():
 
 # --- words from the user's file -------------------------------------------------------------------
 
-HOSTILE = (
-    "<script>window.owned = 1</script>",
-    "</script><img src=x onerror='window.owned = 1'>",
-    '"><svg onload="window.owned = 1">',
-    "<a href='https://example.org'>here</a> & <b>bold</b>",
-    "%{x} %{customdata[0]} $\\alpha$ ‮مرحبا 🏠 \u2028\x00 'quoted'",
-)
-
-
-def hostile(kind):
-    a, b, c, d, e = HOSTILE
-    given = {
-        "title": f"{a} from {b}.csv",
-        "target": c,
-        "headline": " ".join(HOSTILE),
-        "source": b,
-        "facts": dict.fromkeys(HOSTILE, d) | {"odd": e},
-        "columns": tuple(ColumnFacts(name, "dropped", name) for name in HOSTILE),
-        "notes": HOSTILE,
-        "metrics": tuple(Metric(name, name, 1.0, name, name) for name in HOSTILE),
-        "verdict": HOSTILE,
-        "findings": tuple(Finding("ok", name, f"`{name}` {name}") for name in HOSTILE),
-        "unsure": (UnsureRow(0, 2, {name: name for name in HOSTILE}),),
-    }
-    return classification(60, HOSTILE, **given) if kind == "classes" else regression(60, **given)
-
 
 @pytest.mark.parametrize("kind", ["classes", "numbers"])
 def test_hostile_words_are_shown_and_never_obeyed(kind):
@@ -235,113 +196,6 @@ def test_long_words_are_shortened_and_kept_in_the_title():
     assert clipped("short & plain") == "short &amp; plain"
     assert "missing" in clipped(" ")
     assert label("<i>\n x") == "&lt;i&gt; x"
-
-
-# --- the numbers behind the figures ---------------------------------------------------------------
-
-
-def test_the_coverage_curve_is_the_share_of_targets_inside():
-    rows = regression(200).rows
-    curve = draw.coverage_curve(rows).data[-1]
-    for level, share, low, high in zip(curve["x"], curve["y"], rows.lower, rows.upper, strict=True):
-        inside = sum(a <= y <= b for a, y, b in zip(low, rows.target, high, strict=True))
-        assert share == pytest.approx(inside / 200)
-        assert 0 < level < 1
-
-
-def test_pit_bars_have_area_one_and_the_count_of_rows():
-    bars = draw.pit_histogram(regression(157).rows).data[0]
-    assert sum(bars["customdata"]) == 157
-    assert np.mean(bars["y"]) == pytest.approx(1.0, rel=1e-4)
-
-
-def test_points_beyond_the_interval_are_marked():
-    rows = regression(300).rows
-    figure = draw.predictions(rows, "price", [9, 17], 17)
-    shown = [trace for trace in figure.data if trace["mode"] == "markers" and trace["visible"]]
-    assert [trace["name"] for trace in shown] == ["truth inside the interval", "truth outside the interval"]
-    outside = int(((rows.target < rows.lower[17]) | (rows.target > rows.upper[17])).sum())
-    assert [len(trace["x"]) for trace in shown] == [300 - outside, outside]
-    assert 0 < outside < 300
-    assert figure.chosen == "90% intervals"
-    assert [trace.get("visible", True) for trace in figure.data] == figure.choices["90% intervals"]
-
-
-def test_the_confusion_counts_rows_by_true_and_predicted_class():
-    rows = classification(300, TEN).rows
-    counts = np.array(draw.confusion(rows).data[0]["text"])
-    predicted = rows.probabilities.argmax(1)
-    for true in range(10):
-        for given in range(10):
-            assert counts[true, given] == np.sum((rows.target == true) & (predicted == given))
-
-
-def test_reliability_groups_all_rows_and_finds_a_model_that_is_too_sure():
-    rows = classification(2000, sharp=1.0).rows
-    points = [trace for trace in draw.reliability(rows).data if trace.get("mode") == "markers"]
-    assert sum(sum(trace["customdata"]) for trace in points) == 2000
-    assert sum(len(trace["x"]) for trace in points if trace["name"] == "outside") <= 3
-    odds = (rows.probabilities[:, 1] / rows.probabilities[:, 0]) ** 4
-    sure = np.stack([1 / (1 + odds), odds / (1 + odds)], 1)
-    wrong = draw.reliability(type(rows)(rows.target, rows.classes, sure, rows.entropy, rows.mutual_information))
-    outside = [trace for trace in wrong.data if trace["name"] == "outside"]
-    assert len(outside[0]["x"]) >= 5
-
-
-def test_errors_of_the_surest_rows():
-    unsure, errors = np.arange(40.0), np.repeat([1.0, -3.0], 20)
-    shares, values = draw.surest_first(unsure[::-1], errors[::-1], root=True)
-    assert shares[-1] == 1.0
-    assert values[-1] == pytest.approx(np.sqrt(np.mean(errors**2)))
-    assert values[shares <= 0.5] == pytest.approx(1.0)
-    alike, _ = draw.surest_first(np.ones(40), errors, root=True)
-    assert len(alike) == 1
-    assert len(draw.surest_first(np.ones(4), errors[:4], root=True)[0]) == 0
-
-
-def test_no_share_is_drawn_beyond_one():
-    shares = np.array([0.5, 1.0])
-    for values in (np.ones(2), np.zeros(2), np.array([0.8, 0.7])):
-        low, high = draw.set_aside(shares, values, "accuracy", share=True).layout["yaxis"]["range"]
-        assert 0.0 <= low <= values.min()
-        assert values.max() <= high < 1.01
-
-
-def test_constant_predictions_are_drawn_with_ranges_that_are_not_empty():
-    rows = regression(50).rows
-    same = type(rows)(
-        *(np.full_like(getattr(rows, name), 3.0) for name in ("target", "mean")),
-        *(np.full(50, value) for value in (0.0, 2.0, 2.0, 0.5)),
-        rows.levels,
-        np.full_like(rows.lower, 1.0),
-        np.full_like(rows.upper, 5.0),
-    )
-    figures = figures_of(page(regression(rows=same, unsure=())))
-    assert "kept" not in figures
-    for name in ("predictions", "unsure"):
-        for axis in ("xaxis", "yaxis"):
-            low, high = figures[name]["layout"][axis]["range"]
-            assert high > low
-    assert padded(np.zeros(3)) == [-1.0, 1.0]
-
-
-def test_terms_that_are_not_finite_or_missing_are_left_out_of_the_course():
-    rows = [dict(row) for row in history(100)]
-    rows[3]["bound"] = float("nan")
-    for row in rows:
-        del row["entropy"]
-    curves = {figure.name: figure for figure in draw.learning_curves(rows)}
-    assert list(curves) == ["course-bound", "course-log_likelihood", "course-log_prior"]
-    assert len(curves["course-bound"].data[0]["x"]) == len(rows) - 1
-    assert draw.learning_curves(rows[:1])[0].data[0]["mode"] == "markers"
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.0, "0"), (-1234.5, "−1,234"), (12.3456, "12.35"), (3e-7, "3e−07"), (2.5e12, "2.5e+12"), (0.99999, "1.0000")],
-)
-def test_numbers_have_four_digits(value, text):
-    assert number(value) == text
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -372,131 +226,3 @@ def test_without_plotly_the_error_says_what_to_install(tmp_path, monkeypatch):
     with pytest.raises(ImportError, match=r'pip install "livi\[tables\]"'):
         write_report(tmp_path / "report.html", unvalidated())
     assert list(tmp_path.iterdir()) == []
-
-
-# --- in a browser ---------------------------------------------------------------------------------
-
-DRAWN = """
-[...document.querySelectorAll('.drawing')].map(place => ({
-  name: place.id,
-  shapes: [...place.querySelectorAll(".scatterlayer path, .barlayer path, .heatmaplayer image")].filter(
-    shape => shape.getBoundingClientRect().width + shape.getBoundingClientRect().height > 0).length,
-  right: place.querySelector("svg.main-svg").getBoundingClientRect().right,
-}))
-"""
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    if find_chromium() is None:
-        pytest.skip("no Chromium on the PATH; install one or name it in the environment variable CHROMIUM")
-    with Browser(tmp_path_factory.mktemp("browser")) as one:
-        yield one
-
-
-def outward(browser):
-    return [url for url in browser.requests if not url.startswith(("file:", "data:", "blob:"))]
-
-
-@pytest.mark.parametrize("width", [1280, 400])
-def test_a_browser_draws_every_figure_without_errors_or_requests(browser, content, tmp_path, width):
-    path = tmp_path / "report.html"
-    write_report(path, content)
-    browser.visit(path, width)
-    assert browser.errors == []
-    assert outward(browser) == []
-    drawn = browser.run(DRAWN)
-    assert {one["name"] for one in drawn} == figures_of(page(content)).keys()
-    assert all(one["shapes"] > 0 for one in drawn), drawn
-    assert all(one["right"] <= width for one in drawn), drawn
-    assert browser.run("document.documentElement.scrollWidth") == width
-
-
-@pytest.mark.parametrize("kind", ["classes", "numbers"])
-def test_a_browser_obeys_no_hostile_words(browser, tmp_path, kind):
-    path = tmp_path / "report.html"
-    write_report(path, hostile(kind))
-    browser.visit(path)
-    assert browser.errors == []
-    assert browser.run("typeof window.owned") == "undefined"
-    assert browser.run("document.querySelectorAll('.drawing a, .drawing img').length") == 0
-    if kind == "classes":
-        ticks = browser.run("document.querySelector('#confusion .yaxislayer-above').textContent")
-        assert "<scrip" in ticks
-
-
-def test_buttons_choose_the_level_of_the_intervals(browser, tmp_path):
-    path = tmp_path / "report.html"
-    write_report(path, regression(200))
-    browser.visit(path)
-    count = "document.querySelectorAll('#predictions .scatterlayer .trace:nth-child(n) .point').length"
-    outside = """document.getElementById("predictions").data.filter(trace => trace.visible &&
-      trace.name === "truth outside the interval" && trace.mode === "markers").map(trace => trace.x.length)"""
-    assert browser.run(count) == 200
-    [before] = browser.run(outside)
-    browser.run("document.querySelector('.choices button').click()")  # the lowest level
-    browser.paint()
-    assert browser.run(count) == 200
-    [after] = browser.run(outside)
-    assert after > before
-    pressed = "[...document.querySelectorAll('.choices button')].map(one => one.getAttribute('aria-pressed')).join()"
-    assert browser.run(pressed) == "true,false,false,false"
-    assert browser.errors == []
-
-
-def test_pointing_at_a_row_shows_its_numbers(browser, tmp_path):
-    content = regression(200)
-    path = tmp_path / "report.html"
-    write_report(path, content)
-    browser.visit(path)
-    browser.run("Plotly.Fx.hover('unsure', [{curveNumber: 3, pointNumber: 0}])")
-    browser.paint()
-    words = browser.run("document.querySelector('#unsure .hoverlayer').textContent")
-    assert re.search(r"epistemic \d+\.\d+.*line [\d,]+ of the file", words), words
-
-
-def test_on_paper_figures_fit_and_come_back_afterwards(browser, tmp_path):
-    path = tmp_path / "report.html"
-    write_report(path, regression())
-    browser.visit(path)
-    widths = "[...document.querySelectorAll('.drawing')].map(one => one.querySelector('svg').clientWidth)"
-    before = browser.run(widths)
-    assert browser.pdf().startswith(b"%PDF")
-    browser.paint()
-    assert browser.run(widths) == before
-    browser.run("window.dispatchEvent(new Event('beforeprint'))")
-    assert max(browser.run(widths)) == 660
-    assert browser.errors == []
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        "console.error('on purpose')",
-        "throw new Error('on purpose')",
-        "Promise.reject(new Error('on purpose'))",
-        "fetch('https://example.org/on purpose')",
-        "document.body.appendChild(Object.assign(new Image(), {src: 'https://example.org/on purpose'}))",
-    ],
-)
-def test_a_fault_in_a_page_is_noticed(browser, tmp_path, fault):
-    path = tmp_path / "report.html"
-    path.write_text(page(unvalidated()).replace("</body>", f"<script>{fault}</script></body>"), encoding="utf-8")
-    browser.visit(path)
-    assert any("on purpose" in error or "Content Security Policy" in error for error in browser.errors)
-
-
-def test_a_request_is_noticed(browser, tmp_path):
-    path = tmp_path / "open.html"
-    path.write_text('<!doctype html><img src="https://example.org/picture.png">', encoding="utf-8")
-    browser.visit(path)
-    assert outward(browser) == ["https://example.org/picture.png"]
-    assert browser.errors
-
-
-def test_a_figure_that_was_not_drawn_is_noticed(browser, tmp_path):
-    path = tmp_path / "report.html"
-    text = page(unvalidated())
-    path.write_text(text.replace('"mode":"lines"', '"mode":"none"'), encoding="utf-8")
-    browser.visit(path)
-    assert [one["shapes"] for one in browser.run(DRAWN)] == [0, 0, 0, 0]
