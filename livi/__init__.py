@@ -28,13 +28,12 @@ from livi.posterior import ImplicitPosterior
 from livi.priors import FunctionPrior, Laplace, Normal
 from livi.storage import StorageError
 from livi.training import FitError, FitWarning, Recipe, fit, plan
+from livi.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from livi import estimators as estimators
     from livi.estimators import LIVIClassifier as LIVIClassifier
     from livi.estimators import LIVIRegressor as LIVIRegressor
-
-__version__ = "0.1.0"
 
 __all__ = [
     "CMMNN",

@@ -224,7 +224,7 @@ def test_weights_from_another_library_are_told_apart(path):
 def test_a_newer_format_names_the_livi_that_wrote_it(path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(file, "FORMAT", 7)
-        patch.setattr(file, "_version", lambda: "9.1.2")
+        patch.setattr(file, "__version__", "9.1.2")
         write(path, {}, {})
     with pytest.raises(
         StorageError, match=r"format 1 or older, got 7 written by livi 9\.1\.2; this is livi .*upgrade it"

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from livi.cli import table_bench, tables
-from livi.experiments.machine import livi_version
 from livi.experiments.toy_bench import Config, bench, default_methods, table
 from livi.storage import StorageError
 from livi.tables import TableError
+from livi.version import __version__
 
 EXAMPLES = """\
 examples:
@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"livi {livi_version()}")
+    parser.add_argument("--version", action="version", version=f"livi {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = parser.add_subparsers(required=True, metavar="command")
     tables.add_commands(commands)

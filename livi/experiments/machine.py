@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
 import torch
+
+from livi.version import __version__
 
 
 def machine() -> dict[str, str | int | float | None]:
@@ -28,18 +29,11 @@ def machine() -> dict[str, str | int | float | None]:
 def versions() -> dict[str, str]:
     """Of livi, torch, numpy and Python."""
     return {
-        "livi": livi_version(),
+        "livi": __version__,
         "torch": str(torch.__version__),
         "numpy": np.__version__,
         "python": platform.python_version(),
     }
-
-
-def livi_version() -> str:
-    try:
-        return version("livi")
-    except PackageNotFoundError:  # run from a source tree that was never installed
-        return "unknown"
 
 
 def _cpu_model() -> str:

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 
-from livi.experiments.machine import livi_version
 from livi.report.elements import prose
 from livi.report.interactive import Figure
 from livi.report.table_figures import level_text
@@ -15,6 +14,7 @@ from livi.report.table_sections import LEVEL, SEVERITY, Section, sections
 from livi.report.table_style import SCRIPT, STYLE
 from livi.storage import replace_file
 from livi.tables.content import Content
+from livi.version import __version__
 
 # Enforced by the browser: no script, picture, font or request from anywhere but this file.
 POLICY = (
@@ -54,7 +54,7 @@ def page(content: Content) -> str:
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{POLICY}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="generator" content="livi {escape(livi_version())}">
+<meta name="generator" content="livi {escape(__version__)}">
 <title>{title} – livi report</title>
 <style>{STYLE}</style>
 </head>
@@ -62,7 +62,7 @@ def page(content: Content) -> str:
 <main>
 {_head(content, title, parts)}
 {body}
-<footer><p class="note">Written by livi {escape(livi_version())}. This file holds everything it shows and loads
+<footer><p class="note">Written by livi {escape(__version__)}. This file holds everything it shows and loads
 nothing from any network. Nearly all of its size is plotly.js, the library that draws the figures
 ({len(library) / 1e6:.1f} MB).</p>
 </footer>

@@ -7,7 +7,6 @@ file that a killed process leaves behind. Its reader is: what comes from elsewhe
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
 import os
 import re
@@ -21,6 +20,8 @@ from typing import Any, BinaryIO
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
+
+from livi.version import __version__
 
 try:
     import fcntl
@@ -154,12 +155,11 @@ def _order(pieces: Mapping[str, Tensor]) -> list[str]:
 
 
 def _header(pieces: Mapping[str, Tensor], text: str) -> bytes:
-    version = _version()
     entries: dict[str, Any] = {
         "__metadata__": {
             "livi_format": str(FORMAT),
-            "livi_version": version,
-            "livi_sha256": _digest(pieces, version, text),
+            "livi_version": __version__,
+            "livi_sha256": _digest(pieces, __version__, text),
             _META: text,
         }
     }
@@ -201,13 +201,6 @@ def _digest(tensors: Mapping[str, Tensor], version: str, text: str) -> str:
         digest.update(json.dumps([name, _entry(tensors[name])]).encode("ascii"))
         digest.update(_bytes(tensors[name]))
     return digest.hexdigest()
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("livi")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
 
 
 @contextmanager
@@ -261,7 +254,7 @@ def _check_origin(path: str | Path, header: Mapping[str, str]) -> None:
     if not header["livi_format"].isdigit() or int(header["livi_format"]) > FORMAT:
         raise StorageError(
             f"{path}: expected format {FORMAT} or older, got {header['livi_format']} written by livi "
-            f"{header.get('livi_version')}; this is livi {_version()}: upgrade it."
+            f"{header.get('livi_version')}; this is livi {__version__}: upgrade it."
         )
 
 

@@ -6,7 +6,6 @@ import difflib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
 import numpy as np
@@ -23,6 +22,7 @@ from livi.tables.reading import Table
 from livi.tables.schema import Schema
 from livi.tables.values import how_to_write, is_missing, labels
 from livi.tables.wording import in_options
+from livi.version import __version__
 
 MIN_ROWS = 5
 MIN_CALIBRATION = 45  # rows of which a fifth is enough for a conformal interval of 90 %
@@ -210,19 +210,12 @@ def _facts(
         "Model": f"{plan['likelihood']} likelihood, {plan['prior']} prior",
         "Intervals": str(estimator.interval),
         "Fit": f"{int(estimator.history_[-1]['step']):,} steps in {seconds:.0f} s, seed {options.seed}",
-        "Versions": f"livi {_version('livi')}, torch {_version('torch')}",
+        "Versions": f"livi {__version__}, torch {torch.__version__}",
     }
     if schema.classes:
         more = f" and {len(schema.classes) - _LISTED} more" if len(schema.classes) > _LISTED else ""
         facts["Classes"] = ", ".join(schema.classes[:_LISTED]) + more
     return facts
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:  # run from a source tree that was never installed
-        return "unknown"
 
 
 def _diagnosed(estimator: Any, training: Table, schema: Schema) -> tuple[Finding, ...]:
