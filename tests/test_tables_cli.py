@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from livi import cli
-from livi.cli.tables import names
+from livi.cli.options import names
 from livi.training.progress import Progress
 
 SMALL = ("--steps", "20", "--hidden", "4")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from livi.cli import table_bench, tables
+from livi.cli.options import names
 from livi.experiments.toy_bench import Config, bench, default_methods, table
 from livi.storage import StorageError
 from livi.tables import TableError
@@ -75,11 +76,11 @@ def _parser() -> argparse.ArgumentParser:
         "A run that was stopped goes on where it was.",
     )
     toy.set_defaults(command=_bench_toy, usage_error=toy.error)
-    toy.add_argument("--data", type=tables.names, default=("A", "B"), help="A, B or A,B (default)")
+    toy.add_argument("--data", type=names, default=("A", "B"), help="A, B or A,B (default)")
     toy.add_argument("--seeds", type=int, help="number of seeds (default 5; 1 with --quick)")
     toy.add_argument("--first-seed", type=int, default=100, help="default %(default)s")
     toy.add_argument("--components", type=int, default=5, help="K of livi-mixture-K and ensemble-K (default 5)")
-    toy.add_argument("--methods", type=tables.names, help=f"comma-separated (default: {','.join(default_methods())})")
+    toy.add_argument("--methods", type=names, help=f"comma-separated (default: {','.join(default_methods())})")
     toy.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="default %(default)s")
     toy.add_argument("--quick", action="store_true", help="a few steps only, to see that everything works")
     table_bench.add_command(benches)

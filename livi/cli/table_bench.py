@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from livi.cli.options import names
+
 DESCRIPTION = """\
 Fit every method to every split of every data set, write DIR/tables.json after every fit, and print Markdown tables of
 errors, log scores, coverage of 90 % intervals or sets, and seconds. A run that was stopped goes on where it was.
@@ -37,8 +39,8 @@ def add_command(benches: argparse._SubParsersAction[Any]) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.set_defaults(command=_run, usage_error=command.error)
-    command.add_argument("--data", type=_names, metavar="NAME,...", help="default: all that are there")
-    command.add_argument("--methods", type=_names, metavar="NAME,...", help="default: all that are installed")
+    command.add_argument("--data", type=names, metavar="NAME,...", help="default: all that are there")
+    command.add_argument("--methods", type=names, metavar="NAME,...", help="default: all that are installed")
     command.add_argument("--splits", type=int, help="splits of each data set (default 3; 1 with --quick)")
     command.add_argument("--first-split", type=int, default=1, help="default %(default)s")
     command.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="default %(default)s")
@@ -73,7 +75,3 @@ def _run(chosen: argparse.Namespace) -> int:
         say(f"note: {note}")
     print(bench.text(bench.bench(config, chosen.out, folder, jobs=chosen.jobs, say=say)))
     return 0
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())

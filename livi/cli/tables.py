@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from livi.cli.options import count, delimiter, names, result, seed, share, widths
 from livi.storage import replace_file
 
 DATA = """\
@@ -81,28 +81,28 @@ def add_commands(commands: Any) -> None:
     fit.add_argument("--categorical", type=names, default=(), metavar="A,B", help="columns of numbers that are codes")
     fit.add_argument(
         "--validation",
-        type=_share,
+        type=share,
         default=0.2,
         metavar="SHARE",
         help="held out, only to report how good the model is (default %(default)s; 0 fits to all rows)",
     )
-    fit.add_argument("--seed", type=_seed, default=0, help="of the split and of the fit (default %(default)s)")
-    fit.add_argument("--hidden", type=_widths, metavar="50,50", help="widths of the hidden layers")
+    fit.add_argument("--seed", type=seed, default=0, help="of the split and of the fit (default %(default)s)")
+    fit.add_argument("--hidden", type=widths, metavar="50,50", help="widths of the hidden layers")
     fit.add_argument("--activation", choices=("relu", "tanh", "elu", "silu", "gelu"), help="between the layers")
-    fit.add_argument("--steps", type=_count, help="of the optimiser (default: by the size of the problem)")
-    fit.add_argument("--components", type=_count, help="mixture components of the posterior (default 1)")
+    fit.add_argument("--steps", type=count, help="of the optimiser (default: by the size of the problem)")
+    fit.add_argument("--components", type=count, help="mixture components of the posterior (default 1)")
     fit.add_argument("--noise", choices=("constant", "varying"), help="of a regression: the same for all rows, or not")
     fit.add_argument(
         "--interval", choices=("posterior", "conformal"), help="conformal: calibrated on a fifth of the rows"
     )
-    fit.add_argument("--threads", type=_count, help="of the processor (default: torch's own choice)")
+    fit.add_argument("--threads", type=count, help="of the processor (default: torch's own choice)")
     _shared(fit)
 
     predict = _command(commands, "predict", "predict the rows of a file", PREDICT, PREDICT_EXAMPLES)
     predict.set_defaults(command=_predict)
     predict.add_argument("model", metavar="MODEL", help="file from livi fit")
     predict.add_argument("data", metavar="DATA", help="CSV or Parquet file")
-    predict.add_argument("--out", required=True, type=_result, metavar="FILE", help=".csv, .parquet, or - for stdout")
+    predict.add_argument("--out", required=True, type=result, metavar="FILE", help=".csv, .parquet, or - for stdout")
     predict.add_argument("--keep", action="store_true", help="copy the columns of DATA too")
     predict.add_argument("--strict", action="store_true", help="refuse what the fit has not seen")
     _shared(predict, report=False)
@@ -131,7 +131,7 @@ def _command(commands: Any, name: str, help: str, description: str, examples: st
 def _shared(parser: argparse.ArgumentParser, *, report: bool = True) -> None:
     if report:
         parser.add_argument("--report", metavar="FILE.html", help="write a page with figures and the verdict")
-    parser.add_argument("--delimiter", type=_delimiter, help="of CSV files; 'tab' for a tab (default: by the header)")
+    parser.add_argument("--delimiter", type=delimiter, help="of CSV files; 'tab' for a tab (default: by the header)")
     parser.add_argument(
         "--decimal", choices=("point", "comma"), default="point", help="of CSV files (default %(default)s)"
     )
@@ -256,58 +256,3 @@ def _note(text: str) -> None:
 
 def _quiet(_: str) -> None:
     pass
-
-
-# --- values of options ----------------------------------------------------------------------------
-
-
-def names(text: str) -> tuple[str, ...]:
-    """What stands between commas; a name that holds commas itself is put in double quotes.
-
-    >>> names('id, "price, EUR"')
-    ('id', 'price, EUR')
-    """
-    quoted = re.findall(r'\s*(?:"([^"]*)"|([^,]*))\s*(?:,|$)', text)
-    return tuple(name for parts in quoted if (name := "".join(parts).strip()))
-
-
-def _share(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0.0 <= value < 1.0:
-        raise argparse.ArgumentTypeError(f"expected a share from 0 to below 1, got {text!r}")
-    return value
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) < 2**31:
-        raise argparse.ArgumentTypeError(f"expected a number from 1 on, got {text!r}")
-    return int(text)
-
-
-def _seed(text: str) -> int:
-    if not text.isdecimal() or not int(text) < 2**32:
-        raise argparse.ArgumentTypeError(f"expected a number from 0 to 4294967295, got {text!r}")
-    return int(text)
-
-
-def _widths(text: str) -> tuple[int, ...]:
-    widths = tuple(_count(part) for part in names(text))
-    if not widths:
-        raise argparse.ArgumentTypeError(f"expected widths such as 50,50, got {text!r}")
-    return widths
-
-
-def _delimiter(text: str) -> str:
-    delimiter = {"tab": "\t", "\\t": "\t"}.get(text, text)
-    if len(delimiter) != 1 or delimiter in '"\r\n ':
-        raise argparse.ArgumentTypeError(f"expected one character such as ; or the word tab, got {text!r}")
-    return delimiter
-
-
-def _result(text: str) -> str:
-    if text != "-" and Path(text).suffix.lower() not in (".csv", ".parquet"):
-        raise argparse.ArgumentTypeError(f"expected a name that ends in .csv or .parquet, or -, got {text!r}")
-    return text
