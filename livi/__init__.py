@@ -25,7 +25,7 @@ from livi.likelihoods import (
 from livi.noise import DiagonalNoise, FixedNoise, LayerNoise, LearnedNoise
 from livi.objective import Bound, BoundTerms
 from livi.posterior import ImplicitPosterior
-from livi.priors import FunctionPrior, Laplace, Normal
+from livi.priors import FunctionPrior, Laplace, Normal, Relevance
 from livi.storage import StorageError
 from livi.training import FitError, FitWarning, Recipe, fit, plan
 from livi.version import __version__ as __version__
@@ -68,6 +68,7 @@ __all__ = [
     "PerLayer",
     "Posterior",
     "Recipe",
+    "Relevance",
     "SmallestSingularValue",
     "StorageError",
     "Vmap",

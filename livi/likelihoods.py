@@ -106,15 +106,23 @@ class Gaussian(RegressionLikelihood):
 
 
 class HeteroscedasticGaussian(RegressionLikelihood):
-    """y ~ N(mean(x), std(x)^2): the last axis holds means, then as many raw scales; std = floor + softplus(raw).
+    """y ~ N(mean(x), std(x)^2): the last axis holds means, then as many raw scales; std = floor + level softplus(raw).
 
     Args:
         floor: the smallest standard deviation, in the targets' units; keeps single points from being fitted exactly.
+        learned: learn the level (type-II maximum likelihood), which is else 1, so that a prior on raw scales around 0
+            says how much the noise varies and not how large it is.
     """
 
-    def __init__(self, floor: float = 1e-2) -> None:
+    def __init__(self, floor: float = 1e-2, *, learned: bool = False) -> None:
         super().__init__()
         self.floor = checks.positive_float("floor", floor)
+        self.log_level = nn.Parameter(torch.tensor(0.0)) if learned else None
+
+    def std(self, raw: Tensor) -> Tensor:
+        """Standard deviations for raw scales, of the same shape."""
+        scale = F.softplus(raw)
+        return self.floor + (scale if self.log_level is None else self.log_level.exp() * scale)
 
     def moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         if outputs.ndim < 3 or outputs.shape[-1] % 2:
@@ -123,7 +131,11 @@ class HeteroscedasticGaussian(RegressionLikelihood):
                 "give the network two outputs for each target."
             )
         mean, raw = outputs.chunk(2, -1)
-        return mean, self.floor + F.softplus(raw)
+        return mean, self.std(raw)
+
+    def lower_limits(self) -> list[tuple[nn.Parameter, float]]:
+        """A learned level may fall to a tenth of what it is now."""
+        return [] if self.log_level is None else [(self.log_level, float(self.log_level.detach()) + math.log(0.1))]
 
 
 class Bernoulli(ClassificationLikelihood):

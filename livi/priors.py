@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Self
 
 import torch
@@ -103,6 +103,73 @@ class Laplace(_Scaled):
     def log_prob(self, theta: Tensor) -> Tensor:  # (S, m) -> (S,)
         unit, volume = self._standardise(theta)
         return -unit.abs().sum(-1) - theta.shape[-1] * math.log(2.0) - volume
+
+
+class Relevance(Prior):
+    """Independent N(0, s^2) with a learned scale s for each input of the network and each further group of weights.
+
+    Inputs that do not matter get small scales by type-II maximum likelihood (automatic relevance determination; MacKay
+    1994, Neal 1996). log s ~ N(log start, spread^2) a priori, so that a scale that the data say nothing about stays
+    where it starts; `log_prob` counts that density relative to its peak.
+
+    Args:
+        groups: the number of each weight's group, from 0.
+        start: a scale for each group to start from.
+        spread: of the logarithms of the scales around it.
+        gain: start scales are gain / sqrt(fan-in); remembered for layers that are not among these weights.
+    """
+
+    def __init__(self, groups: Tensor, start: Tensor, *, spread: float = 1.0, gain: float = 1.5) -> None:
+        super().__init__()
+        if groups.ndim != 1 or start.ndim != 1 or int(groups.max()) >= len(start) or int(groups.min()) < 0:
+            raise ValueError(
+                f"groups: expected one number for each weight, from 0 to below {len(start)} as there are start scales, "
+                f"got shape {tuple(groups.shape)} with values up to {int(groups.max())}."
+            )
+        if not bool((torch.isfinite(start) & (start > 0)).all()):
+            raise ValueError(f"start: expected positive numbers, got {start.min().item()} among them.")
+        self.spread, self.gain = checks.positive_float("spread", spread), checks.positive_float("gain", gain)
+        self.groups: Tensor
+        self.log_start: Tensor
+        self.register_buffer("groups", groups.detach().clone())
+        self.register_buffer("log_start", start.detach().log())
+        self.log_scale = nn.Parameter(start.detach().log())
+
+    @classmethod
+    def for_layout(
+        cls,
+        layout: Layout,
+        *,
+        gain: float = 1.5,
+        spread: float = 1.0,
+        gains: Mapping[str, float] | None = None,
+    ) -> Self:
+        """A group for each column of the first weight matrix, which takes the inputs, and for each other parameter.
+
+        Args:
+            gains: others than `gain`, by parameter name.
+        """
+        groups: list[Tensor] = []
+        start: list[float] = []
+        first = next((slot for slot in layout.slots if len(slot.shape) == 2), None)
+        for slot in layout.slots:
+            columns = slot.shape[1] if slot is first else 1
+            scale = (gains or {}).get(slot.name, gain) / math.sqrt(slot.fan_in)
+            groups.append(len(start) + torch.arange(columns).repeat(slot.numel // columns))
+            start += [scale] * columns
+        prior = cls(torch.cat(groups), torch.tensor(start), spread=spread, gain=gain)
+        return prior.to(layout.device, layout.dtype)
+
+    def scale(self) -> Tensor:  # (m,)
+        return self.log_scale.exp()[self.groups]
+
+    def log_prob(self, theta: Tensor) -> Tensor:  # (S, m) -> (S,)
+        if theta.shape[-1] != len(self.groups):
+            raise ValueError(f"theta: expected {len(self.groups)} weights as in groups, got {theta.shape[-1]}.")
+        scale = self.scale()
+        density = -0.5 * (theta / scale).square().sum(-1) - scale.log().sum()
+        pull = -0.5 * ((self.log_scale - self.log_start) / self.spread).square().sum()
+        return density - 0.5 * theta.shape[-1] * math.log(2.0 * math.pi) + pull
 
 
 class FunctionPrior(Prior):

@@ -28,6 +28,7 @@ from livi.priors import Prior
 from livi.training.alarms import FitWarning, alarms
 from livi.training.last import exact_last_layer, sampler_of
 from livi.training.loop import Trainer
+from livi.training.memory import kept_memory
 from livi.training.plan import Choice, Choices, Plan, make_plan
 from livi.training.progress import Progress
 from livi.training.recipe import Recipe
@@ -92,16 +93,17 @@ def fit(
         capture=prepared.capture,
     )
     try:
-        if resumed is None:
-            trainer.start_log_likelihood, trainer.interrupted = start(prepared, seed, show)
-            if checkpoint is not None and not trainer.interrupted:
-                trainer.save()
-        else:
-            trainer.load(resumed["state"])
-        if trainer.interrupted:
-            warnings.warn(TOO_EARLY, FitWarning, stacklevel=2)
-        else:
-            trainer.run()
+        with kept_memory():
+            if resumed is None:
+                trainer.start_log_likelihood, trainer.interrupted = start(prepared, seed, show)
+                if checkpoint is not None and not trainer.interrupted:
+                    trainer.save()
+            else:
+                trainer.load(resumed["state"])
+            if trainer.interrupted:
+                warnings.warn(TOO_EARLY, FitWarning, stacklevel=2)
+            else:
+                trainer.run()
     finally:
         show.close()
     return _finish(prepared, trainer)

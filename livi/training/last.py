@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
-from livi.data import FULL_BATCH, Data, TensorData
-from livi.generators import Generator
+from livi.data import Data, TensorData
+from livi.generators import MLP, Generator
 from livi.last_layer import ExactLastLayer, LinearGaussian, earlier_layout, find_last
 from livi.layout import Layout
-from livi.likelihoods import Gaussian, Likelihood
-from livi.noise import Noise
+from livi.likelihoods import Gaussian, HeteroscedasticGaussian, Likelihood, Weighted, pass_weights
+from livi.noise import DiagonalNoise, Noise
 from livi.objective import Bound
-from livi.priors import Normal
+from livi.priors import Normal, Prior, Relevance
 from livi.training.plan import Choice, Choices, Last, Plan, default_recipe, made_from, make_plan
 from livi.training.recipe import Recipe
 
 CHOICES = ("sampled", "exact", "exact if possible")
-BUDGET = 2.5e7  # multiplications for Gram matrices
+# Beyond so many examples, or multiplications for one sample's Gram matrix, the layer is sampled unless asked otherwise.
+ROWS, LIMIT = 20_000, 5e7
+BUDGET = 2.5e7  # multiplications for the Gram matrices of a step's samples, of which there are at least four
 
 
 def exact_last_layer(
@@ -41,8 +45,8 @@ def exact_last_layer(
     if mode == "sampled":
         return None
     found = _found(layout, data, likelihood, choices, batch_size)
-    if isinstance(found, _Found) and (mode == "exact" or found.multiplications(data.num_data) <= BUDGET):
-        return _plan(found, data, choices, seed)
+    if isinstance(found, _Found) and (mode == "exact" or found.is_cheap):
+        return _plan(found, choices, seed)
     if mode == "exact":
         raise ValueError(f"last_layer='exact': expected {found}.")
     return None
@@ -53,66 +57,120 @@ class _Found:
     last: Last
     earlier: Layout
     likelihood: LinearGaussian
-    prior: Normal
+    prior: Prior
+    data: TensorData
 
-    def multiplications(self, num_data: int) -> float:
-        """What a sample's Gram matrix costs; without end where there are more examples than a full batch has."""
+    @property
+    def multiplications(self) -> float:
+        """What a sample's Gram matrix costs."""
         linear = self.last.layout.module.get_submodule(self.last.name)
         assert isinstance(linear, nn.Linear)
-        return num_data * (linear.in_features + 1) ** 2 if num_data <= FULL_BATCH else float("inf")
+        return self.data.num_data * (linear.in_features + 1) ** 2
+
+    @property
+    def is_cheap(self) -> bool:
+        return self.data.num_data <= ROWS and self.multiplications <= LIMIT
 
 
 def _found(
     layout: Layout, data: Data, likelihood: Likelihood, choices: Choices, batch_size: int | None
 ) -> _Found | str:
     """What an exact last layer needs, or what it would need instead."""
-    if type(likelihood) is not Gaussian:
-        return f"a Gaussian likelihood, got {type(likelihood).__name__}"
-    if not isinstance(data, TensorData) or not isinstance(data.inputs, Tensor):
+    if not isinstance(data, TensorData):
         return "(X, y) tensors or arrays, all of which a step needs, got batches"
+    inputs, counts = data.inputs, None
+    if isinstance(likelihood, Weighted) and layout.forward is pass_weights:
+        likelihood, (inputs, counts) = likelihood.base, inputs
+        layout = Layout(layout.module, include=[slot.name for slot in layout.slots])
+    if type(likelihood) not in (Gaussian, HeteroscedasticGaussian):
+        return f"a Gaussian likelihood, got {type(likelihood).__name__}"
+    assert isinstance(likelihood, Gaussian | HeteroscedasticGaussian)
+    if not isinstance(inputs, Tensor):
+        return f"(X, y) tensors or arrays, got a {type(inputs).__name__} of inputs"
     if batch_size is not None and batch_size < data.num_data:
         return f"all examples at every step, got batches of {batch_size}"
-    name = find_last(layout, data.inputs[:1])
+    varying = isinstance(likelihood, HeteroscedasticGaussian)
+    name = find_last(layout, inputs[:8], beside=varying)
     if name is None:
+        of = "whose first column is that" if varying else "whose output is that"
         return (
-            "a network without BatchNorm whose output is that of an nn.Linear with a bias, all of its weights "
-            "stochastic and others before it, got another"
+            f"a network without BatchNorm {of} of an nn.Linear with a bias, all of its weights stochastic and others "
+            "before it, got another"
         )
     earlier = earlier_layout(layout, name)
     try:
-        earlier.verify(data.inputs[:1])
+        earlier.verify(inputs[:1])
     except TypeError:
         return "a last layer whose inputs depend on other stochastic weights, got one that stands alone"
     for name_of, size in (("generator", _size(choices.generator)), ("noise", _size(choices.noise))):
         if size not in (None, earlier.num_params):
             return f"a {name_of} of {earlier.num_params} weights, those before the last layer, got one of {size}"
     prior = made_from(choices.prior, earlier) or Normal(1.0)
-    if not isinstance(prior, Normal) or prior.log_scale.numel() not in (1, len(prior.sizes or ())):
-        return f"a Normal prior of one scale, or one a layer, got {type(prior).__name__}"
-    learned = isinstance(prior.log_scale, nn.Parameter)
-    scale = float(prior.log_scale.detach().exp().mean())
-    noise = likelihood.obs_std().item() if likelihood.given else None
+    scale = _scale_of(prior, layout.module.get_submodule(name))
+    if scale is None:
+        return f"a Normal prior of one scale, or one a layer, or a Relevance prior, got {type(prior).__name__}"
     marginal = LinearGaussian(
-        noise, learned=isinstance(likelihood.log_std, nn.Parameter), scale=scale, learn_scale=learned
+        copy.deepcopy(likelihood),
+        scale=scale,
+        learn_scale=isinstance(prior.log_scale, nn.Parameter),
+        counts=counts,
     )
-    return _Found(Last(layout, name), earlier, marginal.to(layout.device, layout.dtype), prior)
+    whole = TensorData(inputs, data.targets, data.num_data)
+    return _Found(Last(layout, name), earlier, marginal.to(layout.device, layout.dtype), prior, whole)
 
 
-def _plan(found: _Found, data: Data, choices: Choices, seed: int) -> Plan:
-    assert isinstance(data, TensorData)
-    whole = TensorData(data.inputs, data.targets, data.num_data)
-    found.likelihood.start_from(data.targets)
-    recipe = choices.recipe or _recipe(found, whole, choices.components)
-    choices = replace(choices, prior=found.prior, recipe=recipe)
-    made = make_plan(found.earlier, whole, found.likelihood, choices, seed=seed)
+def _scale_of(prior: Prior, linear: nn.Module) -> float | None:
+    """The last layer's scale under a prior for the earlier weights, or None where it has no single one."""
+    assert isinstance(linear, nn.Linear)
+    if isinstance(prior, Relevance):
+        return prior.gain / math.sqrt(linear.in_features)
+    if isinstance(prior, Normal) and prior.log_scale.numel() in (1, len(prior.sizes or ())):
+        return float(prior.log_scale.detach().exp().mean())
+    return None
+
+
+def _plan(found: _Found, choices: Choices, seed: int) -> Plan:
+    found.likelihood.start_from(found.data.targets)
+    affordable = max(4, int(BUDGET / (found.multiplications * choices.components)))
+    num_params = found.earlier.num_params
+    if num_params <= 5_000 and affordable < num_params:
+        choices = replace(
+            choices,
+            recipe=choices.recipe or _recipe(min(64, affordable), found.data.num_data, choices.components),
+            generator=choices.generator or _generator,
+            noise=choices.noise or (lambda layout: DiagonalNoise(layout.num_params, 0.03)),
+        )
+    choices = replace(choices, prior=found.prior, recipe=choices.recipe or _small_or_large(found, choices.components))
+    made = make_plan(found.earlier, found.data, found.likelihood, choices, seed=seed)
     return replace(made, last=found.last)
 
 
-def _recipe(found: _Found, data: TensorData, components: int) -> Recipe:
-    """The default, with as many samples as 25 million multiplications a step afford, but at least 16."""
-    recipe = default_recipe(found.earlier, data.num_data, components)
-    cost = found.multiplications(data.num_data) * components
-    affordable = max(16, int(BUDGET / cost))
+def _recipe(num_samples: int, num_data: int, components: int) -> Recipe:
+    """From the network's own weights and at high rates: random features with an exact last layer already fit well,
+    where a MAP estimate of them is too sure, and takes the noise with it.
+    """
+    return Recipe(
+        steps=1000 if num_data <= 2048 else 2000,
+        map_steps=0,
+        map_restarts=components,
+        affine_rate=1e-2,
+        nonlinear_rate=3e-3,
+        hyper_rate=5e-2,
+        spread=0.02,
+        num_samples=num_samples + num_samples % 2,
+        num_entropy_samples=2,
+    )
+
+
+def _generator(layout: Layout) -> Generator:
+    made = MLP(16, layout.num_params, hidden=(16,), activation=nn.Tanh, skip=True, offset=True)
+    return made.to(layout.device, layout.dtype)
+
+
+def _small_or_large(found: _Found, components: int) -> Recipe:
+    """That of a sampled last layer, with as many samples as are affordable, but at least 16."""
+    recipe = default_recipe(found.earlier, found.data.num_data, components)
+    affordable = max(16, int(BUDGET / (found.multiplications * components)))
     samples = min(recipe.num_samples, affordable + affordable % 2)
     return replace(recipe, num_samples=samples, num_entropy_samples=min(samples, recipe.num_entropy_samples))
 
