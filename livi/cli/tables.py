@@ -7,7 +7,6 @@ import importlib
 import json
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from livi.cli.options import count, delimiter, names, result, seed, share, widths
