@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import re
 
 import numpy as np
 import pytest
@@ -43,7 +44,7 @@ def model(tmp_path_factory):
 
 
 def run(arguments):
-    """Exit code and stderr of a command; an exception would escape from here."""
+    """Exit code, stdout and stderr of a command; an exception would escape from here."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
@@ -54,34 +55,35 @@ def run(arguments):
     assert "Traceback" not in err.getvalue()
     if code == 1:
         assert err.getvalue().splitlines()[-1].startswith("livi: ")
-    return code, err.getvalue()
+    return code, out.getvalue(), err.getvalue()
 
 
-def check_unharmed(folder, arguments, output):
-    """Run a command with an old file at its output: after a failure it is as it was, and nothing lies around."""
+def check_unharmed(folder, arguments, *outputs):
+    """Run a command with old files at its outputs: after a failure they are as they were, and nothing lies around."""
     old = b"what was there before"
-    (folder / output).write_bytes(old)
+    for output in outputs:
+        (folder / output).write_bytes(old)
     before = sorted(os.listdir(folder))
-    code, err = run([*arguments, "--force"])
+    code, _, err = run(arguments)
     assert sorted(os.listdir(folder)) == before
-    assert code == 0 or (folder / output).read_bytes() == old
-    assert code != 0 or (folder / output).read_bytes() != old
+    for output in outputs:
+        assert ((folder / output).read_bytes() != old) == (code == 0)
     return code, err
 
 
 def fit(folder, *options):
-    arguments = ["fit", str(folder / "data.csv"), "--out", str(folder / "new.livi"), "--quiet"]
+    arguments = ["fit", str(folder / "data.csv"), "--out", str(folder / "new.livi"), "--quiet", "--force"]
     return check_unharmed(folder, [*arguments, "--steps", "1", "--hidden", "1", *options], "new.livi")
 
 
 def predict(folder, *options):
     arguments = ["predict", str(folder / "houses.livi"), str(folder / "data.csv"), "--out", str(folder / "new.csv")]
-    return check_unharmed(folder, [*arguments, *options], "new.csv")
+    return check_unharmed(folder, [*arguments, "--force", *options], "new.csv")
 
 
-def evaluate(folder):
+def evaluate(folder, *options):
     arguments = ["evaluate", str(folder / "houses.livi"), str(folder / "data.csv"), "--json", str(folder / "new.json")]
-    return check_unharmed(folder, arguments, "new.json")
+    return check_unharmed(folder, [*arguments, "--force", *options], "new.json")
 
 
 @st.composite
@@ -171,24 +173,34 @@ def test_an_odd_table_is_fitted_and_predicted_or_refused(tmp_path, data, validat
         (tmp_path / "houses.livi").unlink()
 
 
-@examples(12)
-@given(data=mutated(VALID.encode()))
-def test_a_damaged_table_is_fitted_or_refused(tmp_path, data):
+EUROPEAN = VALID.replace(",", ";").replace(".5", ",5")
+DECIMALS = st.sampled_from(["comma", "point"])
+
+
+def damaged_tables():
+    """With decimal points or commas."""
+    return st.sampled_from([EUROPEAN, VALID]).flatmap(lambda text: mutated(text.encode()))
+
+
+@examples(16)
+@given(data=damaged_tables(), decimal=DECIMALS)
+def test_a_damaged_table_is_fitted_or_refused(tmp_path, data, decimal):
     (tmp_path / "data.csv").write_bytes(data)
-    fit(tmp_path, "--target", "price")
+    fit(tmp_path, "--target", "price", "--decimal", decimal)
 
 
-@examples(60)
-@given(data=mutated(VALID.encode()), strict=st.booleans())
-def test_a_damaged_table_is_predicted_or_refused(tmp_path, model, data, strict):
+@examples(100)
+@given(data=damaged_tables(), decimal=DECIMALS, strict=st.booleans())
+def test_a_damaged_table_is_predicted_or_refused(tmp_path, model, data, decimal, strict):
     (tmp_path / "data.csv").write_bytes(data)
     (tmp_path / "houses.livi").write_bytes(model)
-    code, err = predict(tmp_path, *(["--strict", "--keep"] if strict else []))
+    code, err = predict(tmp_path, "--decimal", decimal, *(["--strict", "--keep"] if strict else []))
     if code == 0:
-        assert len((tmp_path / "new.csv").read_text().splitlines()) == len(read_table(tmp_path / "data.csv")) + 1
+        rows = len(read_table(tmp_path / "data.csv", decimal=decimal))
+        assert len((tmp_path / "new.csv").read_text().splitlines()) == rows + 1
     else:
         assert "data.csv" in err.splitlines()[-1]
-    evaluate(tmp_path)
+    evaluate(tmp_path, "--decimal", decimal)
 
 
 @examples(30)
@@ -245,9 +257,98 @@ WORDS = (
 @given(arguments=st.lists(st.sampled_from(WORDS), max_size=7))
 def test_any_arguments(arguments, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code, _ = run(arguments)
+    code, *_ = run(arguments)
     assert code in (1, 2)
     assert list(tmp_path.iterdir()) == []
+
+
+# --- every option ---------------------------------------------------------------------------------
+
+VALUES = {  # of each option values that can be used, and values that cannot; None where it takes none
+    "--target": (("price", "area", "town"), ("nope", "")),
+    "--task": (("regression", "classification"), ("other",)),
+    "--drop": (("town", "town,built", '"area"', ","), ("price", "nope", "town,nope")),
+    "--categorical": (("town", ","), ("price", "nope", "built")),
+    "--validation": (("0", "0.1"), ("0.99", "1", "nan")),
+    "--seed": (("3", "4294967295"), ("4294967296", "-1")),
+    "--hidden": (("1", "2,2"), ("0", ",")),
+    "--activation": (("tanh", "gelu"), ("cube",)),
+    "--steps": (("1", "2"), ("0", "9" * 5000)),
+    "--components": (("1", "2"), ("0",)),
+    "--noise": (("constant", "varying"), ("odd",)),
+    "--interval": (("posterior", "conformal"), ("none",)),
+    "--threads": (("1",), ("0",)),
+    "--out": (("new.csv",), ("nowhere/new.csv", "data.csv", "")),
+    "--json": (("new.json",), ("nowhere/new.json", "data.csv", "")),
+    "--report": (("new.html",), ("nowhere/new.html", "data.csv", "")),
+    "--delimiter": ((",",), ("tab", ";", ";;", '"', "")),
+    "--decimal": (("point",), ("comma", "dot", "")),
+    "--keep": ((None,), ("yes",)),
+    "--strict": ((None,), ("yes",)),
+    "--force": ((None,), ("yes",)),
+    "--quiet": ((None,), ("yes",)),
+}
+COMMANDS = {
+    "fit": (["data.csv"], {"--target": "price", "--out": "new.livi", "--steps": "1", "--hidden": "1"}),
+    "predict": (["houses.livi", "data.csv"], {"--out": "new.csv"}),
+    "evaluate": (["houses.livi", "data.csv"], {}),
+}
+
+
+def options_of(command):
+    """All options that the help names, less those that are meant to show help or a traceback."""
+    code, out, _ = run([command, "--help"])
+    assert code == 0
+    return sorted(set(re.findall(r"^  (?:-h, )?(--[a-z-]+)", out, re.MULTILINE)) - {"--help", "--debug"})
+
+
+def run_with(folder, model, command, options):
+    """Run a command on a sound table, and check that it changes nothing but its outputs, and is quiet if told so."""
+    inputs = {"data.csv": VALID.encode() + VALID.encode().partition(b"\n")[2], "houses.livi": model}
+    for name, content in inputs.items():
+        (folder / name).write_bytes(content)
+    places, usual = COMMANDS[command]
+    options = usual | {"--force": None} | options
+    outputs = [value for value in options.values() if value and value.startswith("new.")]
+    words = [word for option, value in options.items() for word in (option, value) if word is not None]
+    code, err = check_unharmed(folder, [command, *places, *words], *outputs)
+    assert code != 0 or "--quiet" not in options or err == ""
+    assert {name: (folder / name).read_bytes() for name in inputs} == inputs
+    for name in outputs:
+        (folder / name).unlink()
+    return code
+
+
+def test_every_option_is_tried():
+    assert {option for command in COMMANDS for option in options_of(command)} == VALUES.keys()
+
+
+@pytest.mark.parametrize(("command", "option"), [(one, option) for one in COMMANDS for option in options_of(one)])
+def test_an_option_takes_what_can_be_used_and_refuses_the_rest(tmp_path, monkeypatch, model, command, option):
+    monkeypatch.chdir(tmp_path)
+    good, bad = VALUES[option]
+    assert {value: run_with(tmp_path, model, command, {option: value}) for value in good} == dict.fromkeys(good, 0)
+    assert 0 not in {run_with(tmp_path, model, command, {option: value}) for value in bad}
+
+
+@examples(20)
+@given(command=st.sampled_from([*COMMANDS]), data=st.data())
+def test_options_that_can_be_used_can_be_used_together_or_are_refused(tmp_path, monkeypatch, model, command, data):
+    monkeypatch.chdir(tmp_path)
+    chosen = data.draw(st.lists(st.sampled_from(options_of(command)), min_size=2, max_size=6, unique=True))
+    run_with(tmp_path, model, command, {option: data.draw(st.sampled_from(VALUES[option][0])) for option in chosen})
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_files_that_exist_are_replaced_by_leave_only(tmp_path, monkeypatch, model, command):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data.csv").write_text(VALID)
+    (tmp_path / "houses.livi").write_bytes(model)
+    places, usual = COMMANDS[command]
+    usual = usual or {"--json": "new.json"}
+    words = [word for pair in usual.items() for word in pair]
+    [output] = [value for value in usual.values() if value.startswith("new.")]
+    assert check_unharmed(tmp_path, [command, *places, *words], output)[0] == 1
 
 
 # --- properties -----------------------------------------------------------------------------------
