@@ -117,9 +117,12 @@ class Relevance(Prior):
         start: a scale for each group to start from.
         spread: of the logarithms of the scales around it.
         gain: start scales are gain / sqrt(fan-in); remembered for layers that are not among these weights.
+        learned: False keeps the scales where they start.
     """
 
-    def __init__(self, groups: Tensor, start: Tensor, *, spread: float = 1.0, gain: float = 1.5) -> None:
+    def __init__(
+        self, groups: Tensor, start: Tensor, *, spread: float = 1.0, gain: float = 1.5, learned: bool = True
+    ) -> None:
         super().__init__()
         if groups.ndim != 1 or start.ndim != 1 or int(groups.max()) >= len(start) or int(groups.min()) < 0:
             raise ValueError(
@@ -133,7 +136,11 @@ class Relevance(Prior):
         self.log_start: Tensor
         self.register_buffer("groups", groups.detach().clone())
         self.register_buffer("log_start", start.detach().log())
-        self.log_scale = nn.Parameter(start.detach().log())
+        self.log_scale: Tensor
+        if learned:
+            self.log_scale = nn.Parameter(start.detach().log())
+        else:
+            self.register_buffer("log_scale", start.detach().log())
 
     @classmethod
     def for_layout(
@@ -143,6 +150,7 @@ class Relevance(Prior):
         gain: float = 1.5,
         spread: float = 1.0,
         gains: Mapping[str, float] | None = None,
+        learned: bool = True,
     ) -> Self:
         """A group for each column of the first weight matrix, which takes the inputs, and for each other parameter.
 
@@ -157,7 +165,7 @@ class Relevance(Prior):
             scale = (gains or {}).get(slot.name, gain) / math.sqrt(slot.fan_in)
             groups.append(len(start) + torch.arange(columns).repeat(slot.numel // columns))
             start += [scale] * columns
-        prior = cls(torch.cat(groups), torch.tensor(start), spread=spread, gain=gain)
+        prior = cls(torch.cat(groups), torch.tensor(start), spread=spread, gain=gain, learned=learned)
         return prior.to(layout.device, layout.dtype)
 
     def scale(self) -> Tensor:  # (m,)

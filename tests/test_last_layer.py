@@ -96,6 +96,56 @@ class _LogProb(nn.Module):
         return self.inner.log_prob(features, targets)
 
 
+def varying(count=20):
+    """A likelihood, features with a raw scale behind them, and the noise that they mean."""
+    likelihood = LinearGaussian(livi.HeteroscedasticGaussian(0.1, learned=True), scale=0.7).double()
+    outputs = features_of(count, width=5)
+    return likelihood, outputs, likelihood.noise.std(outputs[..., -1])
+
+
+def test_the_noise_may_vary():
+    (likelihood, outputs, std), (_, y) = varying(), data()
+    design = torch.cat([outputs[..., :-1], torch.ones(3, 20, 1)], -1)
+    covariance = 0.7**2 * design @ design.mT + torch.diag_embed(std.square())
+    expected = MultivariateNormal(torch.zeros(20, dtype=y.dtype), covariance).log_prob(y)
+    torch.testing.assert_close(likelihood.log_prob(outputs, y).sum(1), expected)
+    with pytest.raises(ValueError, match="expected one for each example whose noise varies, got 2"):
+        likelihood.log_prob(outputs, torch.stack([y, y], 1))
+
+
+@pytest.mark.parametrize("noise", [livi.Gaussian(0.3), livi.HeteroscedasticGaussian(0.1)])
+def test_a_row_that_counts_twice_is_two_rows(noise):
+    counts = torch.tensor([1.0, 2.0, 3.0, 1.0, 2.0])
+    times = counts.long()
+    features, (_, y) = features_of(5), data(5)
+    once = LinearGaussian(noise, counts=counts).double()
+    repeated = LinearGaussian(noise).double()
+    again = features.repeat_interleave(times, 1), y.repeat_interleave(times)
+    torch.testing.assert_close(once.log_prob(features, y).sum(1), repeated.log_prob(*again).sum(1))
+    torch.testing.assert_close(once.conditional(features, y).mean, repeated.conditional(*again).mean)
+
+
+@pytest.mark.parametrize("counts", [None, torch.tensor([1.0, 0.5, 2.0, 1.0, 1.5, 1.0])])
+def test_gradients_reach_a_varying_noise(counts):
+    likelihood = LinearGaussian(livi.HeteroscedasticGaussian(0.1), counts=counts).double()
+    outputs, (_, y) = features_of(rows=6, width=3, samples=2).requires_grad_(), data(6)
+    assert torch.autograd.gradcheck(lambda given: likelihood.log_prob(given, y), (outputs,))
+
+
+def test_blocks_of_samples_change_nothing(monkeypatch):
+    (likelihood, outputs, _), (_, y) = varying(), data()
+    found = []
+    for block in (400_000, 1):
+        monkeypatch.setattr("livi.last_layer.evidence._CPU_BLOCK", block)
+        leaf = outputs.clone().requires_grad_()
+        likelihood.zero_grad()
+        values = likelihood.log_prob(leaf, y)
+        (values.sum(1) * torch.tensor([1.0, 2.0, 3.0])).sum().backward()
+        solved = likelihood.conditional(outputs, y)
+        found.append((values, leaf.grad, likelihood.noise.log_level.grad.clone(), *solved))
+    torch.testing.assert_close(*found)
+
+
 def test_part_of_the_data_is_refused():
     with pytest.raises(ValueError, match="all examples at once"):
         LinearGaussian(livi.Gaussian(0.3)).log_prob(torch.zeros(1, 4, 3), torch.zeros(5))
@@ -162,7 +212,95 @@ def test_a_last_layer_with_fixed_weights_or_alone_is_not_integrated_out():
     assert find_last(livi.Layout(net, exclude="0.bias"), x) == "2"
 
 
+class TwoHeads(Headed):
+    """A mean, and beside it a raw scale that does not depend on it."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Linear(2, 1)
+
+    def forward(self, x):
+        return torch.cat([super().forward(x), self.scale(x)], 1)
+
+
+class Entangled(TwoHeads):
+    def forward(self, x):
+        mean = Headed.forward(self, x)
+        return torch.cat([mean, self.scale(x) + mean], 1)
+
+
+class Narrow(TwoHeads):
+    def forward(self, x):
+        mean = Headed.forward(self, x)
+        return torch.cat([mean, self.scale(torch.cat([mean, mean], 1))], 1)
+
+
+@pytest.mark.parametrize(
+    ("make", "name"), [(TwoHeads, "head"), (Entangled, None), (Narrow, None), (lambda: network(2), None)]
+)
+def test_the_layer_of_the_mean_is_found_beside_a_scale(make, name):
+    torch.manual_seed(0)
+    net = make().double()
+    layout, x = livi.Layout(net), data()[0]
+    assert find_last(layout, x) == ("2" if name is None and isinstance(net, nn.Sequential) else None)
+    assert find_last(layout, x, beside=True) == name
+
+
 # --- fits -----------------------------------------------------------------------------------------
+
+
+def test_noise_that_varies_is_learned_with_an_exact_mean():
+    rng = torch.Generator().manual_seed(3)
+    x = 4 * torch.rand(300, 2, generator=rng, dtype=torch.float64) - 2
+    truth = 0.2 * torch.exp(0.7 * x[:, 1])
+    y = torch.sin(2 * x[:, 0]) + truth * torch.randn(300, generator=rng, dtype=torch.float64)
+    torch.manual_seed(0)
+    posterior = fitted(
+        TwoHeads().double(),
+        (x, y[:, None]),
+        livi.HeteroscedasticGaussian(1e-3, learned=True),
+        recipe=replace(QUICK, steps=500, map_steps=0, affine_rate=2e-2, hyper_rate=3e-2),
+    )
+    assert isinstance(posterior.sampler, ExactLastLayer)
+    assert isinstance(posterior.likelihood, livi.HeteroscedasticGaussian)
+    found = posterior.predict(x, num_samples=64).aleatoric_std
+    assert torch.corrcoef(torch.stack([found.log(), truth.log()]))[0, 1] > 0.95
+    assert 0.7 < float((found / truth).median()) < 1.6
+
+
+def test_examples_may_count_several_times():
+    x, y = data()
+    counts = torch.arange(20, dtype=x.dtype) % 3 + 1
+    options = {"recipe": QUICK, "last_layer": "exact", "seed": 1}
+    weighted = livi.plan(
+        network(),
+        ((x, counts), y),
+        livi.Weighted(livi.Gaussian(0.2)),
+        forward=livi.likelihoods.pass_weights,
+        **options,
+    )
+    times = counts.long()
+    rows = x.repeat_interleave(times, 0), y.repeat_interleave(times)
+    repeated = livi.plan(network(), rows, livi.Gaussian(0.2), **options)
+    values = [made.bound(*made.data.first(), torch.Generator().manual_seed(0)).bound for made in (weighted, repeated)]
+    torch.testing.assert_close(*values)
+    posterior = fitted(
+        rows=((x, counts), y), likelihood=livi.Weighted(livi.Gaussian(0.2)), forward=livi.likelihoods.pass_weights
+    )
+    assert isinstance(posterior.sampler, ExactLastLayer)
+    assert isinstance(posterior.likelihood, livi.Gaussian)
+    assert posterior.predict(x).mean.shape == (20,)
+
+
+def test_a_middle_sized_network_starts_from_its_own_weights():
+    wide = nn.Sequential(nn.Linear(2, 100), nn.Tanh(), nn.Linear(100, 1))
+    x, y = data(30)
+    plan = livi.plan(wide, (x.float(), y.float()), livi.Gaussian(), prior=livi.Relevance.for_layout)
+    assert plan.last is not None
+    assert plan.recipe.map_steps == 0
+    assert plan.bound.posterior.generators[0].latent_dim == 16
+    assert math.isclose(plan.bound.likelihood.log_scale.exp().item(), 1.5 / 10, rel_tol=1e-6)
+    assert isinstance(plan.bound.likelihood.log_scale, nn.Parameter)
 
 
 def test_samples_are_weights_of_the_whole_network_with_the_exact_predictive():
@@ -271,6 +409,6 @@ def test_a_wide_layer_and_many_rows_get_fewer_samples():
     x, y = data(1000)
     plan = livi.plan(wide, (x.float(), y.float()), livi.Gaussian())
     assert plan.recipe.num_samples == 4
-    wider = nn.Sequential(nn.Linear(2, 200), nn.Tanh(), nn.Linear(200, 1))  # too dear to be chosen by itself
+    wider = nn.Sequential(nn.Linear(2, 250), nn.Tanh(), nn.Linear(250, 1))  # too dear to be chosen by itself
     assert livi.plan(wider, (x.float(), y.float()), livi.Gaussian(), recipe=QUICK).last is None
     assert math.isfinite(plan.seconds_per_step)

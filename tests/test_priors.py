@@ -231,3 +231,62 @@ def test_users_function_of_another_shape_is_an_error(function, got):
 def test_base_class_has_no_density():
     with pytest.raises(NotImplementedError):
         Prior().log_prob(torch.zeros(1, 1))
+
+
+# --- scales for each input ------------------------------------------------------------------------
+
+
+def test_relevance_has_a_scale_for_each_input_and_each_further_parameter():
+    layout = livi.Layout(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)))
+    prior = livi.Relevance.for_layout(layout, gain=2.0, gains={"2.bias": 0.5})
+    assert len(prior.log_scale) == 3 + 3
+    first, second = 2.0 / math.sqrt(3), 2.0 / math.sqrt(4)
+    torch.testing.assert_close(prior.scale(), torch.tensor([first] * 12 + [2.0] * 4 + [second] * 8 + [0.5] * 2))
+    with torch.no_grad():
+        prior.log_scale[1] = math.log(7.0)
+    weight = prior.scale()[:12].reshape(4, 3)  # an nn.Linear's weight has a column for each input
+    assert torch.equal(weight > 6.0, torch.tensor([[False, True, False]]).expand(4, 3))
+
+
+def test_relevance_is_a_normal_with_a_prior_on_its_scales():
+    groups, start = torch.tensor([0, 1, 1, 0]), torch.tensor([0.5, 2.0])
+    prior = livi.Relevance(groups, start, spread=0.5)
+    theta = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(prior.log_prob(theta), livi.Normal(start[groups]).log_prob(theta))
+    with torch.no_grad():
+        prior.log_scale += torch.tensor([0.0, 1.0])
+    moved = torch.tensor([0.5, 2.0 * math.e])
+    expected = livi.Normal(moved[groups]).log_prob(theta) - 0.5 * (1.0 / 0.5) ** 2
+    torch.testing.assert_close(prior.log_prob(theta), expected)
+    prior.log_prob(theta).sum().backward()
+    assert bool((prior.log_scale.grad != 0).all())
+
+
+def test_relevance_may_stay_where_it_starts():
+    assert list(livi.Relevance(torch.tensor([0]), torch.tensor([1.0]), learned=False).parameters()) == []
+
+
+@pytest.mark.parametrize(
+    ("groups", "start", "message"),
+    [
+        ([0, 2], [1.0, 1.0], "from 0 to below 2 .* values up to 2"),
+        ([[0, 1]], [1.0, 1.0], "one number for each weight"),
+        ([0, 1], [1.0, -1.0], "start: expected positive numbers, got -1"),
+    ],
+)
+def test_relevance_says_what_is_wrong(groups, start, message):
+    with pytest.raises(ValueError, match=message):
+        livi.Relevance(torch.tensor(groups), torch.tensor(start))
+    with pytest.raises(ValueError, match="theta: expected 2 weights as in groups, got 3"):
+        livi.Relevance(torch.tensor([0, 0]), torch.tensor([1.0])).log_prob(torch.zeros(1, 3))
+
+
+def test_an_input_without_effect_becomes_irrelevant():
+    rng = torch.Generator().manual_seed(0)
+    x = torch.randn(200, 2, generator=rng)
+    y = torch.sin(2 * x[:, 0]) + 0.1 * torch.randn(200, generator=rng)
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(2, 20), nn.Tanh(), nn.Linear(20, 1))
+    posterior = livi.fit(net, (x, y), livi.Gaussian(), prior=livi.Relevance.for_layout, steps=300, progress=False)
+    useful, useless = posterior.prior.log_scale[:2].exp().tolist()
+    assert useless < 0.5 * useful

@@ -21,17 +21,15 @@ from livi.estimators.network import ACTIVATIONS, build_network, network_facts, t
 from livi.estimators.scaling import Array, Scaling
 from livi.fitted import Posterior
 from livi.layout import Layout
-from livi.likelihoods import Likelihood, Weighted, pass_weights
+from livi.likelihoods import HeteroscedasticGaussian, Likelihood, Weighted, pass_weights
 from livi.posterior import ImplicitPosterior
 from livi.prediction import Prediction, predict
-from livi.priors import Normal, Prior
+from livi.priors import Normal, Prior, Relevance
 from livi.training import fit
 
 # The defaults that shape the model.
 HIDDEN = (50,)
-ACTIVATION = "relu"
-NOISE = "constant"
-PRIOR_SCALE = 1.0
+ACTIVATION = "silu"
 
 # Activations of a layer held at a time, over rows and weight draws. A CPU is quickest while they stay in its cache (2.5
 # times as quick as with ten times as many), a GPU wants more work at once.
@@ -46,7 +44,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
         hidden: Any = HIDDEN,
         *,
         activation: str = ACTIVATION,
-        prior_scale: float | str = PRIOR_SCALE,
+        prior_scale: float | str = "learned",
         components: int = 1,
         steps: int | None = None,
         batch_size: int | None = None,
@@ -133,8 +131,9 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
             if value not in allowed:
                 raise ValueError(f"{name}: expected one of {', '.join(allowed)}, got {value!r}.")
         scale = self.prior_scale
-        if scale != "learned" and (isinstance(scale, bool) or not isinstance(scale, Real) or not 0 < scale < np.inf):
-            raise ValueError(f"prior_scale: expected a positive number or 'learned', got {scale!r}.")
+        number = isinstance(scale, Real) and not isinstance(scale, bool) and 0 < scale < np.inf
+        if not number and scale not in ("learned", "fan_in"):
+            raise ValueError(f"prior_scale: expected a positive number, 'learned' or 'fan_in', got {scale!r}.")
         for name in ("components", "steps", "batch_size", "num_samples"):
             value = getattr(self, name)
             if value is None and name in ("steps", "batch_size"):
@@ -170,13 +169,20 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
         self, X: Array, targets: NDArray[Any], weights: Array, likelihood: Likelihood, outputs: int
     ) -> None:
         """Standardise the inputs and fit; targets are standardised already. Sets input_scaling_ and posterior_."""
+        varying = isinstance(likelihood, HeteroscedasticGaussian)
         self.input_scaling_ = Scaling.of(X, weights)
         inputs = self.input_scaling_.standardise(X)
         net = build_network(
-            X.shape[1], widths(self.hidden), outputs, self.activation, seed=self.seed_, dtype=torch.float32
+            X.shape[1],
+            widths(self.hidden),
+            outputs,
+            self.activation,
+            varying=varying,
+            seed=self.seed_,
+            dtype=torch.float32,
         )
         options: dict[str, Any] = {
-            "prior": _prior(self.prior_scale),
+            "prior": _prior(self.prior_scale, last=f"{2 * len(widths(self.hidden))}.weight"),
             "components": int(self.components),
             "steps": None if self.steps is None else int(self.steps),
             "batch_size": None if self.batch_size is None else int(self.batch_size),
@@ -254,17 +260,23 @@ def check_alpha(alpha: float) -> float:
     return float(alpha)
 
 
-def _prior(scale: float | str) -> Prior | Callable[[Layout], Prior]:
-    if scale == "learned":
-        return lambda layout: Normal.for_layout(layout, per_layer=True, learned=True)
-    return Normal(float(scale))
+def _prior(scale: float | str, last: str) -> Prior | Callable[[Layout], Prior]:
+    """Scales from 1.5 / sqrt(fan-in), learned or not; logits must reach further, and the noise varies less.
+
+    The last layer, by the name of its weights, only counts where it is sampled: for classes.
+    """
+    if not isinstance(scale, str):
+        return Normal(float(scale))
+    gains = {last: 8.0, "noise.weight": 0.3, "noise.bias": 0.3}
+    return lambda layout: Relevance.for_layout(layout, gain=1.5, gains=gains, learned=scale == "learned")
 
 
 def _unweighted(posterior: Posterior) -> Posterior:
     """The same posterior with the likelihood of a single new example, over a network that takes no weights."""
     sampler, likelihood = posterior.sampler, posterior.likelihood
+    if not isinstance(likelihood, Weighted):  # an exact last layer keeps the weights to itself
+        return posterior
     assert isinstance(sampler, ImplicitPosterior)
-    assert isinstance(likelihood, Weighted)
     plain = ImplicitPosterior(Layout(sampler.layout.module), list(sampler.generators), list(sampler.noises))  # type: ignore[arg-type]
     return Posterior(plain, likelihood.base, posterior.prior, history=posterior.history, plan=posterior.plan)
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from livi import checks
 
@@ -22,10 +22,40 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 }
 
 
+class WithNoise(nn.Module):
+    """A network and, beside its one output, a linear function of the inputs: the raw scale of a varying noise."""
+
+    def __init__(self, mean: nn.Sequential, inputs: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.mean = mean
+        self.noise = _Flat(inputs, 1, dtype=dtype)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.cat([self.mean(inputs), self.noise(inputs)], -1)
+
+
+class _Flat(nn.Linear):
+    """A linear layer that starts at zero: with a noise that does not vary."""
+
+    def reset_parameters(self) -> None:
+        nn.init.zeros_(self.weight)
+        nn.init.zeros_(self.bias)
+
+
 def build_network(
-    inputs: int, hidden: Sequence[int], outputs: int, activation: str, *, seed: int = 0, dtype: torch.dtype
-) -> nn.Sequential:
+    inputs: int,
+    hidden: Sequence[int],
+    outputs: int,
+    activation: str,
+    *,
+    varying: bool = False,
+    seed: int = 0,
+    dtype: torch.dtype,
+) -> nn.Sequential | WithNoise:
     """Linear layers of these widths with activations between them; without hidden layers, a linear model.
+
+    Args:
+        varying: beside the output, the raw scale of a noise that varies with the inputs.
 
     >>> build_network(3, (5,), 1, "tanh", dtype=torch.float32)
     Sequential(
@@ -39,15 +69,18 @@ def build_network(
         layers: list[nn.Module] = []
         for wide, next_wide in pairwise((inputs, *hidden, outputs)):
             layers += [nn.Linear(wide, next_wide, dtype=dtype), ACTIVATIONS[activation]()]
-    return nn.Sequential(*layers[:-1])
+    net = nn.Sequential(*layers[:-1])
+    return WithNoise(net, inputs, dtype) if varying else net
 
 
 def network_facts(net: nn.Module) -> dict[str, Any]:
     """The arguments of `build_network` that make another like this one, without a seed.
 
     >>> network_facts(build_network(3, (5,), 1, "tanh", dtype=torch.float32))
-    {'inputs': 3, 'hidden': (5,), 'outputs': 1, 'activation': 'tanh', 'dtype': torch.float32}
+    {'inputs': 3, 'hidden': (5,), 'outputs': 1, 'activation': 'tanh', 'varying': False, 'dtype': torch.float32}
     """
+    varying = isinstance(net, WithNoise)
+    net = net.mean if isinstance(net, WithNoise) else net
     linear = [layer for layer in net.children() if isinstance(layer, nn.Linear)]
     others = {type(layer) for layer in net.children()} - {nn.Linear}
     return {
@@ -55,6 +88,7 @@ def network_facts(net: nn.Module) -> dict[str, Any]:
         "hidden": tuple(layer.in_features for layer in linear[1:]),
         "outputs": linear[-1].out_features,
         "activation": next((name for name, kind in ACTIVATIONS.items() if kind in others), "relu"),
+        "varying": varying,
         "dtype": linear[0].weight.dtype,
     }
 

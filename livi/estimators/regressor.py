@@ -11,15 +11,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
 
-from livi.estimators.base import (
-    ACTIVATION,
-    HIDDEN,
-    NOISE,
-    PRIOR_SCALE,
-    Estimator,
-    as_numpy,
-    check_alpha,
-)
+from livi.estimators.base import ACTIVATION, HIDDEN, Estimator, as_numpy, check_alpha
 from livi.estimators.conformal import threshold
 from livi.estimators.scaling import Array, Scaling
 from livi.fitted import Posterior
@@ -36,8 +28,9 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
     Args:
         hidden: widths of the hidden layers; () is a linear model.
         activation: "relu", "tanh", "elu", "silu" or "gelu".
-        noise: "constant" learns one observation noise, "varying" lets the network predict it at every input.
-        prior_scale: standard deviation of the weights under the prior, or "learned" for one a layer, found by the fit.
+        noise: "constant" learns one observation noise, "varying" one that is about log-linear in the inputs.
+        prior_scale: standard deviation of the weights under the prior; "fan_in" for 1.5 / sqrt(fan-in); or "learned",
+            starting there, for one an input and one a further layer, so that inputs without effect count for little.
         components: mixture components of the posterior.
         steps, batch_size: of `livi.fit`; None leaves them to it.
         interval: "posterior" takes `predict_interval` from the posterior predictive. "conformal" holds out rows to
@@ -72,8 +65,8 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         hidden: Any = HIDDEN,
         *,
         activation: str = ACTIVATION,
-        noise: str = NOISE,
-        prior_scale: float | str = PRIOR_SCALE,
+        noise: str = "constant",
+        prior_scale: float | str = "learned",
         components: int = 1,
         steps: int | None = None,
         batch_size: int | None = None,
@@ -120,7 +113,8 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         if self.noise == "constant":  # targets have a standard deviation of 1, with weights and all
             self._fit_posterior(X[kept], targets, weights[kept], Gaussian(1.0, learned=True), 1)
         else:
-            self._fit_posterior(X[kept], targets[:, None], weights[kept], HeteroscedasticGaussian(), 2)
+            varying = HeteroscedasticGaussian(floor=1e-3, learned=True)
+            self._fit_posterior(X[kept], targets[:, None], weights[kept], varying, 1)
         self.conformity_scores_ = None
         if len(held):
             median, std = self._median_and_std(X[held])
