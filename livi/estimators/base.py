@@ -18,13 +18,13 @@ from torch import Tensor
 
 from livi import storage
 from livi.estimators.network import ACTIVATIONS, build_network, network_facts, threads, widths
+from livi.estimators.prior import SCALES, prior_of
 from livi.estimators.scaling import Array, Scaling
 from livi.fitted import Posterior
 from livi.layout import Layout
 from livi.likelihoods import HeteroscedasticGaussian, Likelihood, Weighted, pass_weights
 from livi.posterior import ImplicitPosterior
 from livi.prediction import Prediction, predict
-from livi.priors import Normal, Prior, Relevance
 from livi.training import fit
 
 # The defaults that shape the model.
@@ -132,7 +132,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
                 raise ValueError(f"{name}: expected one of {', '.join(allowed)}, got {value!r}.")
         scale = self.prior_scale
         number = isinstance(scale, Real) and not isinstance(scale, bool) and 0 < scale < np.inf
-        if not number and scale not in ("learned", "fan_in"):
+        if not number and scale not in SCALES:
             raise ValueError(f"prior_scale: expected a positive number, 'learned' or 'fan_in', got {scale!r}.")
         for name in ("components", "steps", "batch_size", "num_samples"):
             value = getattr(self, name)
@@ -182,7 +182,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
             dtype=torch.float32,
         )
         options: dict[str, Any] = {
-            "prior": _prior(self.prior_scale, last=f"{2 * len(widths(self.hidden))}.weight"),
+            "prior": prior_of(self.prior_scale, len(widths(self.hidden))),
             "components": int(self.components),
             "steps": None if self.steps is None else int(self.steps),
             "batch_size": None if self.batch_size is None else int(self.batch_size),
@@ -258,17 +258,6 @@ def check_alpha(alpha: float) -> float:
     if not 0.0 < alpha < 1.0:
         raise ValueError(f"alpha: expected a number strictly between 0 and 1, got {alpha!r}.")
     return float(alpha)
-
-
-def _prior(scale: float | str, last: str) -> Prior | Callable[[Layout], Prior]:
-    """Scales from 1.5 / sqrt(fan-in), learned or not; logits must reach further, and the noise varies less.
-
-    The last layer, by the name of its weights, only counts where it is sampled: for classes.
-    """
-    if not isinstance(scale, str):
-        return Normal(float(scale))
-    gains = {last: 8.0, "noise.weight": 0.3, "noise.bias": 0.3}
-    return lambda layout: Relevance.for_layout(layout, gain=1.5, gains=gains, learned=scale == "learned")
 
 
 def _unweighted(posterior: Posterior) -> Posterior:

@@ -22,8 +22,9 @@ from livi import checks
 from livi.datasets import uci
 from livi.experiments.machine import machine, versions
 from livi.experiments.rows import Row, complete, started
-from livi.experiments.table_data import BUNDLED, check_names, read_split, splits_of
+from livi.experiments.table_data import BUNDLED, check_names, read_split, splits_of, task_of
 from livi.experiments.table_methods import (
+    FOR_TASK,
     GP_ROWS,
     METHODS,
     Run,
@@ -79,6 +80,7 @@ class Config:
             for name in self.data
             if (count := known[name]) is None or split < count
             for method in self.methods
+            if FOR_TASK.get(method, task_of(name)) == task_of(name)
         ]
 
 

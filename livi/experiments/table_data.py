@@ -50,6 +50,11 @@ def check_names(names: tuple[str, ...]) -> None:
         raise ValueError(f"data: expected different names, got {','.join(names) or 'none'!r}.")
 
 
+def task_of(name: str) -> Task:
+    """The UCI sets are regressions all."""
+    return BUNDLED.get(name, "regression")
+
+
 def splits_of(name: str, folder: Path | None) -> int | None:
     """How many splits a data set has; None for one that is split anew for every number."""
     return None if name in BUNDLED else uci.num_splits(_uci_folder(name, folder), name)
@@ -77,7 +82,7 @@ def read_split(name: str, split: int, folder: Path | None, max_rows: int) -> Spl
     kept = train
     if len(train) > max_rows:
         kept = np.sort(np.random.default_rng(split).choice(train, max_rows, replace=False))
-    task = BUNDLED.get(name, "regression")
+    task = task_of(name)
     if task == "classification" and len(np.unique(targets[kept])) < len(np.unique(targets)):
         raise ValueError(f"max_rows: expected enough rows for every class of {name}, got {max_rows}; allow more.")
     return Split(name, task, inputs[kept], targets[kept], inputs[test], targets[test], len(train))

@@ -13,7 +13,7 @@ from livi.experiments.rows import Row, spread
 Rows = Sequence[Mapping[str, Any]]
 
 COVERAGE = (0.85, 0.95)  # where the mean coverage of 90 % intervals should lie
-OURS, OURS_TOO = "livi", "conformal"
+OURS, OURS_TOO = "livi", ("varying", "conformal")
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,10 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
 QUANTITIES = {task: tuple(column.name for column in columns) for task, columns in COLUMNS.items()}
 LEGEND = """\
 Mean ± standard deviation over splits. Bold: the best mean of a data set, and every other within one standard error of
-it, that of the difference over the splits. The sentences compare livi with all but conformal, which is livi too. Log
-score: mean log density of the targets in their own units, or mean log probability of the true class; higher is better.
-Lower is better for RMSE, CRPS and ECE. s: seconds of fit and predictions. –: there is none, or no finite one."""
+it, that of the difference over the splits. The sentences compare livi with all but varying and conformal, which are
+livi too. Log score: mean log density of the targets in their own units, or mean log probability of the true class;
+higher is better. Lower is better for RMSE, CRPS and ECE. s: seconds of fit and predictions. –: there is none, or no
+finite one."""
 
 
 def text(document: Mapping[str, Any]) -> str:
@@ -96,7 +97,7 @@ def verdicts(rows: Rows) -> list[str]:
     """In how many data sets of one task livi is best, by name where it is not, and where its coverage lies."""
     columns = COLUMNS[rows[0]["task"]]
     groups = {
-        data: {method: group for method, group in methods.items() if method != OURS_TOO}
+        data: {method: group for method, group in methods.items() if method not in OURS_TOO}
         for data, methods in _grouped(rows).items()
         if OURS in methods
     }
