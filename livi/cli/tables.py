@@ -183,7 +183,7 @@ def _predict(chosen: argparse.Namespace) -> int:
     model = _load("livi.tables.model").load_model(chosen.model)
     say = _quiet if chosen.quiet else _note
     table = tables.read_table(chosen.data, delimiter=chosen.delimiter, decimal=chosen.decimal)
-    frame = model.predict(table, say, strict=chosen.strict, keep=chosen.keep)
+    frame = model.predict(table, say, strict=chosen.strict, keep=chosen.keep, progress=not chosen.quiet)
     if to_stdout:
         sys.stdout.write(tables.frame_bytes(frame, ".csv").decode())
         sys.stdout.flush()
@@ -204,7 +204,7 @@ def _evaluate(chosen: argparse.Namespace) -> int:
         (_quiet if chosen.quiet else _note)(text)
 
     table = tables.read_table(chosen.data, delimiter=chosen.delimiter, decimal=chosen.decimal)
-    evaluation = model.evaluate(table, say, strict=chosen.strict)
+    evaluation = model.evaluate(table, say, strict=chosen.strict, progress=not chosen.quiet)
     content = model.content(evaluation, heard)
     print(evaluation)
     if chosen.json is not None:

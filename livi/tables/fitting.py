@@ -104,7 +104,7 @@ def fit_table(table: Table, target: str, options: FitOptions | None = None, say:
     if not len(held):
         return model
     source = f"{len(held):,} held-out rows of {table.name}"
-    return replace(model, validation=model.evaluate(table.rows(held), say, source=source))
+    return replace(model, validation=model.evaluate(table.rows(held), say, source=source, progress=options.progress))
 
 
 def split(

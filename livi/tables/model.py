@@ -22,9 +22,9 @@ from livi.tables.evaluation import SHOWN_LEVELS, Evaluation, score_classificatio
 from livi.tables.predicting import (
     classification_columns,
     classification_rows,
+    in_blocks,
     regression_columns,
     regression_rows,
-    usable_levels,
 )
 from livi.tables.reading import Table, TableError, as_series
 from livi.tables.schema import Schema
@@ -52,7 +52,9 @@ class TableModel:
     findings: tuple[Finding, ...] = ()
     validation: Evaluation | None = None
 
-    def predict(self, table: Table, say: Say = print, *, strict: bool = False, keep: bool = False) -> Any:
+    def predict(
+        self, table: Table, say: Say = print, *, strict: bool = False, keep: bool = False, progress: bool = False
+    ) -> Any:
         """A pandas DataFrame with a line for each row: `row`, its place in the file, and, to eight digits,
 
         - for regression mean, std_epistemic, std_total, p05, p50, p95, and lower and upper if conformal;
@@ -62,12 +64,15 @@ class TableModel:
         Args:
             strict: refuse unknown categories and unexpected gaps, rather than `say` so.
             keep: add the table's own columns, with " (input)" behind a name that is taken.
+            progress: show on stderr how many rows are done, where that takes more than a moment.
         """
         import pandas as pd
 
         features = encode(table, self.schema, say, strict=strict)
+        read = self._regressed if self.schema.task == "regression" else self._classified
         with warnings_said(say):
-            columns = self._regressed(features) if self.schema.task == "regression" else self._classified(features)
+            parts = in_blocks(lambda some: read(features[some]), len(features), progress=progress)
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         _refuse_nan(table, columns["std_total" if self.schema.task == "regression" else "entropy"])
         frame = pd.DataFrame({"row": table.lines} | _rounded(columns))
         kept = {name if name not in frame else f"{name} (input)": table.columns[name] for name in table.columns if keep}
@@ -87,8 +92,10 @@ class TableModel:
             columns["set"] = np.array(["|".join(names[row]) for row in chosen], object)
         return columns
 
-    def evaluate(self, table: Table, say: Say = print, *, strict: bool = False, source: str = "") -> Evaluation:
-        """How good the predictions for a table with known targets are.
+    def evaluate(
+        self, table: Table, say: Say = print, *, strict: bool = False, source: str = "", progress: bool = False
+    ) -> Evaluation:
+        """How good the predictions for a table with known targets are. The options are those of `predict`.
 
         Raises:
             TableError: a target is missing, no number, or of a class that the fit has not seen; with the row.
@@ -98,18 +105,21 @@ class TableModel:
         truth = target_numbers(table, self.schema) if regression else target_classes(table, self.schema)
         features = encode(table, self.schema, say, strict=strict)
         with warnings_said(say):
-            return self._scored(table, features, truth, source)
+            return self._scored(table, features, truth, source, progress)
 
-    def _scored(self, table: Table, features: NDArray[np.float64], truth: NDArray[Any], source: str) -> Evaluation:
+    def _scored(
+        self, table: Table, features: NDArray[np.float64], truth: NDArray[Any], source: str, progress: bool
+    ) -> Evaluation:
         if self.schema.task == "regression":
-            rows, log_density, crps = regression_rows(self.estimator, features, truth)
+            rows, log_density, crps = regression_rows(self.estimator, features, truth, progress=progress)
             _refuse_nan(table, rows.total_std)
             found = score_regression(rows, log_density, crps, self.schema.target, self.estimator.interval)
             return Evaluation(source, rows, *found, self._unsure(table, rows.epistemic_std))
-        classes, logs = classification_rows(self.estimator, features, truth, self.schema.classes)
+        names = self.schema.classes
+        classes, logs, sets = classification_rows(
+            self.estimator, features, truth, names, SHOWN_LEVELS, progress=progress
+        )
         _refuse_nan(table, classes.entropy)
-        levels = usable_levels(self.estimator, SHOWN_LEVELS)
-        sets = {level: self.estimator.predict_set(features, round(1.0 - level, 4)) for level in levels}
         scores = score_classification(classes, logs, sets, self.estimator.interval)
         return Evaluation(source, classes, *scores, self._unsure(table, classes.mutual_information))
 

@@ -149,7 +149,7 @@ def plan(
             the same in less time; False never, True raises a `CaptureError` where it cannot.
         last_layer: "sampled" by the generator like all others, or "exact": integrated out, for a Gaussian likelihood, a
             network that ends in an nn.Linear, and (X, y) data, all of which is used at every step; "exact if possible"
-            leaves that to the data (at most 2,048 examples) and the network. See `livi.last_layer`.
+            leaves that to the data (at most 20,000 examples) and the network. See `livi.last_layer`.
         device: where to fit; by default where the network is.
     """
     if not isinstance(likelihood, Likelihood):

@@ -22,12 +22,19 @@ class Progress:
         total: steps of the fit.
         quiet: show nothing.
         log_dir: also write scalars for TensorBoard there.
+        unit: what is counted, if not steps.
     """
 
     def __init__(
-        self, total: int, *, quiet: bool = False, log_dir: str | Path | None = None, stream: TextIO | None = None
+        self,
+        total: int,
+        *,
+        quiet: bool = False,
+        log_dir: str | Path | None = None,
+        stream: TextIO | None = None,
+        unit: str = "steps",
     ) -> None:
-        self.steps, self.quiet = total, quiet
+        self.steps, self.quiet, self.unit = total, quiet, unit
         self.stream = sys.stderr if stream is None else stream
         self.in_place = self.stream.isatty()
         self.unfinished = False  # a line on the terminal that the next one would overwrite
@@ -85,7 +92,7 @@ class Progress:
         terms = " ".join(f"{row[name]:+.2f} {word}" for name, word in TERMS.items() if name in row).removeprefix("+")
         words += [" = ".join(filter(None, [f"bound {row['bound']:.2f}" if "bound" in row else "", terms]))]
         words += [f"rate {row['rate']:.1e}"] if "rate" in row else []
-        return "  ".join(filter(None, [*words, f"{rate:.0f} steps/s"]))
+        return "  ".join(filter(None, [*words, f"{rate:.0f} {self.unit}/s"]))
 
 
 def _tensorboard(log_dir: str | Path | None) -> Any:
