@@ -861,7 +861,7 @@ def warning_first(fit, text):
 
 def test_the_facts_show_the_network_that_was_fitted(houses):
     model = fit_table(houses, "price", FitOptions(steps=5, hidden=(3, 2), noise="varying", diagnose=False), silent)
-    assert model.facts["Network"] == "3 - 3 - 2 - 2, relu"
+    assert model.facts["Network"] == "3 - 3 - 2 - 1, silu; noise linear in the columns"
 
 
 @pytest.mark.parametrize("target", ["price", "town"])

@@ -11,6 +11,7 @@ import pytest
 
 from livi import cli
 from livi.cli.options import names
+from livi.tables import predicting
 from livi.training.progress import Progress
 
 SMALL = ("--steps", "20", "--hidden", "4")
@@ -175,6 +176,18 @@ def test_predictions_can_go_to_stdout(here, model, capsys):
     assert len(out.splitlines()) == 11
 
 
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+def test_rows_that_take_long_are_counted_on_stderr_unless_quiet(here, model, monkeypatch, capsys, command):
+    monkeypatch.setattr(predicting, "PATIENCE", -1.0)
+    arguments = [command, "houses.livi", "test.csv", *(["--out", "-"] if command == "predict" else [])]
+    assert cli.main(arguments) == 0
+    out, err = capsys.readouterr()
+    assert "predicting [####################] 0 s left, 40/40" in err
+    assert "predicting [" not in out
+    assert cli.main([*arguments, "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_options_reach_the_estimator(here, capsys):
     options = ["--activation", "tanh", "--noise", "varying", "--components", "2", "--threads", "1", "--validation", "0"]
     arguments = ["fit", "houses.csv", "--target", "price", "--out", "m.livi", "--drop", "town,built", "--quiet"]
@@ -182,7 +195,7 @@ def test_options_reach_the_estimator(here, capsys):
     out = capsys.readouterr().out
     assert "80 fitted, 0 held out" in out
     assert "1 numeric, 1 categorical; dropped: id, country" in out
-    assert "7 - 3 - 2 - 2, tanh" in out  # the mean and its noise
+    assert "7 - 3 - 2 - 1, tanh; noise linear in the columns" in out
     assert "2 x MLP" in out
     assert "HeteroscedasticGaussian" in out
     assert "held-out rows of" not in out
@@ -515,7 +528,7 @@ def test_a_report_without_plotly_is_refused_before_the_fit(here):
 
 
 def test_a_reader_that_goes_away_is_no_traceback(here, model):
-    script = "import sys; from livi import cli; sys.exit(cli.main(['predict', 'houses.livi', 'big.csv', '--out', '-']))"
+    script = "import sys; from livi import cli; sys.exit(cli.main(['predict', 'houses.livi', 'big.csv', '--out', '-', '--quiet']))"
     pd.concat([pd.read_csv("new.csv")] * 300).to_csv("big.csv", index=False)
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdout.close()

@@ -199,12 +199,13 @@ def _facts(
     calibrating = f"{fitted - plan['num_data']:,} to calibrate, " if estimator.interval == "conformal" else ""
     network = network_facts(estimator.posterior_.layout.module)
     widths = [network["inputs"], *network["hidden"], network["outputs"]]
+    noise = "; noise linear in the columns" if network["varying"] else ""
     facts = {
         "File": table.name,
         "Task": f"{schema.task} of {schema.target}",
         "Rows": f"{plan['num_data']:,} fitted, {calibrating}{held:,} held out",
         "Columns": schema.describe(),
-        "Network": f"{' - '.join(map(str, widths))}, {estimator.activation}",
+        "Network": f"{' - '.join(map(str, widths))}, {estimator.activation}{noise}",
         "Posterior": f"over {plan['num_params']:,} weights, {plan['components']} x {plan['generator']}, "
         f"{plan['variational_params']:,} variational parameters",
         "Model": f"{plan['likelihood']} likelihood, {plan['prior']} prior",
