@@ -197,7 +197,6 @@ def test_options_reach_the_estimator(here, capsys):
     assert "1 numeric, 1 categorical; dropped: id, country" in out
     assert "7 - 3 - 2 - 1, tanh; noise linear in the columns" in out
     assert "2 x MLP" in out
-    assert "HeteroscedasticGaussian" in out
     assert "held-out rows of" not in out
 
 
@@ -528,9 +527,9 @@ def test_a_report_without_plotly_is_refused_before_the_fit(here):
 
 
 def test_a_reader_that_goes_away_is_no_traceback(here, model):
-    script = "import sys; from livi import cli; sys.exit(cli.main(['predict', 'houses.livi', 'big.csv', '--out', '-', '--quiet']))"
     pd.concat([pd.read_csv("new.csv")] * 300).to_csv("big.csv", index=False)
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    command = [sys.executable, "-m", "livi", "predict", "houses.livi", "big.csv", "--out", "-", "--quiet"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdout.close()
     err = process.stderr.read()
     process.stderr.close()
