@@ -44,6 +44,7 @@ PRIORS = {
     "Normal per layer": lambda layout: livi.Normal.for_layout(layout, per_layer=True, learned=True),
     "Normal by fan-in": lambda layout: livi.Normal.for_layout(layout, fan_in=True),
     "Laplace": lambda layout: livi.Laplace([0.5, 2.0], sizes=layout.group_sizes),
+    "Relevance": lambda layout: livi.Relevance.for_layout(layout),
 }
 LIKELIHOODS = {
     "Gaussian": lambda: livi.Gaussian(0.3),
@@ -59,7 +60,8 @@ LIKELIHOODS = {
 def test_the_sweeps_below_cover_every_class_of_the_package():
     covered = {name.split(" ")[0].rstrip(",") for name in (*GENERATORS, *NOISES, *PRIORS, *LIKELIHOODS)}
     bases = (Generator, Noise, Prior, Likelihood)
-    public = {name for name, value in vars(livi).items() if isinstance(value, type) and issubclass(value, bases)} - {
+    values = {name: getattr(livi, name) for name in livi.__all__}
+    public = {name for name, value in values.items() if isinstance(value, type) and issubclass(value, bases)} - {
         "FunctionPrior",
         "FunctionLikelihood",
     }  # these cannot be described
