@@ -7,92 +7,35 @@ locally linearising g (Uppal et al., NeurIPS 2023), so that no discriminator is 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from livi import metrics, training
-from livi.entropy import Exact, Lanczos, SmallestSingularValue
-from livi.fitted import Posterior, load
-from livi.generators import CMMNN, MLP, MMNN, Affine, PerLayer
-from livi.latents import Antithetic, Independent, Orthogonal
-from livi.layout import Layout, Loop, Vmap, apply_many, estimate_statistics
-from livi.likelihoods import (
-    Bernoulli,
-    Categorical,
-    FunctionLikelihood,
-    Gaussian,
-    HeteroscedasticGaussian,
-    Multilabel,
-    Weighted,
-)
-from livi.noise import DiagonalNoise, FixedNoise, LayerNoise, LearnedNoise
-from livi.objective import Bound, BoundTerms
-from livi.posterior import ImplicitPosterior
-from livi.priors import FunctionPrior, Laplace, Normal, Relevance
-from livi.storage import StorageError
-from livi.training import FitError, FitWarning, Recipe, fit, plan
 from livi.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from livi import estimators as estimators
     from livi.estimators import LIVIClassifier as LIVIClassifier
     from livi.estimators import LIVIRegressor as LIVIRegressor
-
-__all__ = [
-    "CMMNN",
-    "MLP",
-    "MMNN",
-    "Affine",
-    "Antithetic",
-    "Bernoulli",
-    "Bound",
-    "BoundTerms",
-    "Categorical",
-    "DiagonalNoise",
-    "Exact",
-    "FitError",
-    "FitWarning",
-    "FixedNoise",
-    "FunctionLikelihood",
-    "FunctionPrior",
-    "Gaussian",
-    "HeteroscedasticGaussian",
-    "ImplicitPosterior",
-    "Independent",
-    "Lanczos",
-    "Laplace",
-    "LayerNoise",
-    "Layout",
-    "LearnedNoise",
-    "Loop",
-    "Multilabel",
-    "Normal",
-    "Orthogonal",
-    "PerLayer",
-    "Posterior",
-    "Recipe",
-    "Relevance",
-    "SmallestSingularValue",
-    "StorageError",
-    "Vmap",
-    "Weighted",
-    "apply_many",
-    "estimate_statistics",
-    "fit",
-    "load",
-    "metrics",
-    "plan",
-    "training",
-]
+    from livi.public import *  # noqa: F403
 
 # Not in __all__, so that a star import works without the packages that they need.
-_ON_USE = dict.fromkeys(["LIVIClassifier", "LIVIRegressor", "estimators"], "livi.estimators")
+_ESTIMATORS = ("LIVIClassifier", "LIVIRegressor")
 
 
 def __getattr__(name: str) -> Any:
-    """What needs optional packages is imported when it is first used."""
-    if name not in _ON_USE:
+    """What is asked for is imported then, so that the command line can answer without waiting for torch."""
+    if name.startswith("__") and name != "__all__":
         raise AttributeError(f"module 'livi' has no attribute {name!r}")
-    home = importlib.import_module(_ON_USE[name])
-    return home if home.__name__ == f"livi.{name}" else getattr(home, name)
+    try:
+        value: Any = importlib.import_module(f"livi.{name}")  # a room
+    except ModuleNotFoundError as error:
+        if error.name != f"livi.{name}":
+            raise
+        home = importlib.import_module("livi.estimators" if name in _ESTIMATORS else "livi.public")
+        if not hasattr(home, name):
+            raise AttributeError(f"module 'livi' has no attribute {name!r}") from None
+        value = getattr(home, name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_ON_USE})
+    names = importlib.import_module("livi.public").__all__
+    return sorted({*globals(), *names, *_ESTIMATORS, "estimators"})

@@ -28,7 +28,7 @@ FLOORS = {
     4: {"diagnostics", "metrics", "prediction", "storage"},
     5: {"fitted"},
     6: {"training"},
-    7: {"baselines", "estimators"},
+    7: {"baselines", "estimators", "public"},
     8: {"experiments", "tables"},
     9: {"report"},
     10: {"cli"},
@@ -140,8 +140,8 @@ def long_files(package: Path) -> list[str]:
 
 
 def optional_modules_loaded(package: Path) -> list[str]:
-    """The optional extras that are loaded after a bare import of the package in a fresh interpreter."""
-    script = f"import sys, {package.name}; print(*[name for name in {OPTIONAL!r} if name in sys.modules])"
+    """The optional extras that are loaded by the package and all its public names in a fresh interpreter."""
+    script = f"import sys; from {package.name} import *; print(*[name for name in {OPTIONAL!r} if name in sys.modules])"
     process = subprocess.run(
         [sys.executable, "-c", script],
         env=os.environ | {"PYTHONPATH": str(package.parent)},

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from livi import cli
+from livi.experiments.toy_bench import default_methods
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +67,7 @@ def test_an_interruption_is_no_traceback(monkeypatch, capsys):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "bench", interrupted)
+    monkeypatch.setattr("livi.experiments.toy_bench.bench", interrupted)
     assert cli.main(["bench", "toy"]) == 1
     assert capsys.readouterr().err == "livi: interrupted\n"
 
@@ -80,13 +81,43 @@ def test_help_has_examples(capsys):
     assert "livi bench toy --quick" in out
 
 
-def test_the_module_runs_as_a_command():
-    process = subprocess.run(
-        [sys.executable, "-m", "livi", "--version"],
+def test_help_names_the_methods_that_the_toy_benchmark_runs(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["bench", "toy", "--help"])
+    named = "".join(capsys.readouterr().out.split()).replace("-K", "-5")
+    assert f"default:{','.join(default_methods())}" in named
+
+
+def in_a_new_process(*arguments):
+    return subprocess.run(
+        [sys.executable, *arguments],
         env=os.environ | {"PYTHONPATH": str(Path(cli.__file__).parents[2])},
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def test_the_module_runs_as_a_command():
+    process = in_a_new_process("-m", "livi", "--version")
     assert (process.returncode, process.stderr) == (0, "")
     assert process.stdout.startswith("livi ")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["fit", "--help"], ["evaluate", "--help"], ["bench", "tables", "--help"], ["fit", "--steps", "0"]],
+    ids=" ".join,
+)
+def test_help_and_wrong_usage_do_not_wait_for_torch(arguments):
+    script = f"""
+import sys
+from livi.cli import main
+try:
+    main({arguments!r})
+except SystemExit:
+    print("loaded:", *{{"numpy", "pandas", "torch"}} & sys.modules.keys(), file=sys.stderr)
+"""
+    process = in_a_new_process("-c", script)
+    assert process.returncode == 0
+    assert process.stderr.splitlines()[-1] == "loaded:"

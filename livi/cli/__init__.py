@@ -1,4 +1,7 @@
-"""The command line: livi fit, predict and evaluate on tables, livi demo, livi bench toy and bench tables."""
+"""The command line: livi fit, predict and evaluate on tables, livi demo, livi bench toy and bench tables.
+
+What needs torch is imported by the command that needs it, so that help and wrong usage are answered at once.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,6 @@ from pathlib import Path
 
 from livi.cli import table_bench, tables
 from livi.cli.options import names
-from livi.experiments.toy_bench import Config, bench, default_methods, table
-from livi.storage import StorageError
-from livi.tables import TableError
 from livi.version import __version__
 
 EXAMPLES = """\
@@ -29,6 +29,7 @@ examples:
   livi bench tables --quick           try out the benchmark on tables; the numbers mean nothing
   livi bench tables --out results     livi beside six other methods on bundled and UCI tables: hours on one core
 """
+TOY_METHODS = "livi,livi-mixture-K,livi-sampled,full_rank,mean_field,ensemble-K,map"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,8 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if chosen.debug:
             traceback.print_exc()
             return 1
-        expected = isinstance(error, (StorageError, TableError, ImportError))
-        return _fail(_sentence(error) + ("" if expected else " (--debug shows where)"))
+        return _fail(_sentence(error) + ("" if _expected(error) else " (--debug shows where)"))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     toy.add_argument("--seeds", type=int, help="number of seeds (default 5; 1 with --quick)")
     toy.add_argument("--first-seed", type=int, default=100, help="default %(default)s")
     toy.add_argument("--components", type=int, default=5, help="K of livi-mixture-K and ensemble-K (default 5)")
-    toy.add_argument("--methods", type=names, help=f"comma-separated (default: {','.join(default_methods())})")
+    toy.add_argument("--methods", type=names, metavar="NAME,...", help=f"default: {TOY_METHODS}")
     toy.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="default %(default)s")
     toy.add_argument("--quick", action="store_true", help="a few steps only, to see that everything works")
     table_bench.add_command(benches)
@@ -93,19 +93,27 @@ def _demo(chosen: argparse.Namespace) -> int:
 
 
 def _bench_toy(chosen: argparse.Namespace) -> int:
+    toy = importlib.import_module("livi.experiments.toy_bench")
     try:
-        config = Config(
+        config = toy.Config(
             data=chosen.data,
-            methods=chosen.methods or default_methods(chosen.components),
+            methods=chosen.methods or toy.default_methods(chosen.components),
             seeds=(1 if chosen.quick else 5) if chosen.seeds is None else chosen.seeds,
             first_seed=chosen.first_seed,
             quick=chosen.quick,
         )
     except ValueError as error:
         chosen.usage_error(_sentence(error))
-    document = bench(config, chosen.out, lambda text: print(text, file=sys.stderr, flush=True))
-    print(table(document["rows"]))
+    document = toy.bench(config, chosen.out, lambda text: print(text, file=sys.stderr, flush=True))
+    print(toy.table(document["rows"]))
     return 0
+
+
+def _expected(error: Exception) -> bool:
+    from livi.storage import StorageError
+    from livi.tables import TableError
+
+    return isinstance(error, (StorageError, TableError, ImportError))
 
 
 def _sentence(error: Exception) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from livi.cli.options import count, delimiter, names, result, seed, share, widths
-from livi.storage import replace_file
 
 DATA = """\
 Data are CSV files (UTF-8, a header; the delimiter is found among comma, semicolon and tab) or Parquet files.
@@ -209,7 +208,7 @@ def _evaluate(chosen: argparse.Namespace) -> int:
     print(evaluation)
     if chosen.json is not None:
         text = json.dumps(content.summary(), indent=2, ensure_ascii=False, allow_nan=False)
-        replace_file(chosen.json, [text.encode("utf-8", "backslashreplace"), b"\n"])
+        _load("livi.storage").replace_file(chosen.json, [text.encode("utf-8", "backslashreplace"), b"\n"])
         print(f"\nwritten: {chosen.json}")
     _report(chosen.report, content)
     return 0
