@@ -144,7 +144,10 @@ def test_verbose_shows_the_progress(capsys):
         ({"hidden": "wide"}, "hidden: expected positive integers"),
         ({"activation": "step"}, "activation: expected one of relu"),
         ({"noise": "loud"}, "noise: expected 'constant' or 'varying'"),
-        ({"prior_scale": "large"}, "prior_scale: expected a positive number, 'learned' or 'fan_in', got 'large'"),
+        (
+            {"prior_scale": "large"},
+            "prior_scale: expected a positive number, 'auto', 'learned' or 'fan_in', got 'large'",
+        ),
         ({"prior_scale": -1.0}, "prior_scale: expected a positive number, .* got -1.0"),
         ({"interval": "wide"}, "interval: expected one of posterior, conformal"),
         ({"steps": 0}, "steps: expected a positive integer"),

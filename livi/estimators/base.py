@@ -22,10 +22,10 @@ from livi.estimators.prior import SCALES, prior_of
 from livi.estimators.scaling import Array, Scaling
 from livi.fitted import Posterior
 from livi.layout import Layout
-from livi.likelihoods import HeteroscedasticGaussian, Likelihood, Weighted, pass_weights
+from livi.likelihoods import Categorical, HeteroscedasticGaussian, Likelihood, Weighted, pass_weights
 from livi.posterior import ImplicitPosterior
 from livi.prediction import Prediction, predict
-from livi.training import fit
+from livi.training import Recipe, fit
 
 # The defaults that shape the model.
 HIDDEN = (50,)
@@ -44,7 +44,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
         hidden: Any = HIDDEN,
         *,
         activation: str = ACTIVATION,
-        prior_scale: float | str = "learned",
+        prior_scale: float | str = "auto",
         components: int = 1,
         steps: int | None = None,
         batch_size: int | None = None,
@@ -133,7 +133,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
         scale = self.prior_scale
         number = isinstance(scale, Real) and not isinstance(scale, bool) and 0 < scale < np.inf
         if not number and scale not in SCALES:
-            raise ValueError(f"prior_scale: expected a positive number, 'learned' or 'fan_in', got {scale!r}.")
+            raise ValueError(f"prior_scale: expected a positive number, 'auto', 'learned' or 'fan_in', got {scale!r}.")
         for name in ("components", "steps", "batch_size", "num_samples"):
             value = getattr(self, name)
             if value is None and name in ("steps", "batch_size"):
@@ -182,8 +182,9 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
             dtype=torch.float32,
         )
         options: dict[str, Any] = {
-            "prior": prior_of(self.prior_scale, len(widths(self.hidden))),
+            "prior": prior_of(self.prior_scale, len(widths(self.hidden)), classes=isinstance(likelihood, Categorical)),
             "components": int(self.components),
+            "recipe": self._recipe(Layout(net), len(X)),
             "steps": None if self.steps is None else int(self.steps),
             "batch_size": None if self.batch_size is None else int(self.batch_size),
             "device": self.device,
@@ -197,6 +198,10 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
                 data = ((inputs, weights), targets)
                 posterior = _unweighted(fit(net, data, Weighted(likelihood), forward=pass_weights, **options))
         self.posterior_ = _in_double(posterior)
+
+    def _recipe(self, layout: Layout, num_rows: int) -> Recipe | None:  # noqa: ARG002
+        """The schedule of the fit; None leaves it to `livi.fit`."""
+        return None
 
     # --- predicting -------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         noise: "constant" learns one observation noise, "varying" one that is about log-linear in the inputs.
         prior_scale: standard deviation of the weights under the prior; "fan_in" for 1.5 / sqrt(fan-in); or "learned",
             starting there, for one an input and one a further layer, so that inputs without effect count for little.
+            "auto" is "learned".
         components: mixture components of the posterior.
         steps, batch_size: of `livi.fit`; None leaves them to it.
         interval: "posterior" takes `predict_interval` from the posterior predictive. "conformal" holds out rows to
@@ -66,7 +67,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         *,
         activation: str = ACTIVATION,
         noise: str = "constant",
-        prior_scale: float | str = "learned",
+        prior_scale: float | str = "auto",
         components: int = 1,
         steps: int | None = None,
         batch_size: int | None = None,

@@ -93,7 +93,7 @@ def fit_deep_ensemble(split: Split, run: Run) -> Answer:
         inputs.shape[1], widths(params["hidden"]), outputs, params["activation"], seed=run.seed, dtype=torch.float32
     )
     options: dict[str, Any] = {
-        "prior": prior_of("fan_in", len(widths(params["hidden"]))),
+        "prior": prior_of("fan_in", len(widths(params["hidden"])), classes=split.task == "classification"),
         "members": MEMBERS,
         "seed": run.seed,
         "steps": 20 if run.quick else None,

@@ -155,7 +155,7 @@ def _recipe(num_samples: int, num_data: int, components: int) -> Recipe:
         map_restarts=components,
         affine_rate=1e-2,
         nonlinear_rate=3e-3,
-        hyper_rate=5e-2,
+        hyper_rate=2e-2,
         spread=0.02,
         num_samples=num_samples + num_samples % 2,
         num_entropy_samples=2,
