@@ -169,7 +169,7 @@ class Relevance(Prior):
         return prior.to(layout.device, layout.dtype)
 
     def scale(self) -> Tensor:  # (m,)
-        return self.log_scale.exp()[self.groups]
+        return self.log_scale.exp().index_select(0, self.groups)
 
     def log_prob(self, theta: Tensor) -> Tensor:  # (S, m) -> (S,)
         if theta.shape[-1] != len(self.groups):

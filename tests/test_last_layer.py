@@ -298,6 +298,8 @@ def test_a_middle_sized_network_starts_from_its_own_weights():
     plan = livi.plan(wide, (x.float(), y.float()), livi.Gaussian(), prior=livi.Relevance.for_layout)
     assert plan.last is not None
     assert plan.recipe.map_steps == 0
+    x, y = data(3000)
+    assert livi.plan(wide, (x.float(), y.float()), livi.Gaussian()).recipe.map_steps == 1500
     assert plan.bound.posterior.generators[0].latent_dim == 16
     assert math.isclose(plan.bound.likelihood.log_scale.exp().item(), 1.5 / 10, rel_tol=1e-6)
     assert isinstance(plan.bound.likelihood.log_scale, nn.Parameter)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -208,7 +208,7 @@ def _facts(
         "Network": f"{' - '.join(map(str, widths))}, {estimator.activation}{noise}",
         "Posterior": f"over {plan['num_params']:,} weights, {plan['components']} x {plan['generator']}, "
         f"{plan['variational_params']:,} variational parameters",
-        "Model": f"{plan['likelihood']} likelihood, {plan['prior']} prior",
+        "Model": f"{plan['likelihood']} likelihood, {plan['prior']} prior{_exact(plan)}",
         "Intervals": str(estimator.interval),
         "Fit": f"{int(estimator.history_[-1]['step']):,} steps in {seconds:.0f} s, seed {options.seed}",
         "Versions": f"livi {__version__}, torch {torch.__version__}",
@@ -217,6 +217,10 @@ def _facts(
         more = f" and {len(schema.classes) - _LISTED} more" if len(schema.classes) > _LISTED else ""
         facts["Classes"] = ", ".join(schema.classes[:_LISTED]) + more
     return facts
+
+
+def _exact(plan: Mapping[str, Any]) -> str:
+    return "" if plan["last_layer"] == "sampled" else "; the last layer integrated out"
 
 
 def _diagnosed(estimator: Any, training: Table, schema: Schema) -> tuple[Finding, ...]:

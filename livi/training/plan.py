@@ -35,6 +35,7 @@ from livi import storage
 from livi.data import Data
 from livi.entropy import EntropyEstimator, Exact, Lanczos
 from livi.generators import CMMNN, MLP, MMNN, Generator
+from livi.last_layer import LinearGaussian
 from livi.latents import Latents, Orthogonal
 from livi.layout import Layout, Loop, Strategy, fastest
 from livi.layout.evaluation import synchronise
@@ -115,7 +116,7 @@ class Plan:
             "variational_params": weights,
             "noise": type(posterior.noises[0]).__name__,
             "prior": type(self.bound.prior).__name__,
-            "likelihood": type(self.bound.likelihood).__name__,
+            "likelihood": type(likelihood.noise if isinstance(likelihood, LinearGaussian) else likelihood).__name__,
             "entropy": repr(self.bound.entropy),
             "latents": repr(self.bound.latents),
             "strategy": repr(self.strategy),
