@@ -136,6 +136,7 @@ class Relevance(Prior):
         self.log_start: Tensor
         self.register_buffer("groups", groups.detach().clone())
         self.register_buffer("log_start", start.detach().log())
+        self.learned = learned
         self.log_scale: Tensor
         if learned:
             self.log_scale = nn.Parameter(start.detach().log())

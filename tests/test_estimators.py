@@ -95,6 +95,34 @@ def test_feature_names_come_from_pandas_and_others_are_refused():
         model.predict(frame.rename(columns={"width": "depth"}))
 
 
+def test_an_input_without_effect_is_irrelevant_and_fixed_scales_say_nothing():
+    random = np.random.default_rng(0)
+    X = random.normal(size=(150, 3))
+    y = np.sin(2 * X[:, 1]) + 0.1 * random.normal(size=150)
+    model = LIVIRegressor(hidden=(20,), steps=300, random_state=0).fit(X, y)
+    relevance = model.relevance_
+    assert relevance.shape == (3,)
+    assert relevance[1] == 1.0
+    assert max(relevance[0], relevance[2]) < 0.6
+    fixed = LIVIRegressor(**SHORT | {"steps": 5}, prior_scale="fan_in").fit(X, y)
+    assert not hasattr(fixed, "relevance_")
+    with pytest.raises(NotFittedError):
+        _ = LIVIRegressor().relevance_
+
+
+@pytest.mark.parametrize("hidden", [(), (20,)])
+def test_noise_may_vary_with_the_inputs(hidden):
+    random = np.random.default_rng(0)
+    X = random.uniform(-2, 2, size=(400, 2))
+    truth = 10 * np.exp(0.8 * X[:, 1])
+    y = 50 * X[:, 0] + truth * random.normal(size=400)
+    model = LIVIRegressor(hidden, noise="varying", steps=600, random_state=0).fit(X, y)
+    assert type(model.posterior_.sampler).__name__ == "ExactLastLayer"
+    found = model.predictive(X).aleatoric_std.numpy()
+    assert np.corrcoef(np.log(found), np.log(truth))[0, 1] > 0.95
+    assert 0.6 < np.median(found / truth) < 1.6
+
+
 def test_a_random_state_repeats_the_fit_and_another_does_not():
     X, y = wave(30)
     first, second, third = (

@@ -862,6 +862,15 @@ def warning_first(fit, text):
 def test_the_facts_show_the_network_that_was_fitted(houses):
     model = fit_table(houses, "price", FitOptions(steps=5, hidden=(3, 2), noise="varying", diagnose=False), silent)
     assert model.facts["Network"] == "3 - 3 - 2 - 1, silu; noise linear in the columns"
+    assert model.facts["Model"] == "HeteroscedasticGaussian likelihood, Relevance prior; the last layer integrated out"
+    assert "town=" in model.facts["Most relevant"]
+    assert " 1.00" in model.facts["Most relevant"]
+
+
+def test_the_facts_of_classes_have_no_relevance_that_was_not_learned(houses):
+    model = fit_table(houses, "town", FitOptions(steps=5, hidden=(3,), diagnose=False), silent)
+    assert "Most relevant" not in model.facts
+    assert model.facts["Model"] == "Categorical likelihood, Relevance prior"
 
 
 @pytest.mark.parametrize("target", ["price", "town"])

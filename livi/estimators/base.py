@@ -25,6 +25,7 @@ from livi.layout import Layout
 from livi.likelihoods import Categorical, HeteroscedasticGaussian, Likelihood, Weighted, pass_weights
 from livi.posterior import ImplicitPosterior
 from livi.prediction import Prediction, predict
+from livi.priors import Relevance
 from livi.training import Recipe, fit
 
 # The defaults that shape the model.
@@ -75,6 +76,21 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
         """One dict a logged step of the fit: the bound and its terms."""
         check_is_fitted(self, "posterior_")
         return self.posterior_.history
+
+    @property
+    def relevance_(self) -> Array:  # (p,)
+        """The learned prior scale of each input's weights, as a share of the largest.
+
+        How much the function may vary with each standardised input: inputs without effect come close to zero. Only
+        there after a fit that learned the scales.
+        """
+        check_is_fitted(self, "posterior_")
+        prior = self.posterior_.prior
+        if not isinstance(prior, Relevance) or not prior.learned:
+            raise AttributeError("relevance_: expected a fit with prior_scale='learned', got another; fit again.")
+        scales = as_numpy(prior.log_scale.exp())[: self.n_features_in_].astype(np.float64)
+        shares: Array = scales / scales.max()
+        return shares
 
     def save(self, path: str | Path, extra: Mapping[str, Any] | None = None) -> None:
         """Write the fitted estimator to one file, atomically and without pickle; `livi.estimators.load` reads it.

@@ -48,6 +48,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         input_scaling_, target_scaling_: shift and scale of each, as numpy arrays.
         conformity_scores_: |y - median| / total std of the held-out rows, sorted; None without conformal intervals.
         history_: the course of the fit.
+        relevance_: the learned prior scale of each input's weights, as a share of the largest.
         n_features_in_, feature_names_in_: as everywhere in scikit-learn.
 
     >>> import numpy as np

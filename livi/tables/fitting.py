@@ -26,7 +26,7 @@ from livi.version import __version__
 
 MIN_ROWS = 5
 MIN_CALIBRATION = 45  # rows of which a fifth is enough for a conformal interval of 90 %
-_LISTED = 10  # classes
+_LISTED = 10  # names of classes or columns
 _DIAGNOSED, _DRAWS = 500, 64  # rows and weight draws of the diagnosis
 
 
@@ -213,10 +213,19 @@ def _facts(
         "Fit": f"{int(estimator.history_[-1]['step']):,} steps in {seconds:.0f} s, seed {options.seed}",
         "Versions": f"livi {__version__}, torch {torch.__version__}",
     }
+    if hasattr(estimator, "relevance_"):
+        facts["Most relevant"] = _most_relevant(estimator.relevance_, schema.features)
     if schema.classes:
         more = f" and {len(schema.classes) - _LISTED} more" if len(schema.classes) > _LISTED else ""
         facts["Classes"] = ", ".join(schema.classes[:_LISTED]) + more
     return facts
+
+
+def _most_relevant(relevance: NDArray[np.float64], features: Sequence[str]) -> str:
+    """The columns that the fit lets matter most, by their learned scales."""
+    first = np.argsort(-relevance, kind="stable")[:_LISTED]
+    listed = ", ".join(f"{features[index]} {relevance[index]:.2f}" for index in first)
+    return f"{listed} (learned scale, as a share of the largest)"
 
 
 def _exact(plan: Mapping[str, Any]) -> str:
