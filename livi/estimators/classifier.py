@@ -12,6 +12,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
+from livi.data import FULL_BATCH
 from livi.estimators.base import Estimator, check_alpha
 from livi.estimators.conformal import threshold
 from livi.estimators.scaling import Array
@@ -88,8 +89,11 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         return self
 
     def _recipe(self, layout: Layout, num_rows: int) -> Recipe | None:
-        """Middle-sized networks start from their own weights, at high rates: as good as from a MAP estimate, sooner."""
-        if not 300 < layout.num_params <= 5_000:
+        """Middle-sized networks start from their own weights, at high rates: as good as from a MAP estimate, sooner.
+
+        Chosen on held-out training rows of three tables, none of them large.
+        """
+        if not 300 < layout.num_params <= 5_000 or num_rows > FULL_BATCH:
             return None
         usual = default_recipe(layout, num_rows, int(self.components))
         return replace(
