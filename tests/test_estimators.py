@@ -123,6 +123,18 @@ def test_noise_may_vary_with_the_inputs(hidden):
     assert 0.6 < np.median(found / truth) < 1.6
 
 
+def test_the_rows_held_out_to_calibrate_on_can_be_asked_for():
+    X, y = wave(50)
+    model = LIVIRegressor(**SHORT | {"steps": 5}, interval="conformal").fit(X, y)
+    kept, held = model.split_rows(50)
+    assert len(held) == len(model.conformity_scores_) == 10
+    assert sorted([*kept, *held]) == list(range(50))
+    again = LIVIRegressor(**SHORT | {"steps": 5}).fit(X, y)
+    assert [len(part) for part in again.split_rows(50)] == [50, 0]
+    with pytest.raises(NotFittedError):
+        LIVIRegressor().split_rows(50)
+
+
 def test_a_random_state_repeats_the_fit_and_another_does_not():
     X, y = wave(30)
     first, second, third = (
@@ -433,7 +445,7 @@ def conformal_regressor():
 
 def test_conformal_intervals_are_those_of_mapie(conformal_regressor):
     X, y = wave(100)
-    kept, held = conformal_regressor._held_out(100)
+    kept, held = conformal_regressor.split_rows(100)
     assert len(kept) == len(held) == 50
     mapie = SplitConformalRegressor(
         Median(conformal_regressor, "median"),
@@ -459,7 +471,7 @@ def test_conformal_intervals_cover_whatever_the_model_is_worth():
 def test_conformal_sets_are_those_of_mapie():
     X, y = regions(120)
     model = LIVIClassifier(**SHORT, interval="conformal", calibration_size=0.5).fit(X, y)
-    _, held = model._held_out(120)
+    _, held = model.split_rows(120)
     mapie = SplitConformalClassifier(model, confidence_level=0.9, conformity_score="lac").conformalize(X[held], y[held])
     new_X, _ = regions(50, seed=1)
     np.testing.assert_array_equal(mapie.predict_set(new_X)[1][:, :, 0], model.predict_set(new_X, alpha=0.1))
@@ -468,7 +480,7 @@ def test_conformal_sets_are_those_of_mapie():
 def test_the_rows_held_out_do_not_touch_the_fit():
     X, y = wave(40)
     model = LIVIRegressor(**SHORT | {"steps": 10}, interval="conformal").fit(X, y)
-    _, held = model._held_out(40)
+    _, held = model.split_rows(40)
     X[held], y[held] = 1e6, -1e6
     other = clone(model).fit(X, y)
     new_X, _ = wave(5, seed=1)

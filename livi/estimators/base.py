@@ -171,10 +171,15 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
             )
         return X[counted], y[counted], weights[counted]
 
-    def _held_out(self, num_rows: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Draws this fit's seed, and splits the rows into those to fit and, for conformal answers, to calibrate."""
-        random = check_random_state(self.random_state)
-        self.seed_ = int(random.randint(np.iinfo(np.int32).max))
+    def _draw_seed(self) -> None:
+        self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+
+    def split_rows(self, num_rows: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Of so many rows, those that this fit fits, and those that it holds out to calibrate conformal answers on.
+
+        Rows are numbered without those of weight zero.
+        """
+        check_is_fitted(self, "seed_")
         rows = np.arange(num_rows)
         if self.interval == "posterior":
             return rows, rows[:0]

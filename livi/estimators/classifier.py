@@ -81,7 +81,8 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"y: expected at least two classes, got one class, {self.classes_[0]!r}.")
-        kept, held = self._held_out(len(X))
+        self._draw_seed()
+        kept, held = self.split_rows(len(X))
         self._fit_posterior(X[kept], labels[kept], weights[kept], Categorical(), len(self.classes_))
         self.conformity_scores_ = None
         if len(held):

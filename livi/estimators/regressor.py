@@ -109,7 +109,8 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
             raise ValueError(f"noise: expected 'constant' or 'varying', got {self.noise!r}.")
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
         X, y, weights = self._weighted_rows(X, y.astype(np.float64), sample_weight)
-        kept, held = self._held_out(len(X))
+        self._draw_seed()
+        kept, held = self.split_rows(len(X))
         self.target_scaling_ = Scaling.of(y[kept], weights[kept])
         targets = self.target_scaling_.standardise(y[kept])
         if self.noise == "constant":  # targets have a standard deviation of 1, with weights and all

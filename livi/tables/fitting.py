@@ -234,7 +234,7 @@ def _exact(plan: Mapping[str, Any]) -> str:
 
 def _diagnosed(estimator: Any, training: Table, schema: Schema) -> tuple[Finding, ...]:
     """The verdict on the posterior, from some of the rows that it was fitted to, which are not those of calibration."""
-    kept, _ = estimator._held_out(len(training))  # the same ones again, since the seed is an integer
+    kept, _ = estimator.split_rows(len(training))
     some = training.rows(np.random.default_rng(estimator.seed_).permutation(kept)[:_DIAGNOSED])
     inputs = estimator.input_scaling_.standardise(encode(some, schema, lambda _: None))
     target = _target(some, schema)
