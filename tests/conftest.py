@@ -1,5 +1,7 @@
 import os
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -47,3 +49,14 @@ def plane():
     """Inputs of two columns, and targets about a plane above them."""
     x = torch.randn(20, 2, generator=torch.Generator().manual_seed(1))
     return x, x.sum(1) + 0.5 * torch.randn(20, generator=torch.Generator().manual_seed(2))
+
+
+@pytest.fixture(scope="session")
+def houses():
+    """A table of 90 houses: a number, a category, and a price that follows from both."""
+    from livi.tables import Table
+
+    random = np.random.default_rng(0)
+    area, town = random.normal(100.0, 20.0, 90), random.choice(["u", "v"], 90)
+    price = 1000.0 * area + 5000.0 * (town == "u") + random.normal(0.0, 3000.0, 90)
+    return Table.from_frame(pd.DataFrame({"area": area, "town": town, "price": price}), "houses")

@@ -106,6 +106,8 @@ def test_an_input_without_effect_is_irrelevant_and_fixed_scales_say_nothing():
     assert max(relevance[0], relevance[2]) < 0.6
     fixed = LIVIRegressor(**SHORT | {"steps": 5}, prior_scale="fan_in").fit(X, y)
     assert not hasattr(fixed, "relevance_")
+    # The first matrix of a linear model with varying noise is that of the noise, since the mean's is integrated out.
+    assert not hasattr(LIVIRegressor((), noise="varying", steps=5, random_state=0).fit(X, y), "relevance_")
     with pytest.raises(NotFittedError):
         _ = LIVIRegressor().relevance_
 

@@ -687,14 +687,6 @@ def test_frames_are_written_as_csv_and_parquet(tmp_path):
 # --- the model ------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def houses():
-    random = np.random.default_rng(0)
-    area, town = random.normal(100.0, 20.0, 90), random.choice(["u", "v"], 90)
-    price = 1000.0 * area + 5000.0 * (town == "u") + random.normal(0.0, 3000.0, 90)
-    return Table.from_frame(pd.DataFrame({"area": area, "town": town, "price": price}), "houses")
-
-
 def test_a_model_predicts_the_same_after_its_file(houses, tmp_path):
     model = fit_table(houses, "price", FitOptions(steps=20, hidden=(4,)), refuse)
     model.save(tmp_path / "houses.livi")

@@ -4,10 +4,8 @@ import io
 import sys
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from livi.tables import Table
 from livi.tables import predicting as module
 from livi.tables.encoding import encode, target_numbers
 from livi.tables.fitting import FitOptions, fit_table
@@ -16,14 +14,6 @@ from livi.tables.predicting import LEVELS, in_blocks, regression_rows, usable_le
 
 def silent(_):
     pass
-
-
-@pytest.fixture(scope="module")
-def houses():
-    random = np.random.default_rng(0)
-    area, town = random.normal(100.0, 20.0, 90), random.choice(["u", "v"], 90)
-    price = 1000.0 * area + 5000.0 * (town == "u") + random.normal(0.0, 3000.0, 90)
-    return Table.from_frame(pd.DataFrame({"area": area, "town": town, "price": price}), "houses")
 
 
 def fitted(table, target, interval):

@@ -82,12 +82,14 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
         """The learned prior scale of each input's weights, as a share of the largest.
 
         How much the function may vary with each standardised input: inputs without effect come close to zero. Only
-        there after a fit that learned the scales.
+        there after a fit that learned the scales, of a network with hidden layers.
         """
         check_is_fitted(self, "posterior_")
-        prior = self.posterior_.prior
-        if not isinstance(prior, Relevance) or not prior.learned:
-            raise AttributeError("relevance_: expected a fit with prior_scale='learned', got another; fit again.")
+        prior, net = self.posterior_.prior, network_facts(self.posterior_.layout.module)
+        if not isinstance(prior, Relevance) or not prior.learned or not net["hidden"]:
+            raise AttributeError(
+                "relevance_: expected a fit with prior_scale='learned' and hidden layers, got another; fit again."
+            )
         scales = as_numpy(prior.log_scale.exp())[: self.n_features_in_].astype(np.float64)
         shares: Array = scales / scales.max()
         return shares

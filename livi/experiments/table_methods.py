@@ -34,7 +34,6 @@ from livi.prediction import ClassificationPrediction, RegressionPrediction
 
 GP_ROWS = {"regression": 2000, "classification": 500}  # a Gaussian process costs their number cubed
 MEMBERS = 5
-_BLOCK = 500  # test rows at a time, so that memory does not grow with their number
 
 
 @dataclass(frozen=True)
@@ -65,10 +64,8 @@ def fit_livi(split: Split, run: Run, **options: Any) -> Answer:
     rows = split.test_inputs
     if isinstance(model, LIVIClassifier):
         return classes(model.predict_proba(rows), model.predict_set(rows, 1.0 - LEVEL))
-    parts = [model.predictive(rows[start : start + _BLOCK]) for start in range(0, len(rows), _BLOCK)]
-    whole = RegressionPrediction(
-        torch.cat([part.means for part in parts], 1), torch.cat([part.stds for part in parts], 1)
-    )
+    read = model.read_predictive(rows, lambda part, _: (part.means.mT, part.stds.mT))
+    whole = RegressionPrediction(*(torch.from_numpy(part).mT for part in read))
     return band(whole, split.test_targets, model.predict_interval(rows, 1.0 - LEVEL))
 
 
