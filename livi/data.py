@@ -57,6 +57,10 @@ class TensorData:
     def first(self) -> Batch:
         return next(self.epoch(0))
 
+    def within(self, examples: float) -> TensorData:
+        """The same data in minibatches where there are more than so many examples."""
+        return TensorData(self.inputs, self.targets, full_batch=min(FULL_BATCH, int(examples)))
+
     def _rows(self, index: Tensor) -> Batch:
         return pytree.tree_map(lambda tensor: tensor[index], self.inputs), self.targets[index]
 
@@ -85,6 +89,7 @@ class LoaderData:
             examples = examples_counted if examples is None else examples
         self.num_data = checks.positive_int("num_data", examples)
         self.steps_per_epoch = batches
+        self._first: Batch | None = None
 
     def epoch(self, seed: int) -> Iterator[Batch]:
         with torch.random.fork_rng(devices=[]):
@@ -102,10 +107,12 @@ class LoaderData:
                 stream = torch.get_rng_state()
 
     def first(self) -> Batch:
-        batch = next(self.epoch(0), None)
-        if batch is None:
+        """The first batch of epoch 0, kept: a DataLoader may take long to start."""
+        if self._first is None:
+            self._first = next(self.epoch(0), None)
+        if self._first is None:
             raise ValueError("data: expected batches, got none; a DataLoader with drop_last needs a full one.")
-        return batch
+        return self._first
 
     def _count(self) -> tuple[int, int]:
         sizes = [len(_targets(self.unpack(batch)[1])) for batch in self.loader]
@@ -165,6 +172,39 @@ def as_data(
     if batch_size is not None:
         raise ValueError("batch_size: expected only with (X, y) data; a DataLoader has its own.")
     return LoaderData(data, unpack or default_unpack, device, dtype, num_data)
+
+
+def remaining_batches(data: Data, seed: int, step: int, steps: int) -> Iterator[Batch]:
+    """The batches of steps `step` to `steps`, epoch after epoch, entering an epoch where a run left it."""
+    epoch, position = divmod(step, data.steps_per_epoch)
+    while step < steps:
+        index = -1
+        for index, batch in enumerate(data.epoch(seed + epoch)):
+            if index < position:
+                continue
+            yield batch
+            step += 1
+            if step >= steps:
+                return
+        if index < position:
+            raise ValueError(f"data: expected {data.steps_per_epoch} batches per epoch, got {index + 1}.")
+        epoch, position = epoch + 1, 0
+
+
+def some_inputs(data: Data, count: int) -> Any:
+    """Inputs of the first epoch's first examples: at least so many where there are, put together if they can be."""
+    found: list[Any] = []
+    seen = 0
+    for inputs, targets in data.epoch(0):
+        found.append(inputs)
+        seen += len(targets)
+        if seen >= count:
+            break
+    try:
+        joined = pytree.tree_map(lambda *leaves: torch.cat(leaves), *found)
+    except (TypeError, RuntimeError, ValueError):  # padded to different lengths, or not tensors alone
+        return found[0]
+    return pytree.tree_map(lambda leaf: leaf[:count].clone(), joined)
 
 
 def default_unpack(batch: Any) -> Batch:

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from livi import storage
+from livi import checks, storage
 from livi.data import as_tensors
 from livi.diagnostics import Diagnosis, diagnose
 from livi.last_layer import ExactLastLayer
 from livi.layout import Layout
 from livi.likelihoods import Likelihood
 from livi.posterior import ImplicitPosterior
-from livi.prediction import FunctionDraws, Prediction, WeightSampler, predict
+from livi.prediction import (
+    Ensemble,
+    FunctionDraws,
+    Networks,
+    Prediction,
+    WeightSampler,
+    draw_networks,
+    predict,
+    together,
+    with_statistics,
+)
+from livi.prediction.networks import BLOCK
 from livi.priors import Prior
 
 
@@ -25,8 +36,10 @@ class Posterior:
 
     Args:
         sampler: anything with a layout and `sample(num_samples, rng) -> (S, m)`.
-        buffers: BatchNorm statistics for prediction, from `livi.estimate_statistics`.
-        history: one dict a logged training step: the bound, its terms, rates.
+        buffers: BatchNorm statistics for prediction, shared by all weights; of an `Ensemble` also one row per member.
+        calibration: inputs of a few hundred training examples, on which every drawn network's own BatchNorm statistics
+            are measured; they take the place of `buffers`, and are part of a saved file.
+        history: one dict per logged training step: the bound, its terms, rates.
         plan: the choices behind the fit, as JSON-able numbers and words.
     """
 
@@ -37,6 +50,7 @@ class Posterior:
         prior: Prior | None = None,
         *,
         buffers: Mapping[str, Tensor] | None = None,
+        calibration: Any = None,
         history: Sequence[Mapping[str, float]] = (),
         plan: Mapping[str, Any] | None = None,
     ) -> None:
@@ -44,8 +58,23 @@ class Posterior:
         self.likelihood = likelihood
         self.prior = prior
         self.buffers = dict(buffers or {})
+        self.calibration = calibration
         self.history = [dict(row) for row in history]
         self.plan = dict(plan or {})
+        self._kept: dict[Any, list[Networks]] = {}
+
+    @classmethod
+    def from_parts(cls, parts: storage.LoadedParts) -> Posterior:
+        """The posterior that was saved as these parts."""
+        return cls(
+            parts.sampler,
+            parts.likelihood,
+            parts.prior,
+            buffers=parts.buffers,
+            calibration=parts.calibration,
+            history=parts.history,
+            plan=parts.plan,
+        )
 
     @property
     def layout(self) -> Layout:
@@ -58,7 +87,8 @@ class Posterior:
 
     def functions(self, num_samples: int, rng: torch.Generator | None = None) -> FunctionDraws:
         """Whole networks drawn from the posterior, to be evaluated together at any inputs, as often as needed."""
-        return FunctionDraws(self.layout, self.sample(num_samples, rng), self.buffers)
+        drawn = together(self.layout, self._networks(num_samples, rng))
+        return FunctionDraws(self.layout, drawn.theta, drawn.buffers)
 
     def predict(
         self,
@@ -72,19 +102,54 @@ class Posterior:
         """The posterior predictive at these inputs (tensors, arrays, lists; a tuple or dict of several).
 
         Args:
+            rng: draw other networks from it. Without one the same `num_samples` networks answer every time: answers
+                can be compared with each other, and come quickly from the second one on.
             deterministic: one forward pass at the posterior's centre, without epistemic uncertainty.
             memory_limit: bytes of activations at a time; changes nothing but rounding.
         """
+        checks.positive_int("num_samples", num_samples)
+        networks: Iterable[Networks]
+        if deterministic:
+            networks = [with_statistics(self.layout, self._centre()[None], self.buffers, self.calibration)]
+        elif rng is None:
+            networks = self._same_networks(num_samples)
+        else:
+            networks = self._networks(num_samples, rng)
         return predict(
             self.sampler,
             self.likelihood,
             as_tensors(inputs, self.layout.device, self.layout.dtype),
             num_samples=num_samples,
-            rng=rng,
-            buffers=self.buffers,
             memory_limit=memory_limit,
-            theta=self._centre() if deterministic else None,
+            networks=networks,
         )
+
+    def frozen(self, num_samples: int = 200, rng: torch.Generator | None = None) -> Posterior:
+        """A posterior of so many fixed networks in place of this one: quick to predict with, and free of data.
+
+        It holds their weights and BatchNorm statistics and nothing of the training data, which this one may hold: all
+        rows for an exact last layer, the calibration inputs for BatchNorm. What it cannot do is draw other networks.
+        Memory: `num_samples` networks.
+        """
+        networks = self._same_networks(num_samples) if rng is None else self._networks(num_samples, rng)
+        drawn = together(self.layout, networks)
+        facts = self.plan | {"frozen": num_samples}
+        kept = Ensemble(self.layout, drawn.theta).requires_grad_(False)
+        return Posterior(kept, self.likelihood, self.prior, buffers=drawn.buffers, history=self.history, plan=facts)
+
+    @torch.no_grad()
+    def _networks(self, num_samples: int, rng: torch.Generator | None) -> Iterator[Networks]:
+        return draw_networks(self.sampler, num_samples, rng, buffers=self.buffers, calibration=self.calibration)
+
+    def _same_networks(self, num_samples: int) -> Iterable[Networks]:
+        """The same ones at every call; held in memory where they take no more than one block."""
+        key = (num_samples, self.layout.device, self.layout.dtype)
+        if key not in self._kept:
+            drawn = self._networks(num_samples, torch.Generator(self.layout.device).manual_seed(0))
+            if num_samples * self.layout.num_params * self.layout.dtype.itemsize > BLOCK:
+                return drawn
+            self._kept = {key: list(drawn)}
+        return self._kept[key]
 
     def diagnose(self, inputs: Any, targets: Any, **options: Any) -> Diagnosis:
         """Checks of the posterior itself, with a verdict in words; `print` it.
@@ -102,9 +167,16 @@ class Posterior:
             raise TypeError(f"earlier: expected an exact last layer, got {type(sampler).__name__}; fit with one.")
         return Posterior(sampler.earlier, sampler.likelihood, sampler.prior, history=self.history, plan=self.plan)
 
-    def save(self, path: str | Path, **options: Any) -> None:
-        """Write the posterior to one file, atomically; see `livi.storage.save_posterior`."""
-        storage.save_posterior(path, self, **options)
+    def save(self, path: str | Path, *, draws: int | None = None, **options: Any) -> None:
+        """Write the posterior to one file, atomically; see `livi.storage.save_posterior`.
+
+        What the file holds of the training data: all inputs and targets where the last layer is exact, the inputs of a
+        few hundred examples where the network has BatchNorm, otherwise nothing.
+
+        Args:
+            draws: write so many networks drawn from the posterior instead (`frozen`), and no training data.
+        """
+        storage.save_posterior(path, self if draws is None else self.frozen(draws), **options)
 
     def _centre(self) -> Tensor:  # (m,)
         if not isinstance(self.sampler, (ExactLastLayer, ImplicitPosterior)):
@@ -133,7 +205,4 @@ class Posterior:
 
 def load(path: str | Path, net: nn.Module, device: str | torch.device | None = None, **options: Any) -> Posterior:
     """A saved posterior over `net`, a network like the one it was fitted to; see `livi.storage.load_parts`."""
-    parts = storage.load_parts(path, net, device, **options)
-    return Posterior(
-        parts.sampler, parts.likelihood, parts.prior, buffers=parts.buffers, history=parts.history, plan=parts.plan
-    )
+    return Posterior.from_parts(storage.load_parts(path, net, device, **options))

@@ -34,6 +34,11 @@ class Likelihood(Specified, nn.Module):
         """
         return []
 
+    def constant_log_prob(self, targets: Tensor) -> float | None:  # (N, ...)
+        """log p(targets) under the best prediction that is the same for all inputs; None where that is not known."""
+        del targets
+        return None
+
 
 class RegressionLikelihood(Likelihood):
     """A likelihood whose prediction is a Gaussian for each target."""
@@ -48,6 +53,12 @@ class RegressionLikelihood(Likelihood):
         unit = (targets - mean) / std
         density = -0.5 * unit.square() - std.log() - 0.5 * math.log(2.0 * math.pi)
         return density.flatten(2).sum(2) if density.ndim > 2 else density
+
+    def constant_log_prob(self, targets: Tensor) -> float | None:
+        """Of a normal distribution for each output, which suits every likelihood with a free noise."""
+        columns = targets.detach().double().reshape(len(targets), -1)
+        deviation = columns.std(0, correction=0).clamp_min(1e-12)
+        return -len(columns) * float((deviation.log() + 0.5 * math.log(2.0 * math.pi * math.e)).sum())
 
 
 class ClassificationLikelihood(Likelihood):
@@ -160,6 +171,10 @@ class Bernoulli(ClassificationLikelihood):
     def probabilities(self, outputs: Tensor) -> Tensor:
         return outputs.sigmoid()
 
+    def constant_log_prob(self, targets: Tensor) -> float | None:
+        share = targets.detach().double().mean(0)
+        return -len(targets) * float((torch.special.entr(share) + torch.special.entr(1.0 - share)).sum())
+
 
 class Multilabel(Bernoulli):
     """L independent labels: outputs (S, B, L), targets (B, L)."""
@@ -198,6 +213,11 @@ class Categorical(ClassificationLikelihood):
 
     def probabilities(self, outputs: Tensor) -> Tensor:
         return outputs.softmax(2)
+
+    def constant_log_prob(self, targets: Tensor) -> float | None:
+        labels = targets.detach().reshape(-1).long()
+        counts = torch.bincount(labels[(labels >= 0) & (labels != self.ignore_index)]).double()
+        return -float(counts.sum() * torch.special.entr(counts / counts.sum().clamp_min(1.0)).sum())
 
 
 class Weighted(Likelihood):

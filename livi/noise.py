@@ -1,14 +1,16 @@
-"""The noise that gives theta = g(z) + sigma * eps a density: fixed, learned, learned per layer, learned per weight."""
+"""The noise that gives theta = g(z) + sigma * eps a density: fixed, relative to the weights, learned."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
 from livi import checks
+from livi.layout import Layout
 from livi.spec import Specified
 
 
@@ -17,6 +19,9 @@ class Noise(Specified, nn.Module):
 
     def std(self) -> Tensor:
         raise NotImplementedError
+
+    def init_around(self, theta: Tensor) -> None:  # (m,)
+        """Called with the weights that a fit starts from. Here: nothing."""
 
 
 class FixedNoise(Noise):
@@ -33,6 +38,56 @@ class FixedNoise(Noise):
 
     def std(self) -> Tensor:
         return self.value
+
+
+class RelativeNoise(Noise):
+    """A fixed share of each parameter tensor's root mean square, at the weights that a fit starts from.
+
+    The weights of large networks differ in size from layer to layer, by the square root of the fan-in or more. One
+    sigma for all would drown some and leave others without noise.
+
+    Args:
+        sizes: the tensors' numbers of weights, in theta's order.
+        share: of the root mean square.
+        floors: root mean squares that are assumed at least, one for all tensors or one each. Tensors such as biases,
+            which may start at zero, need one.
+
+    >>> noise = RelativeNoise((2, 1), share=0.1, floors=0.5)
+    >>> noise.init_around(torch.tensor([3.0, -4.0, 0.0]))
+    >>> noise.std()
+    tensor([0.3536, 0.3536, 0.0500])
+    """
+
+    def __init__(self, sizes: Sequence[int], share: float = 0.1, floors: float | Sequence[float] = 1e-3) -> None:
+        super().__init__()
+        if not sizes:
+            raise ValueError("sizes: expected at least one tensor, got none.")
+        self.sizes = checks.sizes("sizes", sizes, sum(sizes))
+        self.share = checks.positive_float("share", share)
+        given = [floors] * len(self.sizes) if isinstance(floors, (int, float)) else list(floors)
+        if len(given) != len(self.sizes):
+            raise ValueError(
+                f"floors: expected one number, or one for each of {len(self.sizes)} sizes, got {len(given)}."
+            )
+        self.floors = tuple(checks.positive_float("each of floors", floor) for floor in given)
+        self.value: Tensor
+        self.register_buffer("value", self.share * torch.tensor(self.floors))
+
+    @classmethod
+    def for_layout(cls, layout: Layout, share: float = 0.1) -> Self:
+        """Vectors such as biases and norm scales count as at least 0.1."""
+        slots = layout.slots
+        floors = [1e-3 if len(slot.shape) > 1 else 0.1 for slot in slots]
+        return cls([slot.numel for slot in slots], share, floors).to(layout.device, layout.dtype)
+
+    def std(self) -> Tensor:
+        return torch.cat([std.expand(size) for std, size in zip(self.value, self.sizes, strict=True)])
+
+    @torch.no_grad()
+    def init_around(self, theta: Tensor) -> None:
+        checks.vector("theta", theta, sum(self.sizes))
+        sizes = torch.stack([part.square().mean().sqrt() for part in theta.split(self.sizes)])
+        self.value.copy_(self.share * torch.maximum(sizes, sizes.new_tensor(self.floors)))
 
 
 class LearnedNoise(Noise):

@@ -117,13 +117,14 @@ class Bound(nn.Module):
         share = self.num_entropy_samples // self.posterior.num_components
         estimates = self.posterior.entropy([z[:share] for z in latents], self.entropy, rng)
         return BoundTerms(
-            log_likelihood=self.num_data * self._log_likelihood(theta, inputs, targets).mean(),
+            log_likelihood=self.num_data * self.log_likelihood(theta, inputs, targets).mean(),
             log_prior=self.prior.log_prob(theta).mean(),
             entropy=torch.stack([estimate.nats for estimate in estimates]).mean(),
             reports=tuple(estimate.report for estimate in estimates),
         )
 
-    def _log_likelihood(self, theta: Tensor, inputs: Any, targets: Tensor) -> Tensor:  # (S, B)
+    def log_likelihood(self, theta: Tensor, inputs: Any, targets: Tensor) -> Tensor:  # (S, m) -> (S, B)
+        """log p(y | x, theta) of each example, not scaled."""
         args, kwargs = as_call(inputs)
         with torch.autocast(theta.device.type, self.autocast, enabled=self.autocast is not None):
             outputs = apply_many(

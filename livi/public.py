@@ -15,7 +15,7 @@ from livi.likelihoods import (
     Multilabel,
     Weighted,
 )
-from livi.noise import DiagonalNoise, FixedNoise, LayerNoise, LearnedNoise
+from livi.noise import DiagonalNoise, FixedNoise, LayerNoise, LearnedNoise, RelativeNoise
 from livi.objective import Bound, BoundTerms
 from livi.posterior import ImplicitPosterior
 from livi.priors import FunctionPrior, Laplace, Normal, Relevance
@@ -55,6 +55,7 @@ __all__ = [
     "PerLayer",
     "Posterior",
     "Recipe",
+    "RelativeNoise",
     "Relevance",
     "SmallestSingularValue",
     "StorageError",

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from livi import checks
@@ -14,82 +12,12 @@ from livi.baselines.mean_field import Constant
 from livi.baselines.options import refuse
 from livi.entropy import Exact
 from livi.fitted import Posterior
-from livi.layout import Layout, estimate_statistics, has_batch_norm
+from livi.layout import estimate_statistics, has_batch_norm
 from livi.likelihoods import Likelihood
 from livi.noise import FixedNoise
-from livi.prediction import FunctionDraws, Prediction
-from livi.spec import Specified
+from livi.prediction import Ensemble
 from livi.training import Plan, map_weights, plan
-
-
-class Ensemble(Specified, nn.Module):
-    """K weight vectors, each as likely as the others.
-
-    Args:
-        layout: which weights, in which order. Moving or converting the ensemble moves its module along.
-        theta: the members, one a row.
-
-    >>> members = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
-    >>> Ensemble(Layout(nn.Linear(2, 1)), members).sample(4, torch.Generator().manual_seed(0)).sum(0)
-    tensor([10., 14., 18.])
-    """
-
-    def __init__(self, layout: Layout, theta: Tensor) -> None:  # (K, m)
-        super().__init__()
-        checks.matrix("theta", theta, layout.num_params)
-        self.layout = layout
-        self.theta: Tensor
-        self.register_buffer("theta", theta.detach().clone().to(layout.device, layout.dtype))
-
-    @property
-    def num_members(self) -> int:
-        return self.theta.shape[0]
-
-    def sample(self, num_samples: int, rng: torch.Generator | None = None) -> Tensor:  # (S, m)
-        """Members in equal shares; a remainder goes to randomly chosen ones."""
-        return self.theta[self.choose(num_samples, rng)]
-
-    def choose(self, num_samples: int, rng: torch.Generator | None = None) -> Tensor:  # (S,)
-        """The members' numbers in a random order, over and over."""
-        checks.positive_int("num_samples", num_samples)
-        order = torch.randperm(self.num_members, generator=rng, device=rng.device if rng else None)
-        return order.repeat(-(-num_samples // self.num_members))[:num_samples].to(self.theta.device)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
-        self.layout.module._apply(fn, recurse)
-        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-
-
-class EnsemblePosterior(Posterior):
-    """An ensemble of networks with BatchNorm, of which each has its own statistics: `buffers` have a leading axis K.
-
-    Members have little in common but their outputs; statistics averaged over them would suit none.
-    """
-
-    sampler: Ensemble
-
-    def functions(self, num_samples: int, rng: torch.Generator | None = None) -> FunctionDraws:
-        return self._chosen(num_samples, rng).functions(num_samples)
-
-    def predict(
-        self, inputs: Any, *, num_samples: int = 100, rng: torch.Generator | None = None, **options: Any
-    ) -> Prediction:
-        return self._chosen(num_samples, rng).predict(inputs, num_samples=num_samples, **options)
-
-    def _chosen(self, num_samples: int, rng: torch.Generator | None) -> Posterior:
-        """A posterior that gives these members, with their statistics, in this order."""
-        rows = self.sampler.choose(num_samples, rng)
-        buffers = {name: values[rows] for name, values in self.buffers.items()}
-        return Posterior(_InOrder(self.layout, self.sampler.theta[rows]), self.likelihood, self.prior, buffers=buffers)
-
-
-@dataclass(frozen=True)
-class _InOrder:
-    layout: Layout
-    theta: Tensor  # (S, m)
-
-    def sample(self, num_samples: int, rng: torch.Generator | None = None) -> Tensor:  # noqa: ARG002
-        return self.theta[:num_samples]
+from livi.training.start import Joint
 
 
 def fit_ensemble(
@@ -127,21 +55,18 @@ def map_fits(
     prepared = plan(net, data, likelihood, **(options | cheapest))
     recipe = prepared.recipe
     recipe = replace(recipe, map_restarts=members or recipe.map_restarts, map_steps=steps or recipe.map_steps)
-    bound = prepared.bound
-    starts = map_weights(
-        prepared.layout, bound.likelihood, bound.prior, prepared.data, recipe, seed=seed, strategy=prepared.strategy
-    )
+    joint = Joint(prepared.layout, prepared.bound.likelihood, prepared.bound.prior, prepared.data, prepared.strategy)
+    starts = map_weights(joint, recipe, seed=seed)
     return replace(prepared, recipe=recipe), starts.theta, starts.log_joint
 
 
 def as_posterior(prepared: Plan, theta: Tensor, joint: Tensor, method: str) -> Posterior:
     """A posterior of these members, with BatchNorm statistics for each."""
     bound, layout = prepared.bound, prepared.layout
-    kind, buffers = Posterior, dict[str, Tensor]()
+    buffers = dict[str, Tensor]()
     if has_batch_norm(layout.module):
         seen = [inputs for (inputs, _), _ in zip(prepared.data.epoch(0), range(20), strict=False)]
-        buffers = estimate_statistics(layout, theta, seen, per_sample=len(theta) > 1)
-        kind = EnsemblePosterior if len(theta) > 1 else Posterior
+        buffers = estimate_statistics(layout, theta, seen, per_sample=True)
     facts = {
         "method": method,
         "members": len(theta),
@@ -152,7 +77,7 @@ def as_posterior(prepared: Plan, theta: Tensor, joint: Tensor, method: str) -> P
         "recipe": asdict(prepared.recipe),
         "log_joint": joint.tolist(),
     }
-    return kind(
+    return Posterior(
         Ensemble(layout, theta).requires_grad_(False),
         bound.likelihood.requires_grad_(False),
         bound.prior.requires_grad_(False),

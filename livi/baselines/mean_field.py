@@ -60,7 +60,7 @@ def fit_mean_field(net: nn.Module, data: Any, likelihood: Likelihood, **options:
     recipe: Recipe | None = options.get("recipe")
 
     def noise(layout: Layout) -> DiagonalNoise:
-        spread = (recipe or default_recipe(layout, 1, 1)).spread
+        spread = (recipe or Recipe()).over(default_recipe(layout, layout.num_params, 1)).spread
         return DiagonalNoise(layout.num_params, spread)
 
     return fit(net, data, likelihood, generator=Constant.for_layout, noise=noise, entropy=Exact(), **options)

@@ -96,7 +96,7 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         """
         if not 300 < layout.num_params <= 5_000 or num_rows > FULL_BATCH:
             return None
-        usual = default_recipe(layout, num_rows, int(self.components))
+        usual = default_recipe(layout, num_rows * layout.num_params, int(self.components))
         return replace(
             usual,
             steps=1000,

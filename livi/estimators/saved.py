@@ -35,9 +35,7 @@ def load_with_extra(path: str | Path, device: Any = None) -> tuple[LIVIRegressor
     """The estimator, and the `extra` that was saved along with it ({} where there was none)."""
     parts = storage.load_parts(path, _network, device)
     facts = parts.extra["estimator"]
-    posterior = Posterior(
-        parts.sampler, parts.likelihood, parts.prior, buffers=parts.buffers, history=parts.history, plan=parts.plan
-    )
+    posterior = Posterior.from_parts(parts)
     try:
         estimator = _CLASSES[facts["class"]](**facts["params"] | {"device": device})
         return estimator._restore(facts["fitted"], posterior), parts.extra["extra"]

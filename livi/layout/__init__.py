@@ -1,6 +1,7 @@
 """Any nn.Module as a function of one flat parameter vector theta: the only place that calls functional_call."""
 
-from livi.layout.evaluation import Loop, Strategy, Vmap, apply_many, fastest
+from livi.layout.cost import multiplications, suitable_strategy
+from livi.layout.evaluation import Loop, Strategy, Vmap, apply_many, record_statistics
 from livi.layout.parameters import Group, Layout, Slot
 from livi.layout.statistics import as_call, estimate_statistics, has_batch_norm
 
@@ -14,6 +15,8 @@ __all__ = [
     "apply_many",
     "as_call",
     "estimate_statistics",
-    "fastest",
     "has_batch_norm",
+    "multiplications",
+    "record_statistics",
+    "suitable_strategy",
 ]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import NoneType
 from typing import Any
@@ -46,8 +45,8 @@ def apply_many(
 ) -> Any:
     """The module's outputs at every theta, with a leading sample axis: (S, B, ...).
 
-    Both strategies give the same result (a test says so); `fastest` measures which to use. Without one, Vmap is taken
-    and Loop where the module has an operation that vmap cannot batch, such as an LSTM.
+    Both strategies give the same result (a test says so); `suitable_strategy` says which to use. Without one, Vmap is
+    taken and Loop where the module has an operation that vmap cannot batch, such as an LSTM.
 
     Args:
         buffers: as in `Layout.apply`; a buffer with one more axis than the module's own is per sample.
@@ -57,70 +56,68 @@ def apply_many(
     if not isinstance(strategy, (Vmap, Loop, NoneType)):
         raise TypeError(f"strategy: expected livi.Vmap(), livi.Loop() or None, got {strategy!r}.")
     shared, own = _split(layout, buffers or {}, theta.shape[0])
-    with layout.evaluation(batch_statistics):
-        if strategy is None:
-            try:
-                return _vmap(layout, theta, args, kwargs, shared, own, None)
-            except RuntimeError:  # not batchable; an error of the module itself comes again, and clearer, in the loop
-                return _loop(layout, theta, args, kwargs, shared, own)
-        if isinstance(strategy, Vmap):
-            return _vmap(layout, theta, args, kwargs, shared, own, strategy.chunk_size)
-        return _loop(layout, theta, args, kwargs, shared, own)
 
-
-def fastest(
-    layout: Layout,
-    num_samples: int,
-    *args: Any,
-    batch_statistics: bool = True,
-    repeats: int = 3,
-    **kwargs: Any,
-) -> Strategy:
-    """Measure a forward and backward pass of each strategy on these inputs and return the quicker one.
-
-    Where they are about as quick it is always Vmap, so that chance does not decide how a fit rounds.
-    """
-    theta = layout.flatten().expand(num_samples, -1)
-    seconds: dict[Strategy, float] = {}
-    for strategy in (Vmap(), Loop()):
-        try:
-            seconds[strategy] = min(
-                _step_seconds(layout, theta, args, kwargs, batch_statistics, strategy) for _ in range(repeats + 1)
-            )
-        except RuntimeError:
-            if isinstance(strategy, Loop):
-                raise
-    return Loop() if seconds.get(Vmap(), float("inf")) > 1.25 * seconds[Loop()] else Vmap()
-
-
-def _vmap(
-    layout: Layout,
-    theta: Tensor,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    shared: dict[str, Tensor],
-    own: dict[str, Tensor],
-    chunk_size: int | None,
-) -> Any:
-    def one(row: Tensor, buffers: dict[str, Tensor]) -> Any:
+    def outputs(row: Tensor, buffers: dict[str, Tensor]) -> Any:
         return layout.call(row, args, kwargs, shared | buffers)
 
-    return vmap(one, chunk_size=chunk_size)(theta, own)
+    with layout.evaluation(batch_statistics):
+        return _for_each(outputs, theta, own, strategy)
 
 
-def _loop(
+@torch.no_grad()
+def record_statistics(
     layout: Layout,
-    theta: Tensor,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    shared: dict[str, Tensor],
-    own: dict[str, Tensor],
+    theta: Tensor,  # (S, m)
+    *args: Any,
+    strategy: Strategy | None = None,
+    **kwargs: Any,
+) -> dict[str, Tensor]:
+    """Every BatchNorm layer's mean and variance over these inputs at each theta, with a leading sample axis.
+
+    The module runs once at each theta and normalises by the batch as in fitting; a layer that is called several times
+    gets the average. As `buffers` of `apply_many`, they let each theta behave on new inputs as it was trained. {}
+    without BatchNorm layers that keep statistics.
+    """
+    checks.matrix("theta", theta, layout.num_params)
+    checks.same_kind("theta", theta, layout.dtype, layout.device)
+    names = layout.statistics()
+    if not names:
+        return {}
+    known = dict(layout.module.named_buffers())
+    counters = [name for name in names if known[name].ndim == 0]
+    moments = [name for name in names if known[name].ndim > 0]
+    own = {name: known[name].expand(theta.shape[0], *known[name].shape).clone() for name in moments}
+
+    def recorded(row: Tensor, buffers: dict[str, Tensor]) -> dict[str, Tensor]:
+        fresh = {name: torch.zeros_like(known[name]) for name in counters}
+        layout.call(row, args, kwargs, None, written=buffers | fresh)
+        return buffers
+
+    with layout.evaluation(batch_statistics=True, record=True):
+        found: dict[str, Tensor] = _for_each(recorded, theta, own, strategy)
+    return found
+
+
+def _for_each(
+    function: Callable[[Tensor, dict[str, Tensor]], Any],
+    theta: Tensor,  # (S, m)
+    own: dict[str, Tensor],  # buffers with S rows
+    strategy: Strategy | None,
 ) -> Any:
-    outputs = [
-        layout.call(row, args, kwargs, shared | {name: buffer[i] for name, buffer in own.items()})
-        for i, row in enumerate(theta)
-    ]
-    return pytree.tree_map(lambda *leaves: torch.stack(leaves), *outputs)
+    """The function of each row of theta and its own buffers, results stacked."""
+    if isinstance(strategy, Loop):
+        return _loop(function, theta, own)
+    try:
+        return vmap(function, chunk_size=None if strategy is None else strategy.chunk_size)(theta, own)
+    except RuntimeError:  # not batchable; an error of the module itself comes again, and clearer, in the loop
+        if strategy is not None:
+            raise
+        return _loop(function, theta, own)
+
+
+def _loop(function: Callable[[Tensor, dict[str, Tensor]], Any], theta: Tensor, own: dict[str, Tensor]) -> Any:
+    results = [function(row, {name: buffer[i] for name, buffer in own.items()}) for i, row in enumerate(theta)]
+    return pytree.tree_map(lambda *leaves: torch.stack(leaves), *results)
 
 
 def _split(
@@ -132,24 +129,6 @@ def _split(
     shared = {name: buffer for name, buffer in buffers.items() if buffer.shape == known[name].shape}
     own = {name: buffer for name, buffer in buffers.items() if name not in shared}
     return shared, own
-
-
-def _step_seconds(
-    layout: Layout,
-    theta: Tensor,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    batch_statistics: bool,
-    strategy: Strategy,
-) -> float:
-    leaf = theta.detach().clone().requires_grad_()
-    synchronise(leaf)
-    started = time.perf_counter()
-    outputs = apply_many(layout, leaf, *args, batch_statistics=batch_statistics, strategy=strategy, **kwargs)
-    total = sum(out.float().square().sum() for out in pytree.tree_leaves(outputs) if out.is_floating_point())
-    torch.autograd.grad(total, leaf)
-    synchronise(leaf)
-    return time.perf_counter() - started
 
 
 def synchronise(tensor: Tensor) -> None:

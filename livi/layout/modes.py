@@ -12,13 +12,16 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 
 @contextmanager
-def evaluation_mode(module: nn.Module, batch_statistics: bool, frozen: Collection[nn.Module] = ()) -> Iterator[None]:
+def evaluation_mode(
+    module: nn.Module, batch_statistics: bool, frozen: Collection[nn.Module] = (), *, record: bool = False
+) -> Iterator[None]:
     """Make `module` a deterministic function of its parameters, and restore every flag afterwards.
 
     - Everything runs in eval mode: dropout is off, since the posterior over weights takes its place.
     - With `batch_statistics`, BatchNorm layers normalise by the batch and do not touch their buffers. (Writing to
       shared buffers would also be wrong under vmap, where every sample of theta has its own statistics.) Those in
-      `frozen` keep their buffers' statistics all the same.
+      `frozen` keep their buffers' statistics all the same. With `record` besides, they put the batch's statistics into
+      the buffers that they are given.
     - Recurrent layers stay in training mode without dropout: cuDNN offers their backward pass in no other.
     - Fused attention is off: it has no rule for many parameter vectors at once, and no second derivative.
 
@@ -27,7 +30,11 @@ def evaluation_mode(module: nn.Module, batch_statistics: bool, frozen: Collectio
     Threads with a deep copy each are safe where there is no attention; otherwise use processes.
     """
     training = [(layer, layer.training) for layer in module.modules()]
-    norms = [(layer, layer.track_running_stats) for layer in module.modules() if isinstance(layer, _BatchNorm)]
+    norms = [
+        (layer, layer.track_running_stats, layer.momentum)
+        for layer in module.modules()
+        if isinstance(layer, _BatchNorm)
+    ]
     recurrent = [(layer, layer.dropout) for layer in module.modules() if isinstance(layer, nn.RNNBase)]
     fused = torch.backends.mha.get_fastpath_enabled()
     try:
@@ -36,16 +43,17 @@ def evaluation_mode(module: nn.Module, batch_statistics: bool, frozen: Collectio
         for layer, _ in recurrent:
             layer.training, layer.dropout = True, 0.0
         if batch_statistics:
-            for layer, _ in norms:
+            for layer, tracks, _ in norms:
                 if layer not in frozen:
-                    layer.training, layer.track_running_stats = True, False
+                    layer.training, layer.track_running_stats = True, record and tracks
+                    layer.momentum = None  # the average over calls, not a moving one
         torch.backends.mha.set_fastpath_enabled(False)
         with sdpa_kernel(SDPBackend.MATH):
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fused)
-        for layer, tracks in norms:
-            layer.track_running_stats = tracks
+        for layer, tracks, momentum in norms:
+            layer.track_running_stats, layer.momentum = tracks, momentum
         for layer, dropout in recurrent:
             layer.dropout = dropout
         for layer, was_training in training:

@@ -177,18 +177,40 @@ class Layout:
         with self.evaluation(batch_statistics):
             return self.call(theta, args, kwargs, buffers)
 
-    def evaluation(self, batch_statistics: bool) -> AbstractContextManager[None]:
+    def evaluation(self, batch_statistics: bool, *, record: bool = False) -> AbstractContextManager[None]:
         """The state in which the module is a function of theta; see `livi.layout.modes`."""
-        return evaluation_mode(self.module, batch_statistics, self.frozen_norms)
+        return evaluation_mode(self.module, batch_statistics, self.frozen_norms, record=record)
+
+    def statistics(self) -> tuple[str, ...]:
+        """Names of the buffers in which BatchNorm layers that normalise by the batch while fitting keep statistics."""
+        norms = {
+            prefix: layer
+            for prefix, layer in self.module.named_modules()
+            if isinstance(layer, nn.modules.batchnorm._BatchNorm)
+            and layer.running_mean is not None
+            and layer not in self.frozen_norms
+        }
+        return tuple(name for name, _ in self.module.named_buffers() if name.rpartition(".")[0] in norms)
 
     def call(
-        self, theta: Tensor, args: tuple[Any, ...], kwargs: Mapping[str, Any], buffers: Mapping[str, Tensor] | None
+        self,
+        theta: Tensor,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        buffers: Mapping[str, Tensor] | None,
+        *,
+        written: Mapping[str, Tensor] | None = None,
     ) -> Any:
-        """`apply` inside an already entered `evaluation`; the package's only functional_call."""
+        """`apply` inside an already entered `evaluation`; the package's only functional_call.
+
+        Args:
+            written: buffers that the forward may change, and does in place.
+        """
         tensors = {name: self.module.get_parameter(name).detach() for name in self.fixed}
         tensors |= self.unflatten(theta)
         # Copies, since a forward that writes to a buffer would change the module, and the next theta's output with it.
         tensors |= {name: b.clone() for name, b in (dict(self.module.named_buffers()) | dict(buffers or {})).items()}
+        tensors |= written or {}
         named = {
             self._prefix + place: tensor
             for name, tensor in tensors.items()

@@ -2,19 +2,26 @@
 
 from livi.prediction.chunks import DEFAULT_MEMORY_LIMIT, evaluate
 from livi.prediction.classification import ClassificationPrediction
+from livi.prediction.ensemble import Ensemble
 from livi.prediction.functions import FunctionDraws
+from livi.prediction.networks import Networks, WeightSampler, draw_networks, together, with_statistics
 from livi.prediction.outputs import SampledOutputs
-from livi.prediction.predictive import Prediction, WeightSampler, predict
+from livi.prediction.predictive import Prediction, predict
 from livi.prediction.regression import RegressionPrediction
 
 __all__ = [
     "DEFAULT_MEMORY_LIMIT",
     "ClassificationPrediction",
+    "Ensemble",
     "FunctionDraws",
+    "Networks",
     "Prediction",
     "RegressionPrediction",
     "SampledOutputs",
     "WeightSampler",
+    "draw_networks",
     "evaluate",
     "predict",
+    "together",
+    "with_statistics",
 ]

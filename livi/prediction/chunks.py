@@ -28,7 +28,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from livi import checks
-from livi.layout import Layout, Strategy, apply_many, as_call
+from livi.layout import Layout, Strategy, apply_many, as_call, record_statistics
 
 DEFAULT_MEMORY_LIMIT = 2**30
 """One GiB of activations."""
@@ -81,12 +81,37 @@ def evaluate(
     parts = [call]
     if num_examples is not None and examples is not None:
         parts = [_take(call, some) for some in _even_slices(num_examples, examples)]
-    chunks = [_joined([outputs(rows, part) for part in parts], 1) for rows in _even_slices(num_samples, samples)]
-    return _joined(chunks, 0)
+    chunks = [joined([outputs(rows, part) for part in parts], 1) for rows in _even_slices(num_samples, samples)]
+    return joined(chunks, 0)
 
 
-def rows_of(layout: Layout, buffers: Mapping[str, Tensor], rows: slice) -> dict[str, Tensor]:
-    """The buffers for some of the weight vectors: those rows of the ones that have one a sample, the others whole."""
+@torch.no_grad()
+def measure_statistics(
+    layout: Layout,
+    theta: Tensor,  # (S, m)
+    inputs: Any,
+    *,
+    memory_limit: int | None = None,
+    strategy: Strategy | None = None,
+) -> dict[str, Tensor]:
+    """`livi.layout.record_statistics` on all of these inputs, for as many weight vectors at once as are allowed."""
+    checks.matrix("theta", theta, layout.num_params)
+    limit = checks.positive_int("memory_limit", DEFAULT_MEMORY_LIMIT if memory_limit is None else memory_limit)
+    call = _checked(layout, as_call(inputs))
+
+    def statistics(rows: slice, part: Call) -> Any:
+        return record_statistics(layout, theta[rows], *part[0], strategy=strategy, **part[1])
+
+    if not layout.statistics():
+        return {}
+    whole = _levels(statistics, call)
+    size = _fitting(limit, _Bytes(whole, (0,) * len(whole)).peak(1), theta.shape[0])
+    found: dict[str, Tensor] = joined([statistics(rows, call) for rows in _even_slices(theta.shape[0], size)], 0)
+    return found
+
+
+def rows_of(layout: Layout, buffers: Mapping[str, Tensor], rows: slice | Tensor) -> dict[str, Tensor]:
+    """The buffers for some of the weight vectors: their rows of those with one row per vector, the others whole."""
     known = {name: buffer.shape for name, buffer in layout.module.named_buffers()}
     return {name: buffer if buffer.shape == known[name] else buffer[rows] for name, buffer in buffers.items()}
 
@@ -258,7 +283,8 @@ def _even_slices(total: int, at_most: int) -> list[slice]:
     return [slice(start, stop) for start, stop in itertools.pairwise(bounds)]
 
 
-def _joined(parts: list[Any], axis: int) -> Any:
+def joined(parts: list[Any], axis: int) -> Any:
+    """Outputs put together again along an axis."""
     return parts[0] if len(parts) == 1 else pytree.tree_map(lambda *leaves: torch.cat(leaves, axis), *parts)
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from livi import checks
-from livi.layout import Layout, Strategy
+from livi.layout import Strategy
 from livi.likelihoods import (
     Bernoulli,
     Categorical,
@@ -18,23 +18,14 @@ from livi.likelihoods import (
     Multilabel,
     RegressionLikelihood,
 )
-from livi.prediction.chunks import evaluate
+from livi.prediction.chunks import evaluate, joined
 from livi.prediction.classification import ClassificationPrediction, sum_to_one
 from livi.prediction.mixture import check_outputs
+from livi.prediction.networks import Networks, WeightSampler, draw_networks, with_statistics
 from livi.prediction.outputs import SampledOutputs
 from livi.prediction.regression import RegressionPrediction
 
 Prediction = RegressionPrediction | ClassificationPrediction | SampledOutputs
-
-
-@runtime_checkable
-class WeightSampler(Protocol):
-    """Anything that draws weight vectors for a layout: an implicit posterior, an ensemble, a Markov chain."""
-
-    @property
-    def layout(self) -> Layout: ...
-
-    def sample(self, num_samples: int, rng: torch.Generator | None = None) -> Tensor: ...  # (S, m)
 
 
 @torch.no_grad()
@@ -46,9 +37,11 @@ def predict(
     num_samples: int = 100,
     rng: torch.Generator | None = None,
     buffers: Mapping[str, Tensor] | None = None,
+    calibration: Any = None,
     memory_limit: int | None = None,
     strategy: Strategy | None = None,
     theta: Tensor | None = None,  # (m,) or (S, m)
+    networks: Iterable[Networks] | None = None,
 ) -> Prediction:
     """The posterior predictive p(y | x, D) ~ 1/S sum_s p(y | x, theta_s), theta_s from the sampler.
 
@@ -59,20 +52,24 @@ def predict(
         inputs: a tensor, a tuple of positional or a dict of keyword arguments of the module.
         num_samples: S; the error of the predictive mean is the epistemic standard deviation over sqrt(S).
         buffers: BatchNorm statistics, shared or with S rows in front, as in `livi.apply_many`.
+        calibration: inputs to measure BatchNorm statistics on for every theta, in place of `buffers`.
         memory_limit: bytes of activations at a time, `livi.prediction.DEFAULT_MEMORY_LIMIT` where not given; changes
             nothing but rounding. See `livi.prediction.evaluate` for how it is kept.
         strategy: as in `livi.apply_many`.
         theta: predict at these weights instead of draws. One vector is a deterministic network, without epistemic
             uncertainty.
+        networks: predict with these, which were drawn before, instead of draws.
 
     Raises:
         TypeError: the sampler, the likelihood or an input is of the wrong kind.
         ValueError: num_samples < 1; inputs on another device or of another dtype than the module.
 
-    Cost: S forward passes. Memory: S m numbers for the weights, and the outputs, besides memory_limit.
+    Cost: S forward passes, and as many on the calibration inputs if there are any. Memory: at most 256 MB of weights at
+    a time, and the outputs, besides memory_limit.
 
     >>> from torch import nn
     >>> from livi.generators import MLP
+    >>> from livi.layout import Layout
     >>> from livi.likelihoods import Gaussian
     >>> from livi.posterior import ImplicitPosterior
     >>> layout = Layout(nn.Linear(2, 1))
@@ -88,16 +85,14 @@ def predict(
     if not isinstance(likelihood, Likelihood):
         raise TypeError(f"likelihood: expected a livi likelihood such as Gaussian(), got {type(likelihood).__name__}.")
     checks.positive_int("num_samples", num_samples)
-    if theta is None:
-        theta = sampler.sample(num_samples, rng)
-        if theta.shape != (num_samples, sampler.layout.num_params):
-            raise ValueError(
-                f"sampler: expected samples of shape {(num_samples, sampler.layout.num_params)}, "
-                f"got {tuple(theta.shape)}."
-            )
-    elif isinstance(theta, Tensor) and theta.ndim == 1:
-        theta = theta[None]
-    outputs = evaluate(sampler.layout, theta, inputs, buffers=buffers, memory_limit=memory_limit, strategy=strategy)
+    options: dict[str, Any] = {"memory_limit": memory_limit, "strategy": strategy}
+    if theta is not None:
+        rows = theta[None] if isinstance(theta, Tensor) and theta.ndim == 1 else theta
+        networks = [with_statistics(sampler.layout, rows, buffers or {}, calibration, **options)]
+    elif networks is None:
+        networks = draw_networks(sampler, num_samples, rng, buffers=buffers, calibration=calibration, **options)
+    parts = [evaluate(sampler.layout, block.theta, inputs, buffers=block.buffers, **options) for block in networks]
+    outputs = joined(parts, 0)
     if isinstance(likelihood, RegressionLikelihood):
         return RegressionPrediction(*likelihood.moments(check_outputs(outputs)))
     if isinstance(likelihood, ClassificationLikelihood):

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from livi import checks
 from livi.layout import Layout
@@ -51,6 +52,8 @@ class Saveable(Protocol):
     @property
     def buffers(self) -> Mapping[str, Tensor]: ...
     @property
+    def calibration(self) -> Any: ...  # inputs, or None
+    @property
     def history(self) -> Sequence[Mapping[str, float]]: ...
     @property
     def plan(self) -> Mapping[str, Any]: ...
@@ -64,6 +67,7 @@ class LoadedParts:
     likelihood: Likelihood
     prior: Prior | None
     buffers: dict[str, Tensor]
+    calibration: Any
     history: list[dict[str, float]]
     plan: dict[str, Any]
     extra: dict[str, Any]
@@ -78,6 +82,9 @@ def save_posterior(
     extra: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a posterior to one file, atomically. The network's code is not in it: `load_parts` needs a like network.
+
+    Of the training data the file holds what predictions need: all of them where the last layer is exact, the inputs of
+    a few hundred examples (`calibration`) where the network has BatchNorm; `Posterior.frozen` needs none of them.
 
     Args:
         fixed_weights: store the network's fixed weights and buffers too, so that predictions will be the same. Without
@@ -187,6 +194,7 @@ def load_parts(
         likelihood=parts["likelihood"],
         prior=parts.get("prior"),
         buffers={name: buffer.to(home) for name, buffer in state["buffers"].items()},
+        calibration=_moved(state.get("calibration"), home),  # files from before there was one
         history=state["history"],
         plan=state["plan"],
         extra=extra,
@@ -204,6 +212,7 @@ def _parts(posterior: Saveable) -> dict[str, Any]:
 def _state(posterior: Saveable) -> dict[str, Any]:
     return {name: dict(part.state_dict()) for name, part in _parts(posterior).items()} | {
         "buffers": dict(posterior.buffers),
+        "calibration": posterior.calibration,
         "history": [dict(row) for row in posterior.history],
         "plan": dict(posterior.plan),
     }
@@ -253,6 +262,10 @@ def _load(part: nn.Module, state: Mapping[str, Any], device: torch.device, learn
     part.load_state_dict(state)
     for name, parameter in part.named_parameters():
         parameter.requires_grad_(name in learned)  # torch multiplies matrices in another order where gradients are due
+
+
+def _moved(tree: Any, device: torch.device) -> Any:
+    return pytree.tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, tree)
 
 
 @contextmanager

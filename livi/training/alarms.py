@@ -7,7 +7,7 @@ from torch import Tensor
 
 from livi.generators import Generator
 from livi.latents import Independent
-from livi.noise import FixedNoise, Noise
+from livi.noise import Noise
 from livi.objective import Bound
 from livi.priors import Laplace, Normal
 
@@ -74,7 +74,7 @@ def _spreads(bound: Bound, rng: torch.Generator) -> tuple[Tensor, Tensor]:  # (l
         total = (made.square() + std.square()).sqrt() / scale
         slices = [slice(group.start, group.stop) for group in layout.groups]
         lost = torch.stack([_rms(made[part]) < 0.1 * _rms(std[part]) for part in slices])
-        idle.append(lost & isinstance(noise, FixedNoise))
+        idle.append(lost & (not any(True for _ in noise.parameters())))  # fixed
         widest.append(torch.stack([_rms(total[part]) for part in slices]))
     return torch.stack(idle).any(0), torch.stack(widest).amax(0)
 

@@ -223,7 +223,7 @@ def set_rate(group: dict[str, Any], rate: float) -> None:
         group["lr"] = rate
 
 
-def at_home(state: dict[str, Any], optimiser: torch.optim.Optimizer) -> dict[str, Any]:
+def for_optimiser(state: dict[str, Any], optimiser: torch.optim.Optimizer) -> dict[str, Any]:
     """An optimiser's saved state for this one, which may live on another kind of device."""
     pairs = zip(state["param_groups"], optimiser.param_groups, strict=True)
     kept = ("lr", "capturable")

@@ -15,25 +15,29 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from livi import checks, storage
-from livi.data import FULL_BATCH, Data, Unpack, as_data
+from livi.data import Data, TensorData, Unpack, as_data, some_inputs
 from livi.entropy import EntropyEstimator
 from livi.fitted import Posterior
 from livi.generators import Generator
 from livi.latents import Latents
-from livi.layout import Layout, Loop, Vmap, as_call, estimate_statistics, has_batch_norm
+from livi.layout import Layout, as_call, multiplications
 from livi.layout.parameters import Forward
 from livi.likelihoods import Likelihood
 from livi.noise import Noise
 from livi.priors import Prior
 from livi.training.alarms import FitWarning, alarms
+from livi.training.judgement import lost_likelihood
 from livi.training.last import exact_last_layer, sampler_of
-from livi.training.loop import Trainer
+from livi.training.loop import FitError, Trainer
 from livi.training.memory import kept_memory
 from livi.training.plan import Choice, Choices, Plan, make_plan
 from livi.training.progress import Progress
 from livi.training.recipe import Recipe
-from livi.training.start import Interrupted, map_weights
+from livi.training.start import Joint, MapStart
 
+NARROWER = 0.25  # of the spread, where a fit is started again
+FULL_BATCH_WORK = 2e6  # multiplications of the network on all examples, up to which a step uses them all
+CALIBRATION = 512  # examples to measure the BatchNorm statistics of drawn networks on
 TOO_EARLY = (
     "interrupted while looking for a start: keeping a narrow posterior around the best weights so far, whose spread is "
     "the recipe's and not learned."
@@ -68,7 +72,8 @@ def fit(
         **options: as in `plan`, which shows what will be done without doing it.
 
     Raises:
-        FitError: a term of the bound stayed non-finite after several attempts with smaller steps.
+        FitError: smaller steps and a narrower start did not keep the fit from diverging, or from ending far below
+            the weights that it started from; its `posterior` is what was reached.
         ValueError: the checkpoint is of another fit; the message names what differs.
     """
     unknown = sorted(options.keys() - inspect.signature(plan).parameters.keys())
@@ -76,10 +81,10 @@ def fit(
         known = ", ".join(list(inspect.signature(plan).parameters)[3:-1])
         raise TypeError(f"fit: expected options among {known}, got {unknown[0]!r}; correct the name.")
     resumed = storage.read_checkpoint(checkpoint) if checkpoint is not None and Path(checkpoint).exists() else None
-    prepared = plan(net, data, likelihood, seed=seed, **options)
-    prepared = prepared if resumed is None else _as_before(prepared, resumed)
-    if resumed is not None and resumed["state"]["seed"] != seed:
-        raise ValueError(f"checkpoint: expected seed {resumed['state']['seed']} as before, got {seed}.")
+    if resumed is None:
+        prepared = plan(net, data, likelihood, seed=seed, **options)
+    else:
+        prepared = plan_again(resumed, net, data, likelihood, seed=seed, **options)
     show = Progress(prepared.recipe.steps, quiet=not progress, log_dir=log_dir)
     trainer = Trainer(
         prepared.bound,
@@ -94,19 +99,49 @@ def fit(
     )
     try:
         with kept_memory():
-            if resumed is None:
-                trainer.start_log_likelihood, trainer.interrupted = start(prepared, seed, show)
-                if checkpoint is not None and not trainer.interrupted:
-                    trainer.save()
-            else:
-                trainer.load(resumed["state"])
-            if trainer.interrupted:
-                warnings.warn(TOO_EARLY, FitWarning, stacklevel=2)
-            else:
-                trainer.run()
+            return _run(prepared, trainer, show, None if resumed is None else resumed["state"])
     finally:
         show.close()
-    return _finish(prepared, trainer)
+
+
+def _run(prepared: Plan, trainer: Trainer, progress: Progress, state: dict[str, Any] | None) -> Posterior:
+    """From the start, or from a checkpoint's state, to the posterior."""
+    if state is not None and "bound" in state:
+        trainer.load(state)
+        trouble = _train(prepared, trainer)
+    else:
+        rows = _start(prepared, trainer, progress, None if state is None else state["start"])
+        if trainer.interrupted:
+            warnings.warn(TOO_EARLY, FitWarning, stacklevel=4)
+            return _finish(prepared, trainer)
+        before = {name: value.detach().cpu().clone() for name, value in prepared.bound.state_dict().items()}
+        trouble = _train(prepared, trainer)
+        if trouble and not trainer.interrupted:
+            progress.say(f"{trouble} Starting again, {NARROWER:g} times as wide and at half the rates.")
+            prepared.bound.load_state_dict(before)
+            spread_out(prepared, rows, NARROWER)
+            trainer.restart(rate_scale=0.5)
+            trouble = _train(prepared, trainer)
+    posterior = _finish(prepared, trainer)
+    if trouble:
+        error = FitError(
+            f"{trouble} Standardise inputs and targets, check the data for extreme values, or raise "
+            "Recipe.num_samples or lower its rates; what was reached is this error's `posterior`."
+        )
+        error.posterior = posterior
+        raise error
+    return posterior
+
+
+def _train(prepared: Plan, trainer: Trainer) -> str:
+    """Run to the end; what went wrong, if something did."""
+    try:
+        trainer.run()
+    except FitError as error:
+        return str(error)
+    if trainer.interrupted:
+        return ""
+    return lost_likelihood(prepared.bound, prepared.data, trainer.start_log_likelihood, trainer.rng)
 
 
 def plan(
@@ -127,6 +162,7 @@ def plan(
     latents: Latents | None = None,
     recipe: Recipe | None = None,
     steps: int | None = None,
+    start: str = "map",
     components: int = 1,
     autocast: torch.dtype | None = None,
     capture: bool | None = None,
@@ -140,9 +176,13 @@ def plan(
         include, exclude, forward: which parameters are stochastic, and how the module is called; see `Layout`.
         unpack: batch -> (inputs, targets), for batches that are neither pairs nor dicts with a usual target name.
         num_data: N, where it cannot be found from the data.
-        batch_size: for (X, y) data; by default all of it, up to 2,048 examples (2 million examples x weights), or 256.
+        batch_size: for (X, y) data; by default all of it, up to 2,048 examples and 2 million multiplications, or
+            256.
         generator, noise, prior: an object, or a function of the layout that makes one.
-        recipe, steps: the schedule; `steps` alone changes its length, and shortens the start in proportion.
+        recipe, steps: the schedule, as far as it is named; `steps` alone changes its length, and shortens the start in
+            proportion.
+        start: "map" begins at MAP estimates; "net" at the network's own weights, for one that is trained already: no
+            MAP fit, and fewer steps.
         components: K, the number of mixture components trained jointly.
         autocast: torch.bfloat16 runs the network in mixed precision.
         capture: record a step as a CUDA graph and replay it. By default on a GPU where that has been found to give
@@ -159,6 +199,8 @@ def plan(
     if not isinstance(net, nn.Module):
         raise TypeError(f"net: expected a torch.nn.Module, got {type(net).__name__}.")
     checks.positive_int("components", components)
+    if start not in ("map", "net"):
+        raise ValueError(f"start: expected 'map' or 'net', got {start!r}.")
     module = copy.deepcopy(net) if device is None else copy.deepcopy(net).to(checks.device(device))
     layout = Layout(module, include, exclude, forward=forward)
     if layout.dtype not in (torch.float32, torch.float64):
@@ -167,46 +209,56 @@ def plan(
             "autocast=torch.bfloat16 where speed matters."
         )
     batches = as_data(
-        data,
-        device=layout.device,
-        dtype=layout.dtype,
-        unpack=unpack,
-        batch_size=batch_size,
-        full_batch=min(FULL_BATCH, int(2e6 / layout.num_params)),
-        num_data=num_data,
+        data, device=layout.device, dtype=layout.dtype, unpack=unpack, batch_size=batch_size, num_data=num_data
     )
     _try_first_batch(layout, batches)
+    if isinstance(batches, TensorData) and batch_size is None:
+        batches = batches.within(FULL_BATCH_WORK / _work_per_example(layout, batches))
     chosen = copy.deepcopy(likelihood).to(layout.device, layout.dtype)
     chosen.start_from(batches.first()[1])
     own = (copy.deepcopy(generator), copy.deepcopy(noise), copy.deepcopy(prior))
-    choices = Choices(*own, entropy, latents, recipe, components, autocast, capture)
+    choices = Choices(*own, entropy, latents, recipe or Recipe(), components, autocast, capture, start)
     exact = exact_last_layer(last_layer, layout, batches, chosen, choices, batch_size=batch_size, seed=seed)
     made = exact or make_plan(layout, batches, chosen, choices, seed=seed)
     return made if steps is None else replace(made, recipe=made.recipe.lasting(steps))
 
 
-def start(prepared: Plan, seed: int, progress: Progress | None = None) -> tuple[float, bool]:
-    """Put every component around its own MAP estimate; the log likelihood there, and whether Ctrl-C cut it short."""
-    bound, interrupted = prepared.bound, False
-    try:
-        starts = map_weights(
-            prepared.layout,
-            bound.likelihood,
-            bound.prior,
-            prepared.data,
-            prepared.recipe,
-            seed=seed,
-            strategy=prepared.strategy,
-            progress=progress,
-            capture=prepared.capture,
-        )
-    except Interrupted as stopped:
-        starts, interrupted = stopped.starts, True
-    rows = starts.pick(bound.posterior.num_components, seed)
-    for generator, row in zip(bound.posterior.generators, rows, strict=True):
+def _start(prepared: Plan, trainer: Trainer, progress: Progress, state: dict[str, Any] | None) -> Tensor:  # (K, m)
+    """Put every component around its own start, and write the first checkpoint; the weights in the middle."""
+    joint = Joint(prepared.layout, prepared.bound.likelihood, prepared.bound.prior, prepared.data, prepared.strategy)
+    search = MapStart(joint, prepared.recipe, seed=trainer.seed, capture=prepared.capture, progress=progress)
+    if state is not None:
+        search.load(state)
+
+    def save() -> None:
+        assert trainer.checkpoint is not None
+        kept = {"facts": trainer.facts, "state": {"start": search.state(), "seed": trainer.seed}}
+        storage.write_checkpoint(trainer.checkpoint, kept)
+
+    starts = search.run(None if trainer.checkpoint is None else save, trainer.checkpoint_every)
+    components = prepared.bound.posterior.num_components
+    own = prepared.start == "net"
+    rows = starts.theta[:1].expand(components, -1) if own else starts.pick(components, trainer.seed)
+    spread_out(prepared, rows)
+    trainer.interrupted = search.interrupted
+    trainer.start_log_likelihood = float(starts.log_likelihood[0])
+    if trainer.checkpoint is not None and not trainer.interrupted:
+        trainer.save()
+    return rows
+
+
+def spread_out(prepared: Plan, rows: Tensor, factor: float = 1.0) -> None:  # (K, m)
+    """Put each component around its row, as wide as the recipe says, or a share of that."""
+    recipe, posterior = prepared.recipe, prepared.bound.posterior
+    for generator, noise, row in zip(posterior.generators, posterior.noises, rows, strict=True):
         assert isinstance(generator, Generator)
-        generator.init_around(row, prepared.recipe.spread)
-    return float(starts.log_likelihood[0]), interrupted
+        assert isinstance(noise, Noise)
+        noise.init_around(row)
+        spread: float | list[float] = factor * recipe.spread
+        if recipe.relative_spread and generator.scale_sizes is not None:
+            sizes = [float(part.square().mean().sqrt()) for part in row.split(generator.scale_sizes)]
+            spread = [factor * recipe.spread * max(size, 0.01) for size in sizes]
+        generator.init_around(row, spread)
 
 
 def _finish(prepared: Plan, trainer: Trainer) -> Posterior:
@@ -221,18 +273,17 @@ def _finish(prepared: Plan, trainer: Trainer) -> Posterior:
     if prepared.last is not None:
         sampler = sampler_of(prepared.last, bound, *prepared.data.first())
         return Posterior(sampler, sampler.likelihood.noise, bound.prior, history=trainer.history, plan=facts)
-    buffers = running_statistics(bound.posterior.layout, bound.posterior.sample(16, trainer.rng), prepared.data)
+    calibration = some_inputs(prepared.data, CALIBRATION) if bound.posterior.layout.statistics() else None
     return Posterior(
-        bound.posterior, bound.likelihood, bound.prior, buffers=buffers, history=trainer.history, plan=facts
+        bound.posterior, bound.likelihood, bound.prior, calibration=calibration, history=trainer.history, plan=facts
     )
 
 
-def running_statistics(layout: Layout, theta: Tensor, data: Data, batches: int = 20) -> dict[str, Tensor]:
-    """BatchNorm's statistics for prediction under these weights, from the first batches; {} without BatchNorm."""
-    if not has_batch_norm(layout.module):
-        return {}
-    seen = [inputs for (inputs, _), _ in zip(data.epoch(0), range(batches), strict=False)]
-    return estimate_statistics(layout, theta.detach(), seen)
+def _work_per_example(layout: Layout, data: TensorData) -> float:
+    """Multiplications of the network, from its first few examples."""
+    some = pytree.tree_map(lambda leaf: leaf[: min(8, data.num_data)], data.inputs)
+    args, kwargs = as_call(some)
+    return multiplications(layout, *args, **kwargs) / min(8, data.num_data)
 
 
 def _try_first_batch(layout: Layout, data: Data) -> None:
@@ -262,19 +313,32 @@ def _try_first_batch(layout: Layout, data: Data) -> None:
         )
 
 
-def _as_before(prepared: Plan, resumed: dict[str, Any]) -> Plan:
-    """The plan with what the checkpoint's run had measured, or an error that names what differs."""
-    before, now = resumed["facts"], prepared.summary()
-    free = {"seconds_per_step", "seconds_per_map_step", "memory_bytes", "strategy", "device"}
-    for name in sorted(now.keys() - free, key=lambda name: (name != "num_data", name)):
+def plan_again(
+    resumed: dict[str, Any], net: nn.Module, data: Any, likelihood: Likelihood, *, seed: int, **options: Any
+) -> Plan:
+    """The plan of a checkpoint's fit, by its own recipe, which may be lengthened; an error names what differs."""
+    before = resumed["facts"]
+    if resumed["state"]["seed"] != seed:
+        raise ValueError(f"checkpoint: expected seed {resumed['state']['seed']} as before, got {seed}.")
+    kept = Recipe(**before["recipe"] | {"betas": tuple(before["recipe"]["betas"])})
+    asked, steps = options.pop("recipe", None) or Recipe(), options.pop("steps", None)
+    wanted = {name: getattr(asked, name) for name in asked.named} | ({} if steps is None else {"steps": steps})
+    for name, value in wanted.items():
+        if value != getattr(kept, name) and not (name == "steps" and value > kept.steps):
+            raise ValueError(
+                f"checkpoint: expected the same recipe as before, or more steps, but {name} was {getattr(kept, name)} "
+                f"and is {value}; pass the same arguments, or another checkpoint file."
+            )
+    prepared = plan(net, data, likelihood, seed=seed, recipe=kept, **options)
+    now = prepared.summary()
+    free = {"seconds_per_step", "seconds_per_map_step", "memory_bytes", "strategy", "device", "recipe"}
+    for name in sorted((now.keys() & before.keys()) - free, key=lambda name: (name != "num_data", name)):
         if before.get(name) != now[name]:
             raise ValueError(
                 f"checkpoint: expected the same fit as before, but {_difference(name, before.get(name), now[name])}; "
                 "pass the same arguments, or another checkpoint file."
             )
-    strategy = Loop() if before["strategy"].startswith("Loop") else Vmap()
-    prepared.bound.strategy = strategy
-    return replace(prepared, strategy=strategy)
+    return replace(prepared, recipe=kept.lengthened(max(kept.steps, wanted.get("steps", 0))))
 
 
 def _difference(name: str, before: Any, now: Any) -> str:

@@ -131,17 +131,19 @@ def _scale_of(prior: Prior, linear: nn.Module) -> float | None:
 
 def _plan(found: _Found, choices: Choices, seed: int) -> Plan:
     found.likelihood.start_from(found.data.targets)
-    affordable = max(4, int(BUDGET / (found.multiplications * choices.components)))
+    affordable = max(4, int(BUDGET / found.multiplications))
     num_params = found.earlier.num_params
     if num_params <= 5_000 and affordable < num_params:
+        default = _recipe(min(64, affordable), found.data.num_data, choices.components)
         choices = replace(
             choices,
-            recipe=choices.recipe or _recipe(min(64, affordable), found.data.num_data, choices.components),
             generator=choices.generator or _generator,
             noise=choices.noise or (lambda layout: DiagonalNoise(layout.num_params, 0.03)),
         )
-    choices = replace(choices, prior=found.prior, recipe=choices.recipe or _small_or_large(found, choices.components))
-    made = make_plan(found.earlier, found.data, found.likelihood, choices, seed=seed)
+    else:
+        default = _small_or_large(found, choices.components)
+    choices = replace(choices, prior=found.prior)
+    made = make_plan(found.earlier, found.data, found.likelihood, choices, seed=seed, default=default)
     return replace(made, last=found.last)
 
 
@@ -175,8 +177,8 @@ def _generator(layout: Layout) -> Generator:
 
 def _small_or_large(found: _Found, components: int) -> Recipe:
     """That of a sampled last layer, with as many samples as are affordable, but at least 16."""
-    recipe = default_recipe(found.earlier, found.data.num_data, components)
-    affordable = max(16, int(BUDGET / (found.multiplications * components)))
+    recipe = default_recipe(found.earlier, found.data.num_data * found.earlier.num_params, components)
+    affordable = max(16, int(BUDGET / found.multiplications))
     samples = min(recipe.num_samples, affordable + affordable % 2)
     return replace(recipe, num_samples=samples, num_entropy_samples=min(samples, recipe.num_entropy_samples))
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import copy
 import statistics
 import warnings
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from livi import storage
-from livi.data import Batch, Data
+from livi.data import Batch, Data, remaining_batches
 from livi.entropy import Capturable
 from livi.generators import Generator
 from livi.objective import Bound, BoundTerms
 from livi.training.alarms import FitWarning
-from livi.training.capture import CaptureError, Stepper, adam, at_home, set_rate
+from livi.training.capture import CaptureError, Stepper, adam, for_optimiser, set_rate
 from livi.training.progress import Progress
 from livi.training.recipe import Recipe
 
@@ -27,13 +27,37 @@ SNAPSHOT_EVERY = 100
 MAX_ROLLBACKS = 3
 MAX_RECORDINGS = 10
 FORGIVEN_AFTER = 500
-FELL = "the bound fell far below what had been reached"
 TERMS = ("log_likelihood", "log_prior", "entropy")
 NEVER = 2**62  # a step that no run reaches
 
 
 class FitError(RuntimeError):
-    """A fit that could not go on; the message names the failing term and what to try."""
+    """A fit that could not go on, or ended far from where it began; the message says what to try.
+
+    Attributes:
+        posterior: what was reached all the same, where there is something; None otherwise.
+    """
+
+    posterior: Any = None
+
+
+class Window(NamedTuple):
+    """Medians over some logged steps: what the parameters of that time are worth at any weight of the KL term."""
+
+    log_likelihood: float
+    kl: float
+    noise: float  # standard error of the bound's median, about
+
+    def worth(self, kl_weight: float) -> float:
+        return self.log_likelihood - kl_weight * self.kl
+
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, float]]) -> Window:
+        fits = [row["log_likelihood"] for row in rows]
+        gaps = [-row["log_prior"] - row["entropy"] for row in rows]
+        bounds = [fit - gap for fit, gap in zip(fits, gaps, strict=True)]
+        # Medians: a single spike that the next step recovers from is no divergence.
+        return cls(statistics.median(fits), statistics.median(gaps), statistics.stdev(bounds) / len(rows) ** 0.5)
 
 
 class Trainer:
@@ -76,7 +100,7 @@ class Trainer:
         self.missed = torch.zeros((), device=device)
         self.usual_norm = torch.zeros((), dtype=dtype, device=device)
         self.failed_at = torch.full((len(TERMS),), NEVER, device=device)
-        self.best, self.best_noise = float("-inf"), 0.0
+        self.windows: list[Window] = []
         self.rolled_back_at = 0
         self.average = None if recipe.averaging is None else _values(bound)
         self.interrupted = False
@@ -87,7 +111,11 @@ class Trainer:
         )
 
     def run(self) -> None:
-        """Train to the end. Ctrl-C stops early and keeps what has been learned; a step into nowhere is undone."""
+        """Train to the end. Ctrl-C stops early and keeps what has been learned; steps that diverge are undone.
+
+        Raises:
+            FitError: smaller steps diverged as well.
+        """
         self.progress.begin(self.step)
         if self.step == 0 and self.average is not None:
             self.average = _values(self.bound)  # the start may have moved the parameters since they were made
@@ -99,7 +127,10 @@ class Trainer:
                     self._roll_back(trouble)
         except KeyboardInterrupt:
             self.interrupted = True
+            self.progress.say(f"interrupted at step {self.step}")
             self._restore()
+            if self.checkpoint is not None:
+                self.save()
             warmth = self.recipe.kl_weight(max(0, self.step - 1))
             cold = "" if warmth == 1.0 else f"; its KL weight was only {warmth:.2f}, so it is too sure"
             text = f"interrupted: keeping the posterior of step {self.step} of {self.recipe.steps}{cold}."
@@ -109,9 +140,19 @@ class Trainer:
         if self.checkpoint is not None and not self.interrupted:
             self.save()
 
+    def restart(self, rate_scale: float) -> None:
+        """Forget everything but the bound's parameters as they are now, and take smaller steps."""
+        self.optimiser = make_optimiser(self.bound, self.recipe)
+        self.rng.manual_seed(self.seed + 1)
+        self.step, self.rate_scale, self.rollbacks, self.rolled_back_at = 0, rate_scale, 0, 0
+        self.history, self.windows = [], []
+        for counter, value in ((self.clock, 0), (self.missed, 0), (self.usual_norm, 0), (self.failed_at, NEVER)):
+            counter.fill_(value)
+        self.stepper.reset()
+
     def _run_until_trouble(self) -> str:
         """Train to the end, or to the first sign of divergence, which is returned."""
-        for batch in self._batches():
+        for batch in remaining_batches(self.data, self.seed, self.step, self.recipe.steps):
             terms = self._step(batch)
             if self.step % LOG_EVERY == 0 or self.step == self.recipe.steps:
                 broken = self._broken(terms)
@@ -125,7 +166,7 @@ class Trainer:
                 if broken:
                     return f"{', '.join(broken[:3])} became non-finite"
                 if self.step % SNAPSHOT_EVERY == 0 and self._fell():
-                    return FELL
+                    return "the bound fell far below what had been reached"
                 self._keep()
             if due:
                 self.save()
@@ -185,21 +226,6 @@ class Trainer:
             else:
                 self.stepper.give_up("an entropy that needs more and more products")
 
-    def _batches(self) -> Iterator[Batch]:
-        """The remaining batches, entering the current epoch where the run left it."""
-        epoch, position = divmod(self.step, self.data.steps_per_epoch)
-        while self.step < self.recipe.steps:
-            index = -1
-            for index, batch in enumerate(self.data.epoch(self.seed + epoch)):
-                if index < position:
-                    continue
-                yield batch
-                if self.step >= self.recipe.steps:
-                    return
-            if index < position:
-                raise ValueError(f"data: expected {self.data.steps_per_epoch} batches an epoch, got {index + 1}.")
-            epoch, position = epoch + 1, 0
-
     def _log(self, terms: BoundTerms) -> None:
         row = {
             "step": float(self.step),
@@ -237,19 +263,19 @@ class Trainer:
         self.usual_norm.copy_(torch.where(self.usual_norm > 0, 0.98 * self.usual_norm + 0.02 * kept, kept))
 
     def _fell(self) -> bool:
-        """Whether the recent bound lies so far below the best one that only a divergence explains it."""
-        if self.recipe.kl_weight(self.step - SNAPSHOT_EVERY) < 1.0:
-            return False
-        window = SNAPSHOT_EVERY // LOG_EVERY
-        rows = [row["bound"] for row in self.history[-window:]]
-        recent = sum(rows) / window
-        noise = statistics.stdev(rows) / window**0.5
-        # Minibatch noise belongs to the healthy window alone: that of a diverging one would excuse everything.
-        allowed = max(20.0, 0.25 * self.bound.posterior.num_params) + 10.0 * self.best_noise
-        if recent < self.best - allowed:
+        """Whether the last steps lie so far below earlier ones that only a divergence explains it.
+
+        Earlier parameters are judged at today's weight of the KL term, so that this can be asked at every step of its
+        warm-up: they could be had again, and training should have found something at least as good.
+        """
+        window = Window.of(self.history[-SNAPSHOT_EVERY // LOG_EVERY :])
+        weight = self.recipe.kl_weight(self.step - 1)
+        # Minibatch noise is that of the best window alone: that of a diverging one would excuse everything.
+        allowed = max(20.0, 0.25 * self.bound.posterior.num_params)
+        best = max(self.windows, key=lambda earlier: earlier.worth(weight), default=window)
+        if window.worth(weight) < best.worth(weight) - allowed - 10.0 * best.noise:
             return True
-        if recent > self.best:
-            self.best, self.best_noise = recent, noise
+        self.windows.append(window)
         return False
 
     def _roll_back(self, trouble: str) -> None:
@@ -258,10 +284,7 @@ class Trainer:
         self._restore()
         self.rollbacks, self.rate_scale = rollbacks, scale
         self.failed_at.fill_(NEVER)
-        if rollbacks > MAX_ROLLBACKS and trouble == FELL:
-            warnings.warn(f"{FELL} again and again; going on all the same.", FitWarning, stacklevel=2)
-            self.best = self._kept["best"] = float("-inf")
-        elif rollbacks > MAX_ROLLBACKS:
+        if rollbacks > MAX_ROLLBACKS:
             raise FitError(
                 f"{trouble} at step {failed_at}, after {MAX_ROLLBACKS} attempts with smaller steps, the last at "
                 f"{2 * scale:g} of the learning rate. Check the data for extreme values, standardise inputs and "
@@ -283,8 +306,7 @@ class Trainer:
             "rollbacks": self.rollbacks,
             "missed": self.missed,
             "usual_norm": self.usual_norm,
-            "best": self.best,
-            "best_noise": self.best_noise,
+            "windows": [tuple(window) for window in self.windows],
             "rolled_back_at": self.rolled_back_at,
             "history": self.history,
             "average": self.average,
@@ -293,7 +315,7 @@ class Trainer:
 
     def load(self, state: dict[str, Any]) -> None:
         self.bound.load_state_dict(state["bound"])
-        self.optimiser.load_state_dict(at_home(state["optimiser"], self.optimiser))
+        self.optimiser.load_state_dict(for_optimiser(state["optimiser"], self.optimiser))
         draws = state["rng"].cpu()
         if draws.shape == self.rng.get_state().shape:
             self.rng.set_state(draws)
@@ -304,7 +326,7 @@ class Trainer:
         self.clock.fill_(self.step)
         self.missed.copy_(state["missed"])
         self.usual_norm.copy_(state["usual_norm"])
-        self.best, self.best_noise = state["best"], state["best_noise"]
+        self.windows = [Window(*values) for values in state.get("windows", ())]  # older checkpoints have none
         self.rolled_back_at = state["rolled_back_at"]
         self.start_log_likelihood = state["start_log_likelihood"]
         self.history = list(state["history"])
@@ -318,9 +340,9 @@ class Trainer:
         storage.write_checkpoint(self.checkpoint, {"facts": self.facts, "state": self.state()})
 
     def _keep(self) -> None:
-        """Remember this state as one to go back to. Long after the last trouble, its smaller steps are forgiven."""
-        if self.step - self.rolled_back_at >= FORGIVEN_AFTER:
-            self.rollbacks = 0
+        """Remember this state as one to go back to. Long after the last trouble, steps grow again."""
+        if self.rollbacks and self.step - self.rolled_back_at >= FORGIVEN_AFTER:
+            self.rollbacks, self.rate_scale = 0, min(1.0, 2.0 * self.rate_scale)
         self._kept = copy.deepcopy(self.state() | {"history": []}) | {"history": self.history[:]}
 
     def _restore(self) -> None:

@@ -24,7 +24,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar
 
 import torch
@@ -37,7 +37,7 @@ from livi.entropy import EntropyEstimator, Exact, Lanczos
 from livi.generators import CMMNN, MLP, MMNN, Generator
 from livi.last_layer import LinearGaussian
 from livi.latents import Latents, Orthogonal
-from livi.layout import Layout, Loop, Strategy, fastest
+from livi.layout import Layout, Loop, Strategy, multiplications, suitable_strategy
 from livi.layout.evaluation import synchronise
 from livi.layout.statistics import as_call
 from livi.likelihoods import Likelihood
@@ -64,10 +64,11 @@ class Choices:
     prior: Choice[Prior] = None
     entropy: EntropyEstimator | None = None
     latents: Latents | None = None
-    recipe: Recipe | None = None
+    recipe: Recipe = field(default_factory=Recipe)  # decides what it names
     components: int = 1
     autocast: torch.dtype | None = None
     capture: bool | None = None
+    start: str = "map"
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ class Plan:
     seconds_per_map_step: float
     saved_bytes: int
     capture: bool | None = None
+    start: str = "map"
     last: Last | None = None
 
     @property
@@ -146,7 +148,10 @@ class Plan:
             "model": f"{facts['likelihood']} likelihood, {facts['prior']} prior",
             "entropy": f"{type(self.bound.entropy).__name__} on {recipe.num_entropy_samples} of "
             f"{recipe.num_samples} samples a component",
-            "start": f"{facts['components']} of {recipe.map_restarts} MAP fits of {recipe.map_steps} steps, spread "
+            "start": "the network's own weights, spread "
+            f"{recipe.spread:g}{' of their size' if recipe.relative_spread else ''}"
+            if not recipe.map_steps
+            else f"{facts['components']} of {recipe.map_restarts} MAP fits of {recipe.map_steps} steps, spread "
             f"{recipe.spread}",
             "schedule": f"{recipe.steps:,} steps of Adam, rates {recipe.affine_rate:g} affine, "
             f"{recipe.nonlinear_rate:g} nonlinear, {recipe.hyper_rate:g} hyper; KL warm-up {recipe.kl_warm_up:.0%}",
@@ -166,18 +171,32 @@ class Plan:
         return ", less where a step can be replayed as a CUDA graph" if captured else ""
 
 
-def make_plan(layout: Layout, data: Data, likelihood: Likelihood, choices: Choices, *, seed: int) -> Plan:
-    """Fill in what the user left open, and measure one step on the first batch."""
+def make_plan(
+    layout: Layout,
+    data: Data,
+    likelihood: Likelihood,
+    choices: Choices,
+    *,
+    seed: int,
+    default: Recipe | None = None,
+) -> Plan:
+    """Fill in what the user left open, and measure one step on the first batch.
+
+    Args:
+        default: the recipe for what the user's does not name, in place of the rules'.
+    """
     inputs, targets = data.first()
     prior = made_from(choices.prior, layout) or Normal(1.0)
     entropy = choices.entropy or default_entropy(layout)
-    recipe = choices.recipe or default_recipe(layout, len(targets), choices.components)
-    recipe = replace(recipe, map_restarts=max(recipe.map_restarts, choices.components))
     args, kwargs = as_call(inputs)
-    strategy = fastest(layout, min(8, recipe.num_samples), *args, **kwargs)
-    if choices.recipe is None and isinstance(strategy, Loop):  # one pass a sample: many cost too much
-        fewer = min(recipe.num_samples, 32)
-        recipe = replace(recipe, num_samples=fewer, num_entropy_samples=min(fewer, recipe.num_entropy_samples))
+    strategy = suitable_strategy(layout, *args, **kwargs)
+    if default is None:
+        work = multiplications(layout, *args, **kwargs)
+        default = default_recipe(layout, work, choices.components, data.steps_per_epoch, one_by_one=strategy == Loop())
+    recipe = choices.recipe.over(default)
+    if choices.start == "net":
+        recipe = choices.recipe.over(from_trained(recipe))
+    recipe = replace(recipe, map_restarts=max(recipe.map_restarts, choices.components))
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)  # generators initialise themselves from torch's global stream
         generators = [
@@ -204,7 +223,7 @@ def make_plan(layout: Layout, data: Data, likelihood: Likelihood, choices: Choic
     seconds, saved = measure_step(bound, inputs, targets)
     joint = Joint(layout, likelihood, prior, data, strategy)
     climbing = measure_start(joint, recipe.map_restarts) if recipe.map_steps else 0.0
-    return Plan(bound, data, recipe, strategy, seconds, climbing, saved, choices.capture)
+    return Plan(bound, data, recipe, strategy, seconds, climbing, saved, choices.capture, choices.start)
 
 
 def default_generator(layout: Layout) -> Generator:
@@ -231,19 +250,33 @@ def default_entropy(layout: Layout) -> EntropyEstimator:
     return Lanczos(num_probes=1, tolerance=0.1, max_iterations=30)
 
 
-def default_recipe(layout: Layout, batch_size: int, components: int) -> Recipe:
-    """As many samples as about 100 million multiplications a step afford, at most 2 d; fewer for larger m."""
+def default_recipe(
+    layout: Layout, work: float, components: int, steps_per_epoch: int = 1, *, one_by_one: bool = False
+) -> Recipe:
+    """As many samples per component as 100 million multiplications per step afford, at most 2 d; fewer for larger m.
+
+    Args:
+        work: multiplications of one pass over a batch, for one weight vector.
+        one_by_one: weight vectors are evaluated one after the other, which makes many of them slow.
+    """
     m = layout.num_params
-    affordable = int(1e8 / (batch_size * m * components))
+    affordable = min(int(1e8 / work), 16 if one_by_one else 1_000_000)
     if m <= 300:
         samples = max(8, min(2 * m, affordable))
-        return Recipe(num_samples=samples + samples % 2, map_restarts=8 * components)
-    if m <= 5_000:
-        samples = max(16, min(64, affordable))
+        recipe = Recipe(num_samples=samples + samples % 2, map_restarts=8 * components)
+    elif m <= 5_000:
+        samples = max(8, min(64, affordable))
         narrow = Recipe(num_samples=samples + samples % 2, num_entropy_samples=2, map_restarts=4, spread=0.02)
-        return replace(narrow, steps=3000, map_steps=3000, affine_rate=3e-3, nonlinear_rate=1e-3)
-    base = Recipe(num_samples=4 if m <= 1_000_000 else 2, num_entropy_samples=1, map_restarts=1, map_rate=1e-3)
-    return replace(base, affine_rate=1e-3, nonlinear_rate=1e-3, hyper_rate=2e-3, spread=0.01)
+        recipe = replace(narrow, steps=3000, map_steps=3000, affine_rate=3e-3, nonlinear_rate=1e-3)
+    else:
+        base = Recipe(num_samples=4 if m <= 1_000_000 else 2, num_entropy_samples=1, map_restarts=1, map_rate=1e-3)
+        recipe = replace(base, affine_rate=1e-3, nonlinear_rate=1e-3, hyper_rate=2e-3, spread=0.01)
+    return replace(recipe, num_entropy_samples=min(recipe.num_entropy_samples, recipe.num_samples))
+
+
+def from_trained(recipe: Recipe) -> Recipe:
+    """For a network that is trained already: no MAP fit, and fewer steps."""
+    return replace(recipe, map_steps=0, map_restarts=1, steps=max(1, recipe.steps // 3))
 
 
 def measure_step(bound: Bound, inputs: Any, targets: Tensor) -> tuple[float, int]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
 
 from livi import checks
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Hyper-parameters of a fit. The defaults are those of small networks; `livi.plan` adapts them to the problem.
+    """Hyper-parameters of a fit. As an option of `fit`, a recipe decides what it names; `livi.plan` chooses the rest.
+
+    >>> Recipe(steps=100).over(Recipe(steps=4000, num_samples=16)).num_samples
+    16
 
     Args:
         steps: optimiser steps on the bound.
@@ -21,6 +25,7 @@ class Recipe:
         warm_up: share of the steps over which the learning rate rises; it then falls to zero by a cosine.
         kl_warm_up: share of the steps over which the weight of the KL term rises from 0 to 1.
         spread: standard deviation of the weights around their start.
+        relative_spread: `spread` is a share of the root mean square of each parameter's start.
         num_samples, num_entropy_samples: weight vectors a component and step for the likelihood, and for the entropy.
         clip_factor: clip a step's gradient at so many times the running average of its norm. None, the default, does
             not: clipping shortens the likelihood's rare large gradients but not the entropy's steady ones, and so
@@ -39,10 +44,17 @@ class Recipe:
     warm_up: float = 0.05
     kl_warm_up: float = 0.3
     spread: float = 0.05
+    relative_spread: bool = False
     num_samples: int = 64
     num_entropy_samples: int = 4
     clip_factor: float | None = None
     averaging: float | None = None
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        self = super().__new__(cls)
+        names = [field.name for field in fields(cls)]
+        object.__setattr__(self, "_named", frozenset([*names[: len(args)], *kwargs]))
+        return self
 
     def __post_init__(self) -> None:
         for name in ("steps", "map_restarts", "num_samples", "num_entropy_samples"):
@@ -54,10 +66,31 @@ class Recipe:
                 raise ValueError(f"{name}: expected a share between 0 and 1, got {getattr(self, name)}.")
         if self.averaging is not None and not 0.0 <= self.averaging < 1.0:
             raise ValueError(f"averaging: expected a decay from 0 to below 1, got {self.averaging}.")
-        if self.num_entropy_samples > self.num_samples:
+        both = {"num_samples", "num_entropy_samples"} <= self.named
+        if both and self.num_entropy_samples > self.num_samples:
             raise ValueError(
                 f"num_entropy_samples: expected at most num_samples={self.num_samples}, got {self.num_entropy_samples}."
             )
+
+    @property
+    def named(self) -> frozenset[str]:
+        """What was said when this recipe was made, all of it where it comes from `dataclasses.replace`."""
+        found: frozenset[str] = self._named  # type: ignore[attr-defined]
+        return found
+
+    def over(self, other: Recipe) -> Recipe:
+        """What this recipe names, and the other one for the rest."""
+        values = {name: getattr(self, name) for name in self.named}
+        if "num_samples" in values and "num_entropy_samples" not in values:
+            values["num_entropy_samples"] = min(other.num_entropy_samples, values["num_samples"])
+        if "num_entropy_samples" in values and "num_samples" not in values:
+            values["num_samples"] = max(other.num_samples, values["num_entropy_samples"])
+        return replace(other, **values)
+
+    def lengthened(self, steps: int) -> Recipe:
+        """The same warm-ups, in steps, within a longer fit."""
+        share = self.steps / steps
+        return replace(self, steps=steps, warm_up=share * self.warm_up, kl_warm_up=share * self.kl_warm_up)
 
     def lasting(self, steps: int) -> Recipe:
         """The same for so many steps; where they are fewer, the start takes fewer in proportion."""

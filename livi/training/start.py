@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from livi.data import Batch, Data
+from livi.data import Batch, Data, remaining_batches
 from livi.latents import normal
 from livi.layout import Layout, Strategy, apply_many, as_call
 from livi.layout.evaluation import synchronise
 from livi.likelihoods import Likelihood
 from livi.priors import Prior
-from livi.training.capture import Stepper, adam, set_rate
+from livi.training.capture import Stepper, adam, for_optimiser, set_rate
 from livi.training.progress import Progress
 from livi.training.recipe import Recipe, cosine
 
@@ -46,58 +45,83 @@ class Starts(NamedTuple):
         return self.theta[keys.topk(count).indices.sort().values.to(self.theta.device)]
 
 
-def map_weights(
-    layout: Layout,
-    likelihood: Likelihood,
-    prior: Prior,
-    data: Data,
-    recipe: Recipe,
-    *,
-    seed: int,
-    strategy: Strategy | None = None,
-    progress: Progress | None = None,
-    capture: bool | None = None,
-) -> Starts:
-    """`map_restarts` MAP fits as rows of one tensor, best first.
+def map_weights(joint: Joint, recipe: Recipe, *, seed: int, capture: bool | None = None) -> Starts:
+    """The MAP estimates of a whole `MapStart`, best first."""
+    return MapStart(joint, recipe, seed=seed, capture=capture).run()
+
+
+class MapStart:
+    """`map_restarts` MAP fits as rows of one tensor, trained side by side; `run` takes them to the end.
 
     Row 0 starts at the module's own weights, the others at fresh initialisations of it. Only the weights and the
     likelihood's parameters are fitted: a MAP estimate of the prior's scale would shrink it to nothing.
 
-    Raises:
-        Interrupted: by Ctrl-C; it carries the rows as they are by then.
+    Attributes:
+        interrupted: whether Ctrl-C ended the run; what was found by then is what `run` returns.
     """
-    theta = initial_weights(layout, recipe.map_restarts, seed).requires_grad_()
-    joint = Joint(layout, likelihood, prior, data, strategy)
-    climb = _Climb(joint, theta, recipe.map_rate)
-    stepper = Stepper(climb.advance, climb.changed, capture=capture)
-    show = progress or Progress(recipe.map_steps, quiet=True)
-    show.begin(0, max(1, recipe.map_steps), "MAP start")
-    try:
-        for step, batch in enumerate(_batches(data, seed, recipe.map_steps), 1):
-            set_rate(climb.optimiser.param_groups[0], recipe.map_rate * cosine((step - 1) / recipe.map_steps))
-            fit, penalty = stepper(batch)
-            if step % 50 == 0:
-                _replace_lost(theta, fit + penalty)
-            if step % 100 == 0 or step == recipe.map_steps:
-                best = (fit + penalty).nan_to_num(nan=float("-inf")).argmax()
-                row = {"log_likelihood": float(fit[best]), "log_prior": float(penalty[best])}
-                show.show(step, row | {"rate": float(climb.optimiser.param_groups[0]["lr"])})
-    except KeyboardInterrupt:
-        raise Interrupted(joint.ranked(theta, recipe)) from None
-    return joint.ranked(theta, recipe)
 
+    def __init__(
+        self,
+        joint: Joint,
+        recipe: Recipe,
+        *,
+        seed: int,
+        capture: bool | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.joint, self.recipe, self.seed = joint, recipe, seed
+        self.progress = progress or Progress(recipe.map_steps, quiet=True)
+        self.theta = initial_weights(joint.layout, recipe.map_restarts, seed).requires_grad_()
+        self.ascent = _Ascent(joint, self.theta, recipe.map_rate)
+        self.stepper = Stepper(self.ascent.advance, self.ascent.changed, capture=capture)
+        self.step = 0
+        self.interrupted = False
 
-class Interrupted(KeyboardInterrupt):
-    """A start that was stopped by Ctrl-C, with the weights it had found."""
+    def run(self, save: Callable[[], None] | None = None, save_every: int = 500) -> Starts:
+        """The weights, best first. Ctrl-C stops early and keeps what has been found; `save` is called now and then."""
+        recipe, group = self.recipe, self.ascent.optimiser.param_groups[0]
+        self.progress.begin(self.step, max(1, recipe.map_steps), "MAP start")
+        try:
+            for batch in remaining_batches(self.joint.data, self.seed, self.step, recipe.map_steps):
+                set_rate(group, recipe.map_rate * cosine(self.step / recipe.map_steps))
+                fit, penalty = self.stepper(batch)
+                self.step += 1
+                if self.step % 50 == 0:
+                    _replace_lost(self.theta, fit + penalty)
+                if self.step % 100 == 0 or self.step == recipe.map_steps:
+                    best = (fit + penalty).nan_to_num(nan=float("-inf")).argmax()
+                    row = {"log_likelihood": float(fit[best]), "log_prior": float(penalty[best])}
+                    self.progress.show(self.step, row | {"rate": float(group["lr"])})
+                if save is not None and self.step % save_every == 0:
+                    save()
+        except KeyboardInterrupt:
+            self.interrupted = True
+            self.progress.say(f"interrupted at step {self.step} of the MAP start: keeping the weights found by now")
+            if save is not None:
+                save()
+        return self.joint.ranked(self.theta, recipe)
 
-    def __init__(self, starts: Starts) -> None:
-        super().__init__("interrupted while looking for a start")
-        self.starts = starts
+    def state(self) -> dict[str, Any]:
+        """Everything the next step depends on."""
+        return {
+            "theta": self.theta,
+            "likelihood": self.joint.likelihood.state_dict(),
+            "optimiser": self.ascent.optimiser.state_dict(),
+            "step": self.step,
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        with torch.no_grad():
+            self.theta.copy_(state["theta"])
+        self.joint.likelihood.load_state_dict(state["likelihood"])
+        self.ascent.optimiser.load_state_dict(for_optimiser(state["optimiser"], self.ascent.optimiser))
+        self.step = state["step"]
+        self.stepper.reset()
 
 
 @dataclass(frozen=True)
 class Joint:
-    """log p(D, theta) for rows of weights: what a MAP fit climbs."""
+    """log p(D, theta) for rows of weights: what a MAP fit maximises."""
 
     layout: Layout
     likelihood: Likelihood
@@ -135,7 +159,7 @@ class Joint:
         return Starts(theta.detach()[order], log_likelihood[order], score[order])
 
 
-class _Climb:
+class _Ascent:
     """One step towards the MAP estimate, for all rows at once."""
 
     def __init__(self, joint: Joint, theta: Tensor, rate: float) -> None:
@@ -173,11 +197,6 @@ def measure_start(joint: Joint, rows: int) -> float:
         synchronise(theta)
         seconds = min(seconds, time.perf_counter() - started)
     return seconds
-
-
-def _batches(data: Data, seed: int, count: int) -> Iterator[Batch]:
-    epochs = (batch for epoch in itertools.count() for batch in data.epoch(seed + epoch))
-    return itertools.islice(epochs, count)
 
 
 def _forget_non_finite(optimiser: torch.optim.Optimizer) -> None:
