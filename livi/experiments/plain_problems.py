@@ -232,7 +232,8 @@ def _uci_problem(name: str, features: int, training: Training) -> Problem:
     )
 
 
-# Trainings were chosen by the NLL of validation rows of seeds 0 to 7, or the first of them; never by test rows.
+# Trainings were chosen by validation rows of seeds 0 to 7, or the first of them; never by test rows. The same training
+# of energy in another order of the rows differs by 0.3 nats, so its epochs are those with the fewest large errors.
 PROBLEMS: dict[str, Problem] = {
     "digits-mlp": Problem(
         "classification",
@@ -272,5 +273,5 @@ PROBLEMS: dict[str, Problem] = {
         Training(rate=1e-2, epochs=200, weight_decay=1e-2),
     ),
     "boston": _uci_problem("boston", 13, Training(rate=1e-2, epochs=100, weight_decay=1e-1)),
-    "energy": _uci_problem("energy", 8, Training(rate=1e-2, epochs=300, weight_decay=1e-3)),
+    "energy": _uci_problem("energy", 8, Training(rate=1e-2, epochs=600, weight_decay=1e-3)),
 }
