@@ -106,7 +106,14 @@ def test_the_module_runs_as_a_command():
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["fit", "--help"], ["evaluate", "--help"], ["bench", "tables", "--help"], ["fit", "--steps", "0"]],
+    [
+        ["--help"],
+        ["fit", "--help"],
+        ["evaluate", "--help"],
+        ["bench", "tables", "--help"],
+        ["bench", "plain", "--help"],
+        ["fit", "--steps", "0"],
+    ],
     ids=" ".join,
 )
 def test_help_and_wrong_usage_do_not_wait_for_torch(arguments):

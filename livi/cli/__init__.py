@@ -1,4 +1,4 @@
-"""The command line: livi fit, predict and evaluate on tables, livi demo, livi bench toy and bench tables.
+"""The command line: livi fit, predict and evaluate on tables, livi demo, livi bench toy, bench tables and bench plain.
 
 What needs torch is imported by the command that needs it, so that help and wrong usage are answered at once.
 """
@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from livi.cli import table_bench, tables
+from livi.cli import plain_bench, table_bench, tables
 from livi.cli.options import names
 from livi.version import __version__
 
@@ -28,6 +28,7 @@ examples:
   livi bench toy --data A --methods livi,full_rank --seeds 10
   livi bench tables --quick           try out the benchmark on tables; the numbers mean nothing
   livi bench tables --out results     livi beside six other methods on bundled and UCI tables: hours on one core
+  livi bench plain --out results      livi beside the plain network that it starts from, on seven small problems
 """
 TOY_METHODS = "livi,livi-mixture-K,livi-sampled,full_rank,mean_field,ensemble-K,map"
 
@@ -84,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     toy.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="default %(default)s")
     toy.add_argument("--quick", action="store_true", help="a few steps only, to see that everything works")
     table_bench.add_command(benches)
+    plain_bench.add_command(benches)
     return parser
 
 

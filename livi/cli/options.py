@@ -42,6 +42,11 @@ def seed(text: str) -> int:
     return int(text)
 
 
+def seeds(text: str) -> tuple[int, ...]:
+    """Such numbers between commas."""
+    return tuple(seed(part) for part in names(text))
+
+
 def widths(text: str) -> tuple[int, ...]:
     """Whole numbers from 1 on between commas, at least one."""
     found = tuple(count(part) for part in names(text))

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import signal
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import torch
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # comes with scikit-learn
-
 from livi import checks
 from livi.datasets import uci
 from livi.experiments.machine import machine, versions
+from livi.experiments.processes import side_by_side, threads
 from livi.experiments.rows import Row, complete, started
 from livi.experiments.table_data import BUNDLED, check_names, read_split, splits_of, task_of
 from livi.experiments.table_methods import (
@@ -118,7 +112,7 @@ def bench(config: Config, out: Path, folder: Path | None, *, jobs: int = 1, say:
         document,
         wanted,
         key=_key,
-        run=lambda left: map(fit, left) if jobs == 1 else _side_by_side(fit, left, jobs),
+        run=lambda left: map(fit, left) if jobs == 1 else side_by_side(fit, left, jobs),
         summary=summary,
         line=line,
         say=say,
@@ -146,7 +140,7 @@ def fit_row(job: Job, config: Config, folder: Path | None) -> Row:
     }
     found: dict[str, float | None]
     error: str | None = None
-    with _threads(config.threads), warnings.catch_warnings(record=True) as caught:
+    with threads(config.threads), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for old in (DeprecationWarning, FutureWarning):  # of packages, once a process: not about the fit
             warnings.simplefilter("ignore", old)
@@ -188,35 +182,6 @@ def notes(config: Config, folder: Path | None) -> list[str]:
         )
     )
     return found
-
-
-def _side_by_side(fit: Callable[[Job], Row], jobs: Sequence[Job], count: int) -> Iterator[Row]:
-    """Rows as they come from so many processes; these end with the iteration, however it ends."""
-    before = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _leave_interrupts_to_the_parent)
-    try:
-        for done in as_completed([pool.submit(fit, job) for job in jobs]):
-            yield done.result()
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for child in set(multiprocessing.active_children()) - before:
-            child.terminate()
-
-
-def _leave_interrupts_to_the_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """As many threads for torch, BLAS and OpenMP."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        with threadpool_limits(limits=count):
-            yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _empty(config: Config) -> dict[str, Any]:

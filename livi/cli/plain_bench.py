@@ -1,0 +1,77 @@
+"""The command `livi bench plain`. Progress goes to stderr, the tables to stdout."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from livi.cli.options import count, names, seeds
+
+DESCRIPTION = """\
+Is livi at least as good as the plain network that it starts from? Fit every method to every problem under every seed,
+write DIR/plain.json (DIR/plain-validation.json) after every fit, and print Markdown tables of NLL, accuracy or RMSE,
+ECE or coverage of 90 % intervals, and seconds. A run that was stopped goes on where it was.
+
+problems  digits-mlp and digits-cnn (where scikit-learn is installed), moons, heteroscedastic, three-outputs; and where
+          they are in the folder uci of the folder that LIVI_DATA_DIR names: boston, energy
+methods   plain (ordinary training), ensemble (five of them), livi (livi.fit without options), livi-net (livi.fit
+          started at the trained plain network)
+"""
+
+EXAMPLES = """\
+examples:
+  livi bench plain --steps 20 --seeds 0
+  livi bench plain --part validation --only digits-cnn,moons --methods plain,livi
+  livi bench plain --out results --jobs 2
+"""
+
+
+def add_command(benches: argparse._SubParsersAction[Any]) -> None:
+    command = benches.add_parser(
+        "plain",
+        help="livi beside the plain network that it starts from",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.set_defaults(command=_run, usage_error=command.error)
+    command.add_argument("--only", type=names, metavar="NAME,...", help="problems (default: all that are there)")
+    command.add_argument("--methods", type=names, metavar="NAME,...", help="default: all")
+    command.add_argument("--seeds", type=seeds, metavar="SEED,...", help="default: 300,301,302")
+    command.add_argument(
+        "--part",
+        choices=("validation", "test"),
+        default="test",
+        help="which rows to score; choose settings by validation rows only (default %(default)s)",
+    )
+    command.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="default %(default)s")
+    command.add_argument("--jobs", type=count, default=1, help="fits at a time, a process each (default %(default)s)")
+    command.add_argument("--steps", type=count, help="at most so many of a fit, to see that everything works")
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    bench = importlib.import_module("livi.experiments.plain_bench")
+    root = os.environ.get("LIVI_DATA_DIR")
+    folder = Path(root) / "uci" if root else None
+    given = {"methods": chosen.methods, "seeds": chosen.seeds}
+    try:
+        config = bench.Config(
+            problems=bench.available(folder) if chosen.only is None else chosen.only,
+            part=chosen.part,
+            steps=chosen.steps,
+            **{name: value for name, value in given.items() if value is not None},
+        )
+    except ValueError as error:
+        chosen.usage_error(str(error))
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    for note in bench.notes(config, folder):
+        say(f"note: {note}")
+    print(bench.text(bench.bench(config, chosen.out, folder, jobs=chosen.jobs, say=say)))
+    return 0

@@ -1,0 +1,174 @@
+"""The plain benchmark: is livi at least as good as the network it started from? A row for each fit of each method."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args
+
+from livi import checks
+from livi.datasets import uci
+from livi.experiments.machine import machine, versions
+from livi.experiments.plain_methods import METHODS, Task, scores
+from livi.experiments.plain_problems import PROBLEMS, Part, available, missing
+from livi.experiments.plain_text import QUANTITIES, line, summary, text
+from livi.experiments.plain_training import warm_up
+from livi.experiments.processes import side_by_side, threads
+from livi.experiments.rows import Row, complete, started
+
+__all__ = ["Config", "available", "bench", "fit_row", "notes", "text"]
+
+FILES = {"test": "plain.json", "validation": "plain-validation.json"}
+SEEDS = (300, 301, 302)
+
+Job = tuple[str, str, int]  # problem, method, seed
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to run: every method on every problem under every seed, one thread a fit.
+
+    Args:
+        part: which rows to score. Neither is trained on.
+        steps: at most so many of every fit, to see that everything works; the numbers mean nothing.
+    """
+
+    problems: tuple[str, ...]
+    methods: tuple[str, ...] = tuple(METHODS)
+    seeds: tuple[int, ...] = SEEDS
+    part: Part = "test"
+    steps: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_names("problems", self.problems, tuple(PROBLEMS))
+        _check_names("methods", self.methods, tuple(METHODS))
+        if not self.seeds or len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
+            given = ",".join(map(str, self.seeds)) or "none"
+            raise ValueError(f"seeds: expected different numbers from 0 on, got {given}; give each once.")
+        if self.part not in get_args(Part):
+            raise ValueError(f"part: expected validation or test, got {self.part!r}.")
+        if self.steps is not None:
+            checks.positive_int("steps", self.steps)
+
+    def jobs(self) -> list[Job]:
+        """Seed by seed, so that an interrupted run has every method equally often."""
+        return [(problem, method, seed) for seed in self.seeds for problem in self.problems for method in self.methods]
+
+
+def bench(config: Config, out: Path, folder: Path | None, *, jobs: int = 1, say: Say = print) -> dict[str, Any]:
+    """Run what is not yet in out/plain.json (plain-validation.json), adding to it after every fit; its content.
+
+    A fit that fails is a row with its `error`, and is tried again by the next run.
+
+    Args:
+        folder: where the UCI sets are, or None.
+        jobs: fits at a time, each in a process of its own.
+
+    Raises:
+        FileNotFoundError: the data of a problem are not there.
+        ValueError: they are damaged, or the file in `out` belongs to another configuration.
+    """
+    checks.positive_int("jobs", jobs)
+    for name in config.problems:
+        remedy = missing(name, folder)
+        if remedy is not None:
+            raise FileNotFoundError(f"{name}: expected its data, got none; {remedy}.")
+        PROBLEMS[name].draw(config.seeds[0], folder)  # to complain before hours have passed, not after
+    path = out / FILES[config.part]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    document = started(path, _empty(config))
+    document |= {"notes": notes(config, folder), "jobs": jobs}
+    document["rows"] = [row for row in document["rows"] if row["error"] is None]
+    fit = partial(fit_row, config=config, folder=folder)
+    complete(
+        path,
+        document,
+        config.jobs(),
+        key=_key,
+        run=lambda left: map(fit, left) if jobs == 1 else side_by_side(fit, left, jobs),
+        summary=summary,
+        line=line,
+        say=say,
+    )
+    return document
+
+
+def fit_row(job: Job, config: Config, folder: Path | None) -> Row:
+    """Fit one method to one problem and score it, ready for JSON. Every random draw follows from the seed.
+
+    `seconds` are those of training alone; `warnings` and `error` are what was said meanwhile.
+    """
+    name, method, seed = job
+    problem = PROBLEMS[name]
+    parts = problem.draw(seed, folder)
+    rows = parts.held_out(config.part)
+    row: Row = {
+        "problem": name,
+        "method": method,
+        "seed": seed,
+        "task": problem.task,
+        "train_rows": len(parts.train.targets),
+        "scored_rows": len(rows.targets),
+    }
+    found: dict[str, Any] = dict.fromkeys((*QUANTITIES[problem.task], "outputs", "start_seconds"))
+    error: str | None = None
+    warm_up()
+    begun = time.perf_counter()
+    with threads(1), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for old in (DeprecationWarning, FutureWarning):  # of packages, once a process: not about the fit
+            warnings.simplefilter("ignore", old)
+        try:
+            answer = METHODS[method](Task(problem, parts, rows.inputs, seed, config.steps))
+            found |= scores(answer.prediction, rows, parts)
+            found |= {"seconds": answer.seconds, "start_seconds": answer.start_seconds}
+        except Exception as problem_met:  # the other methods are worth having
+            error = f"{type(problem_met).__name__}: {problem_met}"
+    said = list(dict.fromkeys(f"{warning.category.__name__}: {warning.message}" for warning in caught))
+    return row | found | {"whole_seconds": time.perf_counter() - begun, "warnings": said, "error": error}
+
+
+def notes(config: Config, folder: Path | None) -> list[str]:
+    """What a reader of the table has to know: what was scored, what was left out, and why."""
+    found = []
+    if config.steps is not None:
+        found.append(f"At most {config.steps} steps instead of fits. The numbers mean nothing.")
+    found.append(f"Scored on {config.part} rows, which nothing was trained on.")
+    for name in PROBLEMS:
+        if name not in config.problems:
+            remedy = missing(name, folder)
+            found.append(f"Left out: {name}, {'not asked for' if remedy is None else f'no data; {remedy}'}.")
+    for name in config.problems:
+        if PROBLEMS[name].needs == "uci" and missing(name, folder) is None and folder is not None:
+            count = uci.num_splits(folder, name)
+            splits = ", ".join(str(seed % count) for seed in config.seeds)
+            found.append(f"{name}: published splits {splits}.")
+    return found
+
+
+def _empty(config: Config) -> dict[str, Any]:
+    return {
+        "experiment": "plain",
+        "config": asdict(config),
+        "versions": versions(),
+        "machine": machine(),
+        "rows": [],
+        "summary": [],
+    }
+
+
+def _check_names(what: str, names: tuple[str, ...], known: tuple[str, ...]) -> None:
+    for name in names:
+        if name not in known:
+            raise ValueError(f"{what}: expected some of {', '.join(known)}, got {name!r}.")
+    if not names or len(set(names)) != len(names):
+        raise ValueError(f"{what}: expected different names, got {','.join(names) or 'none'!r}.")
+
+
+def _key(row: Mapping[str, Any]) -> Job:
+    return row["problem"], row["method"], row["seed"]

@@ -1,0 +1,145 @@
+"""The methods of the plain benchmark. Each is one function: a problem and its rows in, a prediction and seconds out."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from livi import metrics
+from livi.experiments.plain_problems import Parts, Problem, Rows, build_network
+from livi.experiments.plain_training import PlainNetwork, predict_plain, train
+from livi.prediction import ClassificationPrediction, RegressionPrediction
+from livi.training import fit
+
+MEMBERS = 5
+LEVEL = 0.9
+
+Prediction = ClassificationPrediction | RegressionPrediction
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a method is given.
+
+    Args:
+        inputs: of the rows to predict.
+        steps: at most so many, to see that everything works; None for a whole fit.
+    """
+
+    problem: Problem
+    parts: Parts
+    inputs: Tensor
+    seed: int
+    steps: int | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A prediction, and the seconds of training alone.
+
+    Args:
+        start_seconds: of training the network that the fit started from, which `seconds` leaves out; None without one.
+    """
+
+    prediction: Prediction
+    seconds: float
+    start_seconds: float | None = None
+
+
+def fit_plain(task: Task) -> Answer:
+    """The network trained as without livi."""
+    return _fit_members(task, 1)
+
+
+def fit_members(task: Task) -> Answer:
+    """Five such networks from different seeds, of which the first is that of `fit_plain`, averaged."""
+    return _fit_members(task, MEMBERS)
+
+
+def fit_livi(task: Task) -> Answer:
+    """`livi.fit` without options, from the fresh network that `fit_plain` starts from."""
+    return _fit_posterior(task, build_network(task.problem, _seed(task, 0)))
+
+
+def fit_livi_from_net(task: Task) -> Answer:
+    """`livi.fit` started at the network that `fit_plain` has trained."""
+    begun = time.perf_counter()
+    start = _train_member(task, 0)
+    return _fit_posterior(task, start.net, start_seconds=time.perf_counter() - begun, start="net")
+
+
+METHODS: dict[str, Callable[[Task], Answer]] = {
+    "plain": fit_plain,
+    "ensemble": fit_members,
+    "livi": fit_livi,
+    "livi-net": fit_livi_from_net,
+}
+
+
+def scores(prediction: Prediction, rows: Rows, parts: Parts) -> dict[str, Any]:
+    """Every score by name, in the targets' own units; None where a number is not finite.
+
+    `outputs` has NLL and coverage of each output by itself where there are several, and is None otherwise.
+    """
+    if isinstance(prediction, ClassificationPrediction):
+        found = {name: getattr(metrics, name)(prediction, rows.targets) for name in ("nll", "accuracy", "ece")}
+        return {name: _finite(value) for name, value in found.items()} | {"outputs": None}
+    whole, targets = prediction.rescaled(parts.shift, parts.scale), parts.shift + parts.scale * rows.targets.double()
+    several = targets.shape[1] if targets.ndim == 2 else 0
+    outputs = [
+        _of_numbers(RegressionPrediction(whole.means[..., place], whole.stds[..., place]), targets[:, place])
+        for place in range(several)
+    ]
+    return _of_numbers(whole, targets) | {"rmse": _finite(metrics.rmse(whole, targets)), "outputs": outputs or None}
+
+
+def _of_numbers(prediction: RegressionPrediction, targets: Tensor) -> dict[str, float | None]:
+    return {
+        "nll": _finite(metrics.nll(prediction, targets)),
+        "coverage": _finite(metrics.coverage(prediction, targets, LEVEL)),
+    }
+
+
+def _fit_members(task: Task, count: int) -> Answer:
+    begun = time.perf_counter()
+    members = [_train_member(task, member) for member in range(count)]
+    seconds = time.perf_counter() - begun
+    return Answer(predict_plain(members, task.inputs, task.problem.likelihood()), seconds)
+
+
+def _train_member(task: Task, member: int) -> PlainNetwork:
+    problem, seed = task.problem, _seed(task, member)
+    net, rows = build_network(problem, seed), task.parts.train
+    return train(net, *rows, problem.likelihood(), problem.training, seed=seed, steps=task.steps)
+
+
+def _fit_posterior(task: Task, net: nn.Module, start_seconds: float | None = None, **options: Any) -> Answer:
+    """A fit of livi with these options and no others.
+
+    Raises:
+        KeyboardInterrupt: the fit was interrupted; what it has by then is no result here.
+    """
+    options |= {} if task.steps is None else {"steps": task.steps}
+    begun = time.perf_counter()
+    posterior = fit(net, tuple(task.parts.train), task.problem.likelihood(), seed=task.seed, progress=False, **options)
+    seconds = time.perf_counter() - begun
+    if posterior.plan.get("interrupted_at") is not None:
+        raise KeyboardInterrupt
+    prediction = posterior.predict(task.inputs, rng=torch.Generator().manual_seed(task.seed))
+    assert isinstance(prediction, ClassificationPrediction | RegressionPrediction)
+    return Answer(prediction, seconds, start_seconds)
+
+
+def _seed(task: Task, member: int) -> int:
+    """Of a network's weights and minibatches: another for every member of every seed."""
+    return 1000 * task.seed + member
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

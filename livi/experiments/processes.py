@@ -1,0 +1,54 @@
+"""Many fits at a time, each in a process of its own, with a fixed number of threads."""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib.util import find_spec
+from typing import Any, TypeVar
+
+import torch
+
+from livi.experiments.rows import Row
+
+Job = TypeVar("Job")
+
+
+def side_by_side(fit: Callable[[Job], Row], jobs: Sequence[Job], count: int) -> Iterator[Row]:
+    """Rows as they come from so many processes; these end with the iteration, however it ends."""
+    before = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _leave_interrupts_to_the_parent)
+    try:
+        for done in as_completed([pool.submit(fit, job) for job in jobs]):
+            yield done.result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for child in set(multiprocessing.active_children()) - before:
+            child.terminate()
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """As many threads for torch, and where scikit-learn is installed for BLAS and OpenMP."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        with _limited(count):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _limited(count: int) -> AbstractContextManager[Any]:
+    if find_spec("threadpoolctl") is None:  # which comes with scikit-learn
+        return nullcontext()
+    limits: AbstractContextManager[Any] = importlib.import_module("threadpoolctl").threadpool_limits(limits=count)
+    return limits
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
