@@ -1,0 +1,222 @@
+"""Which noise, latent dimension, prior and length suit `livi.fit`: held-out scores on data that no table reports.
+
+    LIVI_DATA_DIR=... python -m benchmarks.choose_fit --group large-noise --device cuda --jobs 6 --out choices.json
+    python -m benchmarks.choose_fit --group middle --jobs 8
+
+A network is trained plainly on part of a problem of `benchmarks/choose_problems.py`, given to
+`livi.fit(..., start="net")` under each choice, and scored on other rows. Prints NLL by choice and problem, and the mean
+difference to the plain network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import time
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import livi
+from benchmarks.choose_problems import PROBLEMS, Problem
+from livi.layout import Layout
+from livi.metrics import nll
+from livi.prediction import predict
+from livi.training import FitError
+
+Options = dict[str, Any]
+HELD_OUT = 1900
+
+
+def relative(share: float) -> Callable[[Layout], livi.RelativeNoise]:
+    return lambda layout: livi.RelativeNoise.for_layout(layout, share)
+
+
+def large(examples_per_latent: float | None = None, noise: float = 0.1, prior: float = 1.0, steps: int = 1000) -> Any:
+    """An MMNN with one latent for so many examples, noise and start relative to each tensor."""
+
+    def options(num_data: int) -> Options:
+        dim = None if examples_per_latent is None else max(4, round(num_data / examples_per_latent))
+
+        def generator(layout: Layout) -> livi.MMNN:
+            sizes = [slot.numel for slot in layout.slots]
+            return livi.MMNN.for_layout(layout, budget=4.0, latent_dim=dim, offset=True, scale_sizes=sizes)
+
+        recipe = livi.Recipe(steps=steps, spread=0.1, relative_spread=True)
+        return {"generator": generator, "noise": relative(noise), "prior": livi.Normal(prior), "recipe": recipe}
+
+    return options
+
+
+def middle(
+    examples_per_latent: float | None = None, noise: float | None = 0.1, prior: float = 1.0, steps: int = 1000
+) -> Any:
+    """An MLP with a skip and one latent for so many examples (32 without); noise relative, or learned per weight."""
+
+    def options(num_data: int) -> Options:
+        dim = 32 if examples_per_latent is None else min(64, max(4, round(num_data / examples_per_latent)))
+
+        def generator(layout: Layout) -> livi.MLP:
+            made = livi.MLP(dim, layout.num_params, hidden=(32,), activation=nn.Tanh, skip=True, offset=True)
+            return made.to(layout.device, layout.dtype)
+
+        learned = lambda layout: livi.DiagonalNoise(layout.num_params, 0.03)  # noqa: E731
+        chosen = learned if noise is None else relative(noise)
+        recipe = livi.Recipe(steps=steps)
+        return {"generator": generator, "noise": chosen, "prior": livi.Normal(prior), "recipe": recipe}
+
+    return options
+
+
+LARGE = [name for name in PROBLEMS if name.startswith(("kmnist", "letters")) and not name.endswith("small")]
+MIDDLE = [name for name in PROBLEMS if name not in LARGE]
+GROUPS: dict[str, tuple[list[str], dict[str, Any]]] = {
+    "large-latents": (
+        LARGE,
+        {f"N / {share}": large(share) for share in (5, 10, 20, 40, 80)}
+        | {
+            "N / 20, noise 0.05": large(20, 0.05),
+            "N / 20, noise 0.2": large(20, 0.2),
+            "N / 20, N(0, 0.3^2)": large(20, prior=0.3),
+            "N / 20, N(0, 3^2)": large(20, prior=3.0),
+        },
+    ),
+    "large-steps": (LARGE, {f"{steps} steps": large(20, steps=steps) for steps in (300, 600, 2000)}),
+    "middle": (
+        MIDDLE,
+        {
+            "d = 32, learned noise": middle(noise=None),
+            "d = 32, noise 0.1": middle(),
+            "N / 10": middle(10),
+            "N / 20": middle(20),
+            "N / 40": middle(40),
+            "N / 20, noise 0.03": middle(20, 0.03),
+            "N / 20, noise 0.3": middle(20, 0.3),
+            "N / 20, N(0, 3^2)": middle(20, prior=3.0),
+            "N / 20, N(0, 0.5^2)": middle(20, prior=0.5),
+            "N / 20, 3000 steps": middle(20, steps=3000),
+        },
+    ),
+}
+
+
+def train_plainly(problem: Problem, x: Tensor, y: Tensor, seed: int) -> nn.Module:
+    """Adam with a cosine schedule from 1e-3 (pictures) or 1e-2, minibatches of 64, weight decay 1e-4 (1e-2 of noise)."""
+    torch.manual_seed(seed)
+    net, likelihood = problem.network().to(x.device), problem.likelihood()
+    rng = torch.Generator().manual_seed(seed)
+    batches = -(-len(x) // 64)
+    decay = 1e-4 if isinstance(likelihood, livi.Categorical) else 1e-2
+    optimiser = torch.optim.Adam(net.parameters(), 1e-3 if x.ndim > 2 else 1e-2, weight_decay=decay)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, problem.epochs * batches)
+    net.train()
+    for _ in range(problem.epochs):
+        for rows in torch.randperm(len(x), generator=rng).to(x.device).tensor_split(batches):
+            loss = -likelihood.log_prob(net(x[rows])[None], y[rows]).mean()
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            schedule.step()
+    return net.eval()
+
+
+def run(name: str, seed: int, choices: list[str], group: str, device: str) -> list[dict[str, Any]]:
+    """The plain network's score, and that of a fit from it under each choice."""
+    torch.set_num_threads(1)
+    problem = PROBLEMS[name]
+    x, y = (part.to(device) for part in problem.rows(torch.Generator().manual_seed(seed)))
+    train, held = slice(0, problem.count), slice(-HELD_OUT, None)
+    net = train_plainly(problem, x[train], y[train], seed)
+    layout = Layout(net)
+    own = predict(_Point(layout), problem.likelihood(), x[held], theta=layout.flatten())
+    found = [{"choice": "plain", "problem": name, "seed": seed, "nll": nll(own, y[held])}]
+    for choice in choices:
+        row: dict[str, Any] = {"choice": choice, "problem": name, "seed": seed}
+        started = time.perf_counter()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                posterior = livi.fit(
+                    net,
+                    (x[train], y[train]),
+                    problem.likelihood(),
+                    start="net",
+                    seed=seed,
+                    progress=False,
+                    **GROUPS[group][1][choice](problem.count),
+                )
+            except FitError as error:
+                posterior, row["error"] = error.posterior, str(error)
+        row["seconds"] = time.perf_counter() - started
+        row["nll"] = nll(posterior.predict(x[held]), y[held])
+        row["bound"] = float(np.mean([entry["bound"] for entry in posterior.history[-10:]]))
+        row["warnings"] = [str(warning.message)[:80] for warning in caught]
+        found.append(row)
+    return found
+
+
+class _Point:
+    """A single network as what `predict` wants."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+
+    def sample(self, num_samples: int, rng: torch.Generator | None = None) -> Tensor:  # noqa: ARG002
+        return self.layout.flatten().expand(num_samples, -1)
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Mean NLL by choice and problem, and how far it lies behind the best choice of a problem, on average."""
+    problems = list(dict.fromkeys(row["problem"] for row in rows))
+    best = {
+        (row["problem"], row["seed"]): min(
+            other["nll"] for other in rows if (other["problem"], other["seed"]) == (row["problem"], row["seed"])
+        )
+        for row in rows
+    }
+    lines = ["| choice | " + " | ".join(problems) + " | behind the best |", "|---" * (len(problems) + 2) + "|"]
+    for choice in dict.fromkeys(row["choice"] for row in rows):
+        own = [row for row in rows if row["choice"] == choice]
+        cells = [
+            f"{np.mean([row['nll'] for row in own if row['problem'] == problem] or [np.nan]):.3f}"
+            for problem in problems
+        ]
+        gain = np.mean([row["nll"] - best[row["problem"], row["seed"]] for row in own])
+        lines.append(f"| {choice} | " + " | ".join(cells) + f" | {gain:+.3f} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--group", default="middle", choices=GROUPS)
+    parser.add_argument("--only", default="", help="problems, separated by commas; all of the group without")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--out", type=Path)
+    chosen = parser.parse_args()
+    problems, choices = GROUPS[chosen.group]
+    problems = chosen.only.split(",") if chosen.only else problems
+    jobs = list(product(problems, range(chosen.seeds), choices))
+    rows: list[dict[str, Any]] = []
+    with ProcessPoolExecutor(chosen.jobs, multiprocessing.get_context("spawn")) as pool:
+        waiting = [pool.submit(run, name, seed, [choice], chosen.group, chosen.device) for name, seed, choice in jobs]
+        for done in as_completed(waiting):
+            seen = {(row["choice"], row["problem"], row["seed"]) for row in rows}
+            rows += [row for row in done.result() if (row["choice"], row["problem"], row["seed"]) not in seen]
+            if chosen.out is not None:
+                chosen.out.write_text(json.dumps(rows, indent=1))
+    order = ["plain", *choices]
+    print(table(sorted(rows, key=lambda row: (order.index(row["choice"]), problems.index(row["problem"])))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""Problems to choose defaults on: pictures, curves and simulated tables that no reported table uses."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import livi
+from livi.likelihoods import Likelihood
+
+Rows = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """`rows(rng)` gives inputs and targets in a random order, of which the first `count` are trained on."""
+
+    rows: Callable[[torch.Generator], Rows]
+    count: int
+    network: Callable[[], nn.Module]
+    likelihood: Callable[[], Likelihood]
+    epochs: int = 40
+
+
+def _sequence(*layers: nn.Module) -> Callable[[], nn.Module]:
+    """A factory of networks with fresh weights, from one that is only looked at."""
+
+    def make() -> nn.Module:
+        made = nn.Sequential(*layers)
+        for layer in made.modules():
+            reset = getattr(layer, "reset_parameters", None)
+            if callable(reset):
+                reset()
+        return made
+
+    return make
+
+
+# --- networks -------------------------------------------------------------------------------------
+
+
+def lenet(classes: int) -> Callable[[], nn.Module]:
+    """44,426 weights for ten classes."""
+    features = [nn.Conv2d(1, 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2)]
+    head = [nn.Flatten(), nn.Linear(256, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, classes)]
+    return _sequence(*features, *head)
+
+
+def norm_cnn(classes: int) -> Callable[[], nn.Module]:
+    """Two convolutions with BatchNorm, and a linear layer: 20,586 weights for ten classes."""
+    first = [nn.Conv2d(1, 16, 3, 2, 1), nn.BatchNorm2d(16), nn.ReLU()]
+    second = [nn.Conv2d(16, 32, 3, 2, 1), nn.BatchNorm2d(32), nn.ReLU(), nn.Flatten()]
+    return _sequence(*first, *second, nn.Linear(32 * 49, classes))
+
+
+def mlp(*widths: int, activation: type[nn.Module] = nn.ReLU) -> Callable[[], nn.Module]:
+    layers: list[nn.Module] = [nn.Flatten()]
+    for i in range(len(widths) - 1):
+        layers += [nn.Linear(widths[i], widths[i + 1]), activation()]
+    return _sequence(*layers[:-1])
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+
+def pictures(name: str, side: int = 28) -> Callable[[torch.Generator], Rows]:
+    """Published test pictures of KMNIST or EMNIST letters in [0, 1], made smaller by averaging; labels from 0."""
+
+    def rows(rng: torch.Generator) -> Rows:
+        folder = Path(os.environ["LIVI_DATA_DIR"])
+        if name == "kmnist":
+            pixels = np.load(folder / "kmnist" / "kmnist-test-imgs.npz")["arr_0"]
+            labels = np.load(folder / "kmnist" / "kmnist-test-labels.npz")["arr_0"].astype(np.int64)
+        else:
+            stem = folder / "emnist-letters"
+            raw = gzip.decompress((stem / "emnist-letters-test-images-idx3-ubyte.gz").read_bytes())
+            pixels = np.frombuffer(raw, np.uint8, offset=16).reshape(-1, 28, 28)
+            raw = gzip.decompress((stem / "emnist-letters-test-labels-idx1-ubyte.gz").read_bytes())
+            labels = np.frombuffer(raw, np.uint8, offset=8).astype(np.int64) - 1
+        images = F.adaptive_avg_pool2d(torch.tensor(pixels / 255.0, dtype=torch.float32)[:, None], side)
+        order = torch.randperm(len(images), generator=rng)
+        return images[order], torch.tensor(labels)[order]
+
+    return rows
+
+
+def spirals(rng: torch.Generator) -> Rows:
+    """Two interleaved spirals."""
+    label = torch.arange(2200) % 2
+    angle = 1.0 + 3.0 * torch.rand(2200, generator=rng)
+    turned = angle + math.pi * label
+    x = 0.4 * angle[:, None] * torch.stack([turned.cos(), turned.sin()], 1)
+    return x + 0.12 * torch.randn(2200, 2, generator=rng), label
+
+
+def rings(rng: torch.Generator) -> Rows:
+    """Three rings around each other that overlap."""
+    label = torch.arange(2300) % 3
+    angle = 2.0 * math.pi * torch.rand(2300, generator=rng)
+    radius = 0.6 + 0.7 * label + 0.15 * torch.randn(2300, generator=rng)
+    return radius[:, None] * torch.stack([angle.cos(), angle.sin()], 1), label
+
+
+def waves(rng: torch.Generator) -> Rows:
+    """One input; noise from 0.05 to 0.4."""
+    x = 6.0 * torch.rand(2300, 1, generator=rng) - 3.0
+    noise = 0.05 + 0.35 * torch.sigmoid(2.0 * x[:, 0])
+    return x, torch.cos(2.0 * x[:, 0]) * x[:, 0] / 2.0 + noise * torch.randn(2300, generator=rng)
+
+
+def friedman(which: int, dim: int) -> Callable[[torch.Generator], Rows]:
+    """Friedman's first and second function, standardised, with noise that grows with the first input."""
+
+    def rows(rng: torch.Generator) -> Rows:
+        u = torch.rand(3000, dim, generator=rng)
+        if which == 1:
+            f = 10 * torch.sin(math.pi * u[:, 0] * u[:, 1]) + 20 * (u[:, 2] - 0.5) ** 2 + 10 * u[:, 3] + 5 * u[:, 4]
+        else:
+            a, b, c, d = 100 * u[:, 0], 40 * math.pi + 520 * math.pi * u[:, 1], u[:, 2], 1 + 10 * u[:, 3]
+            f = (a**2 + (b * c - 1 / (b * d)) ** 2).sqrt()
+        f = (f - f.mean()) / f.std()
+        y = f + (0.05 + 0.25 * u[:, 0]) * torch.randn(3000, generator=rng)
+        return (u - 0.5) * 12**0.5, y
+
+    return rows
+
+
+PROBLEMS: dict[str, Problem] = {
+    # more than 5,000 weights
+    "kmnist-lenet-6000": Problem(pictures("kmnist"), 6000, lenet(10), livi.Categorical),
+    "kmnist-cnn-1300": Problem(pictures("kmnist"), 1300, norm_cnn(10), livi.Categorical),
+    "letters-cnn-6000": Problem(pictures("letters"), 6000, norm_cnn(26), livi.Categorical),
+    "letters-lenet-15000": Problem(pictures("letters"), 15000, lenet(26), livi.Categorical, epochs=20),
+    "kmnist-mlp-1300": Problem(pictures("kmnist"), 1300, mlp(784, 100, 10), livi.Categorical),
+    # 300 to 5,000
+    "kmnist-small": Problem(pictures("kmnist", 8), 1300, mlp(64, 50, 10), livi.Categorical, epochs=60),
+    "letters-small": Problem(pictures("letters", 8), 1300, mlp(64, 40, 26), livi.Categorical, epochs=60),
+    "spirals": Problem(spirals, 200, mlp(2, 16, 16, 2), livi.Categorical, epochs=400),
+    "rings": Problem(rings, 300, mlp(2, 16, 16, 3), livi.Categorical, epochs=300),
+    "waves": Problem(waves, 250, mlp(1, 16, 16, 2, activation=nn.Tanh), livi.HeteroscedasticGaussian, epochs=400),
+    "friedman-1": Problem(friedman(1, 10), 400, mlp(10, 16, 16, 2), livi.HeteroscedasticGaussian, epochs=200),
+    "friedman-2": Problem(friedman(2, 4), 600, mlp(4, 16, 16, 2), livi.HeteroscedasticGaussian, epochs=200),
+}
