@@ -47,7 +47,8 @@ def apply_many(
     """The module's outputs at every theta, with a leading sample axis: (S, B, ...).
 
     Both strategies give the same result (a test says so); `fastest` measures which to use. Without one, Vmap is taken
-    and Loop where the module has an operation that vmap cannot batch, such as an LSTM.
+    and Loop where the module has an operation that vmap cannot batch, such as an LSTM: where it fails under vmap, for
+    another reason than want of memory, and runs without.
 
     Args:
         buffers: as in `Layout.apply`; a buffer with one more axis than the module's own is per sample.
@@ -58,13 +59,15 @@ def apply_many(
         raise TypeError(f"strategy: expected livi.Vmap(), livi.Loop() or None, got {strategy!r}.")
     shared, own = _split(layout, buffers or {}, theta.shape[0])
     with layout.evaluation(batch_statistics):
-        if strategy is None:
+        if not isinstance(strategy, Loop):
             try:
-                return _vmap(layout, theta, args, kwargs, shared, own, None)
-            except RuntimeError:  # not batchable; an error of the module itself comes again, and clearer, in the loop
-                return _loop(layout, theta, args, kwargs, shared, own)
-        if isinstance(strategy, Vmap):
-            return _vmap(layout, theta, args, kwargs, shared, own, strategy.chunk_size)
+                return _vmap(
+                    layout, theta, args, kwargs, shared, own, None if strategy is None else strategy.chunk_size
+                )
+            except RuntimeError as error:
+                if strategy is not None or out_of_memory(error):
+                    raise
+        # Where vmap failed, an error of the module itself comes again at the first theta, with its own text alone.
         return _loop(layout, theta, args, kwargs, shared, own)
 
 
@@ -78,7 +81,8 @@ def fastest(
 ) -> Strategy:
     """Measure a forward and backward pass of each strategy on these inputs and return the quicker one.
 
-    Where they are about as quick it is always Vmap, so that chance does not decide how a fit rounds.
+    Where they are about as quick it is always Vmap, so that chance does not decide how a fit rounds. A module that
+    vmap cannot batch gets Loop; one that runs out of memory raises its error.
     """
     theta = layout.flatten().expand(num_samples, -1)
     seconds: dict[Strategy, float] = {}
@@ -87,8 +91,8 @@ def fastest(
             seconds[strategy] = min(
                 _step_seconds(layout, theta, args, kwargs, batch_statistics, strategy) for _ in range(repeats + 1)
             )
-        except RuntimeError:
-            if isinstance(strategy, Loop):
+        except RuntimeError as error:
+            if isinstance(strategy, Loop) or out_of_memory(error):
                 raise
     return Loop() if seconds.get(Vmap(), float("inf")) > 1.25 * seconds[Loop()] else Vmap()
 
@@ -150,6 +154,11 @@ def _step_seconds(
     torch.autograd.grad(total, leaf)
     synchronise(leaf)
     return time.perf_counter() - started
+
+
+def out_of_memory(error: RuntimeError) -> bool:
+    """Whether memory ran out, on a GPU or, where torch has no error of its own for it, on the CPU."""
+    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
 
 
 def synchronise(tensor: Tensor) -> None:
