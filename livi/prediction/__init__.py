@@ -2,14 +2,17 @@
 
 from livi.prediction.chunks import DEFAULT_MEMORY_LIMIT, evaluate
 from livi.prediction.classification import ClassificationPrediction
+from livi.prediction.density import DensityPrediction, DrawnPrediction
 from livi.prediction.functions import FunctionDraws
 from livi.prediction.outputs import SampledOutputs
-from livi.prediction.predictive import Prediction, WeightSampler, predict
+from livi.prediction.predictive import Prediction, WeightSampler, predict, prediction_of
 from livi.prediction.regression import RegressionPrediction
 
 __all__ = [
     "DEFAULT_MEMORY_LIMIT",
     "ClassificationPrediction",
+    "DensityPrediction",
+    "DrawnPrediction",
     "FunctionDraws",
     "Prediction",
     "RegressionPrediction",
@@ -17,4 +20,5 @@ __all__ = [
     "WeightSampler",
     "evaluate",
     "predict",
+    "prediction_of",
 ]

@@ -20,11 +20,12 @@ from livi.likelihoods import (
 )
 from livi.prediction.chunks import evaluate
 from livi.prediction.classification import ClassificationPrediction, sum_to_one
+from livi.prediction.density import DensityPrediction, Drawable, DrawnPrediction
 from livi.prediction.mixture import check_outputs
 from livi.prediction.outputs import SampledOutputs
 from livi.prediction.regression import RegressionPrediction
 
-Prediction = RegressionPrediction | ClassificationPrediction | SampledOutputs
+Prediction = RegressionPrediction | DensityPrediction | ClassificationPrediction | SampledOutputs
 
 
 @runtime_checkable
@@ -52,8 +53,9 @@ def predict(
 ) -> Prediction:
     """The posterior predictive p(y | x, D) ~ 1/S sum_s p(y | x, theta_s), theta_s from the sampler.
 
-    A RegressionLikelihood gives a RegressionPrediction, a ClassificationLikelihood a ClassificationPrediction, any
-    other one SampledOutputs. The result has the device of the module and its dtype, or float32 for half precision.
+    A RegressionLikelihood gives a RegressionPrediction, or, with a log_prob of its own, a DensityPrediction (a
+    DrawnPrediction if it defines `sample`); a ClassificationLikelihood a ClassificationPrediction, any other one
+    SampledOutputs. The result has the device of the module and its dtype, or float32 for half precision.
 
     Args:
         inputs: a tensor, a tuple of positional or a dict of keyword arguments of the module.
@@ -88,6 +90,7 @@ def predict(
     if not isinstance(likelihood, Likelihood):
         raise TypeError(f"likelihood: expected a livi likelihood such as Gaussian(), got {type(likelihood).__name__}.")
     checks.positive_int("num_samples", num_samples)
+    checks.rng("rng", rng)
     if theta is None:
         theta = sampler.sample(num_samples, rng)
         if theta.shape != (num_samples, sampler.layout.num_params):
@@ -98,8 +101,23 @@ def predict(
     elif isinstance(theta, Tensor) and theta.ndim == 1:
         theta = theta[None]
     outputs = evaluate(sampler.layout, theta, inputs, buffers=buffers, memory_limit=memory_limit, strategy=strategy)
+    return prediction_of(likelihood, outputs, rng)
+
+
+@torch.no_grad()
+def prediction_of(likelihood: Likelihood, outputs: Any, rng: torch.Generator | None = None) -> Prediction:
+    """What a likelihood makes of the network's outputs (S, B, ...) at S weight samples.
+
+    Args:
+        rng: decides the draws behind the quantiles of a likelihood of one's own; else nothing is drawn.
+    """
     if isinstance(likelihood, RegressionLikelihood):
-        return RegressionPrediction(*likelihood.moments(check_outputs(outputs)))
+        if getattr(likelihood.log_prob, "__func__", None) is RegressionLikelihood.log_prob:
+            return RegressionPrediction(*likelihood.moments(check_outputs(outputs)))
+        if not isinstance(likelihood, Drawable):
+            return DensityPrediction(check_outputs(outputs), likelihood)
+        seed = torch.randint(2**31, (), generator=rng, device=None if rng is None else rng.device)
+        return DrawnPrediction(check_outputs(outputs), likelihood, int(seed))
     if isinstance(likelihood, ClassificationLikelihood):
         return _classification(likelihood, check_outputs(outputs))
     return SampledOutputs(outputs, likelihood)
