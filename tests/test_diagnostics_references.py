@@ -311,7 +311,7 @@ def test_mean_field_is_named_with_what_it_reached(diagnosis, reached, severity, 
     ("noise", "words"),
     [
         (NoiseCost(0.05, 1e6, fixed=True), "learn the noise"),
-        (NoiseCost(0.05, 1e6, fixed=False), "no promise of better predictions, make fewer weights stochastic"),
+        (NoiseCost(0.05, 1e6, fixed=False), "fit for more steps or make fewer weights stochastic"),
         (NoiseCost(0.05, 1e-6, fixed=True), "fit for more steps, or make fewer weights"),
     ],
 )

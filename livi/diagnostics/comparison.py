@@ -98,11 +98,13 @@ def _cost(bound: BoundCheck, noise: NoiseCost | Skipped, facts: Facts) -> str:
     paid = f"KL(q || prior) is {_nats(divergence)} nats, {divergence / facts.num_params:.2g} per weight"
     if isinstance(noise, Skipped) or noise.nats < 0.5 * divergence:
         return f"{paid}: fit for more steps, or make fewer weights stochastic (include=)."
-    kind, remedy = ("fixed noise", "learn the noise (noise=livi.LearnedNoise())") if noise.fixed else ("noise", "")
-    remedies = " or ".join(filter(None, [remedy, "make fewer weights stochastic (include=)"]))
+    kind, remedy = "noise", "fit for more steps"
+    if noise.fixed:
+        kind, remedy = "fixed noise", "learn the noise (noise=livi.LearnedNoise())"
     return (
         f"{paid}: {kind} of {noise.std:.2g} on {facts.num_params:,} weights would alone cost {_nats(noise.nats)}. For "
-        f"a higher bound, which is no promise of better predictions, {remedies}."
+        f"a higher bound, which is no promise of better predictions, {remedy} or make fewer weights "
+        "stochastic (include=)."
     )
 
 

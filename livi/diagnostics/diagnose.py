@@ -88,6 +88,7 @@ def diagnose(
     inputs, targets = as_tensors(inputs, layout.device, layout.dtype), as_tensor(targets, layout.device, layout.dtype)
     whole = check_data(inputs, targets, num_data)
     checks.positive_int("num_samples", num_samples)
+    checks.rng("rng", rng)
     effort = Effort() if effort is None else effort
     if not isinstance(effort, Effort):
         raise TypeError(f"effort: expected a livi.diagnostics.Effort, got {type(effort).__name__}.")

@@ -70,8 +70,8 @@ def check_mean_field(
     strategy: Strategy | None,
     rng: torch.Generator | None,
 ) -> MeanFieldBound | Skipped:
-    """Cost: for each step a forward and backward pass of 4 weight vectors on 128 examples (up to 512 where that is all),
-    and 64 forward passes on all."""
+    """Cost: for each step a forward and backward pass of 4 weight vectors on 128 examples, or on all where there are no
+    more than 512, and 64 forward passes on all."""
     sampler = posterior.sampler
     if not isinstance(sampler, ImplicitPosterior):
         return Skipped(f"not applicable: {type(sampler).__name__} has no bound to compare")
@@ -168,6 +168,7 @@ def _choice(problem: _Problem, inputs: Any, targets: Tensor, rng: torch.Generato
 
 def _expected_log_prior(prior: Prior, mean: Tensor, std: Tensor, theta: Tensor) -> Tensor:
     """E log p(theta): in closed form under Gaussian priors, of which the draws would add most of the error."""
-    if isinstance(prior, (Normal, Relevance)):
+    if type(prior) in (Normal, Relevance):  # not of a subclass, whose log_prob may be another
+        assert isinstance(prior, (Normal, Relevance))
         return prior.log_prob(mean[None])[0] - 0.5 * (std / prior.scale()).square().sum()
     return prior.log_prob(theta).mean()

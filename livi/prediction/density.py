@@ -142,7 +142,8 @@ class DrawnPrediction(DensityPrediction):
     def sample(self, num_samples: int, rng: torch.Generator | None = None) -> Tensor:  # (num_samples, B, ...)
         """Targets drawn from the prediction, each draw with one weight sample for all examples."""
         checks.positive_int("num_samples", num_samples)
-        source = self.outputs.device if checks.rng("rng", rng) is None or rng is None else rng.device
+        checks.rng("rng", rng)
+        source = self.outputs.device if rng is None else rng.device
         rows = torch.randint(self.num_samples, (num_samples,), generator=rng, device=source).to(self.outputs.device)
         return self._drawn(self.outputs[rows], rng)
 

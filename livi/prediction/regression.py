@@ -134,6 +134,7 @@ class RegressionPrediction:
         So a draw is jointly plausible across examples, and every single target has the mixture as its distribution.
         """
         checks.positive_int("num_samples", num_samples)
+        checks.rng("rng", rng)
         device = self.means.device
         source = device if rng is None else rng.device
         rows = torch.randint(self.num_samples, (num_samples,), generator=rng, device=source).to(device)

@@ -14,7 +14,7 @@ _LARGEST = (32 << 20) - (64 << 10)
 
 @contextmanager
 def kept_memory() -> Iterator[None]:
-    """While a fit runs, the C library keeps what tensors free: a step of a few megabytes takes a fifth less time.
+    """While a fit runs, the C library keeps what tensors free: a step of a few megabytes takes an eighth less time.
 
     Every step frees what it allocated, and glibc returns the end of its heap to the system when more than a little of
     it is free: each step would then begin with thousands of page faults. How much is a little it learns by itself:
