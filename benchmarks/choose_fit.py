@@ -40,24 +40,38 @@ def relative(share: float) -> Callable[[Layout], livi.RelativeNoise]:
     return lambda layout: livi.RelativeNoise.for_layout(layout, share)
 
 
-def large(examples_per_latent: float | None = None, noise: float = 0.1, prior: float = 1.0, steps: int = 1000) -> Any:
+def fan_in(scale: float, last: float) -> Callable[[Layout], livi.Normal]:
+    """N(0, scale^2 / fan-in), another scale in the last layer."""
+
+    def prior(layout: Layout) -> livi.Normal:
+        scales = [last if slot in layout.groups[-1].slots else scale for slot in layout.slots]
+        return livi.Normal(torch.cat([torch.full((s.numel,), g / s.fan_in**0.5) for s, g in zip(layout.slots, scales)]))
+
+    return prior
+
+
+def as_prior(prior: Any) -> Any:
+    return livi.Normal(prior) if isinstance(prior, float) else prior
+
+
+def large(examples_per_latent: float | None = None, noise: float = 0.1, prior: Any = 1.0, steps: int = 1000) -> Any:
     """An MMNN with one latent for so many examples, noise and start relative to each tensor."""
 
     def options(num_data: int) -> Options:
-        dim = None if examples_per_latent is None else max(4, round(num_data / examples_per_latent))
+        dim = None if examples_per_latent is None else max(2, round((num_data / examples_per_latent) ** 0.5)) ** 2
 
         def generator(layout: Layout) -> livi.MMNN:
             sizes = [slot.numel for slot in layout.slots]
             return livi.MMNN.for_layout(layout, budget=4.0, latent_dim=dim, offset=True, scale_sizes=sizes)
 
         recipe = livi.Recipe(steps=steps, spread=0.1, relative_spread=True)
-        return {"generator": generator, "noise": relative(noise), "prior": livi.Normal(prior), "recipe": recipe}
+        return {"generator": generator, "noise": relative(noise), "prior": as_prior(prior), "recipe": recipe}
 
     return options
 
 
 def middle(
-    examples_per_latent: float | None = None, noise: float | None = 0.1, prior: float = 1.0, steps: int = 1000
+    examples_per_latent: float | None = None, noise: float | None = 0.1, prior: Any = 1.0, steps: int = 1000
 ) -> Any:
     """An MLP with a skip and one latent for so many examples (32 without); noise relative, or learned per weight."""
 
@@ -71,7 +85,7 @@ def middle(
         learned = lambda layout: livi.DiagonalNoise(layout.num_params, 0.03)  # noqa: E731
         chosen = learned if noise is None else relative(noise)
         recipe = livi.Recipe(steps=steps)
-        return {"generator": generator, "noise": chosen, "prior": livi.Normal(prior), "recipe": recipe}
+        return {"generator": generator, "noise": chosen, "prior": as_prior(prior), "recipe": recipe}
 
     return options
 
@@ -86,7 +100,8 @@ GROUPS: dict[str, tuple[list[str], dict[str, Any]]] = {
             "N / 20, noise 0.05": large(20, 0.05),
             "N / 20, noise 0.2": large(20, 0.2),
             "N / 20, N(0, 0.3^2)": large(20, prior=0.3),
-            "N / 20, N(0, 3^2)": large(20, prior=3.0),
+            "N / 20, fan-in 3": large(20, prior=fan_in(3.0, 3.0)),
+            "N / 20, fan-in 3, last 8": large(20, prior=fan_in(3.0, 8.0)),
         },
     ),
     "large-steps": (LARGE, {f"{steps} steps": large(20, steps=steps) for steps in (300, 600, 2000)}),
@@ -94,14 +109,14 @@ GROUPS: dict[str, tuple[list[str], dict[str, Any]]] = {
         MIDDLE,
         {
             "d = 32, learned noise": middle(noise=None),
-            "d = 32, noise 0.1": middle(),
             "N / 10": middle(10),
             "N / 20": middle(20),
             "N / 40": middle(40),
-            "N / 20, noise 0.03": middle(20, 0.03),
             "N / 20, noise 0.3": middle(20, 0.3),
-            "N / 20, N(0, 3^2)": middle(20, prior=3.0),
-            "N / 20, N(0, 0.5^2)": middle(20, prior=0.5),
+            "N / 20, fan-in 3": middle(20, prior=fan_in(3.0, 3.0)),
+            "N / 20, fan-in 3, last 8": middle(20, prior=fan_in(3.0, 8.0)),
+            "N / 20, noise 0.3, fan-in 3, last 8": middle(20, 0.3, prior=fan_in(3.0, 8.0)),
+            "learned noise, fan-in 3, last 8": middle(noise=None, prior=fan_in(3.0, 8.0)),
             "N / 20, 3000 steps": middle(20, steps=3000),
         },
     ),
@@ -109,7 +124,7 @@ GROUPS: dict[str, tuple[list[str], dict[str, Any]]] = {
 
 
 def train_plainly(problem: Problem, x: Tensor, y: Tensor, seed: int) -> nn.Module:
-    """Adam with a cosine schedule from 1e-3 (pictures) or 1e-2, minibatches of 64, weight decay 1e-4 (1e-2 of noise)."""
+    """Adam with a cosine schedule from 1e-3 (pictures) or 1e-2, minibatches of 64, decay 1e-4 (1e-2 of noise)."""
     torch.manual_seed(seed)
     net, likelihood = problem.network().to(x.device), problem.likelihood()
     rng = torch.Generator().manual_seed(seed)

@@ -24,6 +24,18 @@ def positive_float(name: str, value: float) -> float:
     return float(value)
 
 
+def rng(name: str, value: torch.Generator | None) -> torch.Generator | None:
+    """A source of random numbers, or None for torch's own."""
+    if value is None or isinstance(value, torch.Generator):
+        return value
+    kind = type(value).__name__
+    seed = value if isinstance(value, int) and not isinstance(value, bool) else 0
+    got = f"{kind} {value}" if isinstance(value, int) else kind
+    raise TypeError(
+        f"{name}: expected a torch.Generator or None, got {got}; pass torch.Generator().manual_seed({seed})."
+    )
+
+
 def device(value: torch.device | str) -> torch.device:
     """A device that tensors can be made on here."""
     try:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from livi import checks, storage
-from livi.data import as_tensors
+from livi.data import as_tensors, holds_batches, input_batches
 from livi.diagnostics import Diagnosis, diagnose
 from livi.last_layer import ExactLastLayer
 from livi.layout import Layout
@@ -23,7 +23,8 @@ from livi.prediction import (
     Prediction,
     WeightSampler,
     draw_networks,
-    predict,
+    outputs_of,
+    prediction_of,
     together,
     with_statistics,
 )
@@ -99,7 +100,9 @@ class Posterior:
         deterministic: bool = False,
         memory_limit: int | None = None,
     ) -> Prediction:
-        """The posterior predictive at these inputs (tensors, arrays, lists; a tuple or dict of several).
+        """The posterior predictive at these inputs: tensors, arrays, lists; a tuple or dict of several; a DataLoader.
+
+        Of a DataLoader or a list of batches the inputs are used and targets left out, see `livi.data.input_batches`.
 
         Args:
             rng: draw other networks from it. Without one the same `num_samples` networks answer every time: answers
@@ -108,6 +111,7 @@ class Posterior:
             memory_limit: bytes of activations at a time; changes nothing but rounding.
         """
         checks.positive_int("num_samples", num_samples)
+        checks.rng("rng", rng)
         networks: Iterable[Networks]
         if deterministic:
             networks = [with_statistics(self.layout, self._centre()[None], self.buffers, self.calibration)]
@@ -115,14 +119,14 @@ class Posterior:
             networks = self._same_networks(num_samples)
         else:
             networks = self._networks(num_samples, rng)
-        return predict(
-            self.sampler,
-            self.likelihood,
-            as_tensors(inputs, self.layout.device, self.layout.dtype),
-            num_samples=num_samples,
+        batches = list(input_batches(inputs)) if holds_batches(inputs) else [inputs]
+        outputs = outputs_of(
+            self.layout,
+            networks,
+            [as_tensors(batch, self.layout.device, self.layout.dtype) for batch in batches],
             memory_limit=memory_limit,
-            networks=networks,
         )
+        return prediction_of(self.likelihood, outputs, rng)
 
     def frozen(self, num_samples: int = 200, rng: torch.Generator | None = None) -> Posterior:
         """A posterior of so many fixed networks in place of this one: quick to predict with, and free of data.

@@ -56,6 +56,7 @@ class Latents:
     ) -> Tensor:  # (S, d)
         checks.positive_int("num_samples", num_samples)
         checks.positive_int("latent_dim", latent_dim)
+        checks.rng("rng", rng)
 
         def rows(count: int) -> Tensor:
             return self._rows(count, latent_dim, rng, dtype, torch.device(device))

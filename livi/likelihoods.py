@@ -41,7 +41,12 @@ class Likelihood(Specified, nn.Module):
 
 
 class RegressionLikelihood(Likelihood):
-    """A likelihood whose prediction is a Gaussian for each target."""
+    """A likelihood whose prediction is a Gaussian for each target, unless it has a log_prob of its own.
+
+    A subclass that overrides `log_prob`, such as a Student-t, is predicted with by that density, and by `moments` for
+    means and standard deviations. If it defines `sample(outputs, rng) -> (S, B, ...)` too, one target drawn for each
+    sample and example, its predictions have quantiles and intervals.
+    """
 
     def moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation of the targets for each sample, (S, B, ...) or broadcastable to it."""

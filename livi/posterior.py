@@ -145,6 +145,7 @@ class ImplicitPosterior(Specified, nn.Module):
         )
 
     def _draw(self, num_samples: int, rng: torch.Generator | None, scheme: Latents, *, exact_shares: bool) -> Draw:
+        checks.rng("rng", rng)
         shares = self._shares(checks.positive_int("num_samples", num_samples), rng, exact_shares)
         dtype, device = self.layout.dtype, self.layout.device
         thetas, latents = [], []

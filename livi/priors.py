@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from livi import checks
+from livi.latents import normal
 from livi.layout import Layout
 from livi.spec import Specified
 
@@ -19,6 +20,13 @@ class Prior(Specified, nn.Module):
 
     def log_prob(self, theta: Tensor) -> Tensor:
         raise NotImplementedError
+
+    def sample(self, num_samples: int, num_params: int, rng: torch.Generator | None = None) -> Tensor:  # (S, m)
+        """Weight vectors from the prior, on its device and in its dtype. A prior need not be able to."""
+        raise NotImplementedError(
+            f"{type(self).__name__}: expected a prior that can be drawn from, such as livi.Normal(); define "
+            "sample(num_samples, num_params, rng)."
+        )
 
 
 class _Scaled(Prior):
@@ -77,6 +85,18 @@ class _Scaled(Prior):
         scales = zip(self.log_scale.exp(), self.sizes, strict=True)
         return torch.cat([scale.expand(size) for scale, size in scales])
 
+    def sample(self, num_samples: int, num_params: int, rng: torch.Generator | None = None) -> Tensor:  # (S, m)
+        checks.positive_int("num_samples", num_samples)
+        checks.rng("rng", rng)
+        scale = self.scale().detach()
+        if scale.ndim == 1 and scale.shape[0] != checks.positive_int("num_params", num_params):
+            raise ValueError(f"num_params: expected {scale.shape[0]} weights as in the scale, got {num_params}.")
+        return scale * self._unit((num_samples, num_params), rng)
+
+    def _unit(self, shape: tuple[int, int], rng: torch.Generator | None) -> Tensor:
+        """Independent draws at scale 1."""
+        raise NotImplementedError
+
     def _standardise(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """theta / scale, and the log volume sum log scale."""
         scale = self.scale()
@@ -96,6 +116,9 @@ class Normal(_Scaled):
         unit, volume = self._standardise(theta)
         return -0.5 * unit.square().sum(-1) - 0.5 * theta.shape[-1] * math.log(2.0 * math.pi) - volume
 
+    def _unit(self, shape: tuple[int, int], rng: torch.Generator | None) -> Tensor:
+        return normal(shape, rng, self.log_scale.dtype, self.log_scale.device)
+
 
 class Laplace(_Scaled):
     """Independent Laplace(0, scale), of standard deviation sqrt(2) scale: heavier tails, sharper peak."""
@@ -103,6 +126,11 @@ class Laplace(_Scaled):
     def log_prob(self, theta: Tensor) -> Tensor:  # (S, m) -> (S,)
         unit, volume = self._standardise(theta)
         return -unit.abs().sum(-1) - theta.shape[-1] * math.log(2.0) - volume
+
+    def _unit(self, shape: tuple[int, int], rng: torch.Generator | None) -> Tensor:
+        # Half the difference of two chi-squared numbers of two degrees: exponential ones, without a log of 0.
+        squares = normal((4, *shape), rng, self.log_scale.dtype, self.log_scale.device).square()
+        return 0.5 * (squares[0] + squares[1] - squares[2] - squares[3])
 
 
 class Relevance(Prior):
@@ -179,6 +207,14 @@ class Relevance(Prior):
         density = -0.5 * (theta / scale).square().sum(-1) - scale.log().sum()
         pull = -0.5 * ((self.log_scale - self.log_start) / self.spread).square().sum()
         return density - 0.5 * theta.shape[-1] * math.log(2.0 * math.pi) + pull
+
+    def sample(self, num_samples: int, num_params: int, rng: torch.Generator | None = None) -> Tensor:  # (S, m)
+        checks.positive_int("num_samples", num_samples)
+        checks.rng("rng", rng)
+        if num_params != len(self.groups):
+            raise ValueError(f"num_params: expected {len(self.groups)} weights as in groups, got {num_params}.")
+        scale = self.scale().detach()
+        return scale * normal((num_samples, num_params), rng, scale.dtype, scale.device)
 
 
 class FunctionPrior(Prior):

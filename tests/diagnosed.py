@@ -11,7 +11,7 @@ from livi.noise import DiagonalNoise
 from livi.posterior import ImplicitPosterior
 from livi.priors import Normal, Prior
 
-CHEAP = Effort(num_densities=24, num_importance=32, num_starts=1, num_latents=2)
+CHEAP = Effort(num_densities=24, num_importance=32, num_starts=1, num_latents=2, num_prior=16, mean_field_steps=20)
 
 
 @dataclass

@@ -13,7 +13,16 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from livi.data import LoaderData, TensorData, as_data, as_tensors, default_unpack, to_tensor
+from livi.data import (
+    LoaderData,
+    TensorData,
+    as_data,
+    as_tensors,
+    default_unpack,
+    holds_batches,
+    input_batches,
+    to_tensor,
+)
 
 KIND = {"device": torch.device("cpu"), "dtype": torch.float64}
 
@@ -273,3 +282,100 @@ def test_the_batch_with_a_number_that_is_none_is_named(index, bad, name, value):
 def test_large_finite_numbers_are_finite():
     huge = torch.full((10, 1), torch.finfo(torch.float32).max)
     assert as_data((huge, huge[:, 0]), **KIND).num_data == 10
+
+
+# --- inputs alone ---------------------------------------------------------------------------------
+
+
+XS, YS = torch.arange(12.0).reshape(6, 2), torch.arange(6)
+
+
+class Several:
+    """An iterable of batches that is nothing else."""
+
+    def __iter__(self):
+        return iter([(XS[:4], YS[:4]), (XS[4:], YS[4:])])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        DataLoader(TensorDataset(XS, YS), batch_size=4),
+        DataLoader(TensorDataset(XS), batch_size=4),
+        DataLoader(XS, batch_size=4),
+        TensorDataset(XS, YS),
+        [(XS[:4], YS[:4]), (XS[4:], YS[4:])],
+        [[XS[:4]], [XS[4:]]],
+        Several(),
+        (x for x in (XS[:4], XS[4:])),
+    ],
+    ids=["pairs", "ones", "tensors", "data set", "list", "list of ones", "iterable", "iterator"],
+)
+def test_inputs_of_every_kind_of_batches_come_in_order_without_targets(data):
+    assert holds_batches(data)
+    before = torch.random.get_rng_state()
+    torch.testing.assert_close(torch.cat(list(input_batches(data))), XS)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+@pytest.mark.parametrize(
+    ("batch", "inputs"),
+    [
+        ((XS, XS + 1, YS), (XS, XS + 1)),
+        ({"image": XS, "mask": XS + 1, "labels": YS}, {"image": XS, "mask": XS + 1}),
+        ({"image": XS, "mask": XS + 1}, {"image": XS, "mask": XS + 1}),
+        ({"image": XS}, {"image": XS}),
+        ([[1.0, 2.0], [3.0, 4.0]], [[1.0, 2.0], [3.0, 4.0]]),
+    ],
+    ids=["two and a target", "dict", "dict without target", "one in a dict", "numbers"],
+)
+def test_a_batch_loses_its_target_by_the_rule_of_fitting_and_nothing_else(batch, inputs):
+    [found] = input_batches(iter([batch]))
+    torch.testing.assert_close(found, inputs)
+
+
+def test_two_inputs_without_a_target_need_unpack():
+    [found] = input_batches(iter([(XS, XS + 1)]), unpack=lambda batch: (batch, None))
+    torch.testing.assert_close(found, (XS, XS + 1))
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        XS,
+        XS.numpy(),
+        [[1.0, 2.0]],
+        [1, 2],
+        [XS, XS],
+        (XS, XS),
+        {"x": XS},
+        [],
+        None,
+        3,
+        "words",
+        pd.DataFrame({"a": [1.0]}),
+    ],
+    ids=["tensor", "array", "rows", "row", "tensors", "tuple", "dict", "nothing", "none", "int", "str", "table"],
+)
+def test_the_inputs_of_one_call_are_no_batches(inputs):
+    assert not holds_batches(inputs)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (DataLoader(TensorDataset(XS, YS), batch_size=2, shuffle=True), "that shuffles.*shuffle=False"),
+        (
+            DataLoader(TensorDataset(XS, YS), batch_size=4, drop_last=True),
+            "got all but 2; pass drop_last=False",
+        ),
+        (iter(()), "expected batches, got none"),
+    ],
+)
+def test_batches_whose_results_could_not_be_matched_with_examples_are_an_error(data, message):
+    with pytest.raises(ValueError, match=message):
+        list(input_batches(data))
+
+
+def test_a_loader_that_drops_nothing_may_say_drop_last():
+    assert len(list(input_batches(DataLoader(TensorDataset(XS, YS), batch_size=3, drop_last=True)))) == 2

@@ -196,6 +196,7 @@ def test_single_precision_posteriors_can_be_diagnosed(deep_layout, plane):
         ({"targets": torch.zeros(())}, ValueError, "targets: expected at least one example"),
         ({"inputs": torch.zeros(3, 2)}, ValueError, r"inputs: expected a tensor with the targets' 20 rows.*\(3, 2\)"),
         ({"num_data": 5}, ValueError, "num_data: expected at least the 20 examples given, got 5"),
+        ({"rng": 0}, TypeError, r"rng: expected a torch.Generator or None, got int 0"),
         ({"num_samples": 0}, ValueError, "num_samples: expected at least 1"),
         ({"weights": [31]}, ValueError, "weights: expected places in theta, 0 to 30, got 31"),
         ({"effort": "much"}, TypeError, "effort: expected a livi.diagnostics.Effort, got str"),

@@ -236,9 +236,15 @@ def test_qr_resolves_what_the_squared_matrix_loses():
     assert estimate.report.converged.all()
 
 
-def test_a_gram_matrix_beyond_rounding_is_an_error_where_qr_cannot_help():
+@pytest.mark.parametrize("kind", ["indefinite", "too wide"])
+def test_a_gram_matrix_beyond_rounding_is_an_error_where_qr_cannot_help(monkeypatch, kind):
+    # Both by far more than any arithmetic rounds: an eigenvalue of -1e6, and a condition number of 1e22 whose matrix is
+    # diagonal, so that no order of summation changes it.
     generator = Affine(8, 25)
-    generator.skip.data = torch.linalg.qr(torch.randn(25, 8)).Q * torch.logspace(-9, 3, 8) @ torch.randn(8, 8)
+    generator.skip.data = torch.eye(25, 8) * torch.logspace(-9, 3, 8)
+    if kind == "indefinite":
+        gram = torch.diag(torch.tensor([1e6, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, -1e6]))
+        monkeypatch.setattr("livi.entropy.exact._gram", lambda *_: gram[None])
     with torch.no_grad(), pytest.raises(ValueError, match="singular to working precision; drop chunk_size"):
         Exact(chunk_size=4)(generator, torch.randn(1, 8), torch.tensor(1e-8))
 

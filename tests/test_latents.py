@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from scipy import stats
@@ -212,6 +213,22 @@ def test_normal_numbers_are_torchs(rng):
 def test_sizes_must_be_positive_integers(scheme, num_samples, latent_dim, error, message):
     with pytest.raises(error, match=message):
         scheme.draw(num_samples, latent_dim)
+
+
+@pytest.mark.parametrize(
+    ("rng", "words"),
+    [
+        (0, r"int 0; pass torch.Generator\(\).manual_seed\(0\)"),
+        (7, r"int 7; pass torch.Generator\(\).manual_seed\(7\)"),
+        (True, "bool True; pass"),
+        (np.random.default_rng(0), "Generator; pass"),
+        ("seed", "str; pass"),
+    ],
+)
+@every_scheme
+def test_a_seed_is_not_taken_for_a_generator(scheme, rng, words):
+    with pytest.raises(TypeError, match=f"rng: expected a torch.Generator or None, got {words}"):
+        scheme.draw(2, 3, rng)
 
 
 def test_mirrored_asks_for_half_of_the_rows_rounded_up():

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from livi.layout import Layout, Loop, Vmap, apply_many, fastest
+from livi.layout.evaluation import out_of_memory
 
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 
@@ -783,6 +784,59 @@ def test_module_that_decides_by_its_values_falls_back_to_the_loop():
 def test_error_of_the_module_itself_reaches_the_user():
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         apply_many(Layout(nn.Linear(2, 1)), torch.zeros(2, 3), torch.zeros(4, 5))
+
+
+def failing(error: Exception, calls: list[int]) -> Layout:
+    """A linear network that raises an error of its own and counts how often."""
+
+    def forward(module: nn.Module, x: Tensor) -> Tensor:
+        calls.append(1)
+        raise error
+
+    return Layout(nn.Linear(2, 1), forward=forward)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB."),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory: you tried 8 TB."),
+    ],
+    ids=["cuda", "cpu"],
+)
+def test_out_of_memory_is_raised_at_once_and_not_tried_again(error):
+    calls: list[int] = []
+    with pytest.raises(RuntimeError, match="allocate") as caught:
+        apply_many(failing(error, calls), torch.zeros(2, 3), torch.zeros(4, 2))
+    assert caught.value is error
+    assert len(calls) == 1
+    with pytest.raises(RuntimeError, match="allocate"):
+        fastest(failing(error, calls), 2, torch.zeros(4, 2), repeats=1)
+    assert len(calls) == 2
+
+
+def test_the_cpu_runs_out_of_memory_with_the_words_that_are_looked_for():
+    layout = Layout(nn.Linear(2, 1), forward=lambda module, x: module(x) + torch.empty(2**57)[0])
+    with pytest.raises(RuntimeError) as caught:
+        apply_many(layout, torch.zeros(2, 3), torch.zeros(4, 2))
+    assert out_of_memory(caught.value)
+
+
+def test_an_error_of_the_module_itself_comes_alone_after_one_more_run():
+    calls: list[int] = []
+    with pytest.raises(RuntimeError, match="expected a mask") as caught:
+        apply_many(failing(RuntimeError("expected a mask"), calls), torch.zeros(5, 3), torch.zeros(4, 2))
+    assert len(calls) == 2  # under vmap, and at the first theta without
+    assert caught.value.__cause__ is None
+    with pytest.raises(RuntimeError, match="expected a mask"):
+        fastest(failing(RuntimeError("expected a mask"), calls), 2, torch.zeros(4, 2), repeats=1)
+
+
+def test_an_lstm_is_looped_over():
+    layout = Layout(nn.LSTM(2, 3, batch_first=True), forward=lambda module, x: module(x)[0])
+    theta, x = torch.randn(3, layout.num_params), torch.randn(4, 5, 2)
+    torch.testing.assert_close(apply_many(layout, theta, x), apply_many(layout, theta, x, strategy=Loop()))
+    assert fastest(layout, 2, x, repeats=1) == Loop()
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,12 @@ def test_posterior_parameters_are_the_variational_ones_alone(layout):
         (lambda q: ImplicitPosterior(q, MLP(3, 8), [FixedNoise()] * 2), ValueError, "as many noises as generators"),
         (lambda q: ImplicitPosterior(q, MLP(3, 8), DiagonalNoise(9)), ValueError, "noise: expected a scalar or 8"),
         (lambda q: ImplicitPosterior(q, MLP(3, 8)).sample(0), ValueError, "num_samples: expected at least 1"),
+        (
+            lambda q: ImplicitPosterior(q, MLP(3, 8)).sample(2, 0),
+            TypeError,
+            "rng: expected a torch.Generator",
+        ),
+        (lambda q: ImplicitPosterior(q, MLP(3, 8)).draw(2, rng=5), TypeError, r"got int 5; .*manual_seed\(5\)"),
         (lambda q: ImplicitPosterior(q, MLP(3, 8)).entropy([], Exact()), ValueError, "expected 1 tensors"),
         (lambda q: ImplicitPosterior(q, MLP(3, 8)).log_prob(torch.zeros(8)), ValueError, "leading sample axis"),
     ],

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from samplers import Draws, convolutional, sampler_for, x_for
+from scipy import stats
 from torch import nn
 from torch.distributions import Normal as Gauss
 
@@ -21,9 +22,18 @@ from livi import (
     Multilabel,
     apply_many,
 )
-from livi.likelihoods import ClassificationLikelihood
+from livi.likelihoods import ClassificationLikelihood, RegressionLikelihood
 from livi.metrics import score
-from livi.prediction import ClassificationPrediction, RegressionPrediction, SampledOutputs, WeightSampler, predict
+from livi.prediction import (
+    ClassificationPrediction,
+    DensityPrediction,
+    DrawnPrediction,
+    RegressionPrediction,
+    SampledOutputs,
+    WeightSampler,
+    predict,
+)
+from livi.prediction.density import NUM_DRAWS
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
@@ -186,6 +196,96 @@ def test_other_likelihoods_give_the_raw_outputs():
     torch.testing.assert_close(prediction.log_prob(y), expected)
 
 
+class StudentT(RegressionLikelihood):
+    """y ~ output + scale T with 4 degrees of freedom, whose variance is 2 scale^2."""
+
+    scale = 0.7
+
+    def moments(self, outputs):
+        return outputs, torch.tensor(self.scale * math.sqrt(2.0))
+
+    def log_prob(self, outputs, targets):
+        return torch.distributions.StudentT(4.0, outputs.squeeze(-1), self.scale).log_prob(targets)
+
+
+class DrawnStudentT(StudentT):
+    def sample(self, outputs, rng=None):
+        normal = torch.randn(5, *outputs.shape, generator=rng)
+        return outputs + self.scale * normal[0] / normal[1:].square().mean(0).sqrt()
+
+
+class Renamed(Gaussian):
+    """Overrides nothing that matters."""
+
+
+def test_a_regression_likelihood_is_scored_by_its_own_density(rng):
+    sampler, x, y = sampler_for(nn.Linear(3, 1)), x_for(5, 3), torch.tensor([0.0, 3.0, -20.0, 0.5, 1.0])
+    prediction = predict(sampler, StudentT(), x, num_samples=6)
+    raw = apply_many(sampler.layout, sampler.theta, x).squeeze(-1)
+    assert type(prediction) is DensityPrediction
+    each = torch.distributions.StudentT(4.0, raw, 0.7).log_prob(y)
+    torch.testing.assert_close(prediction.log_prob(y), each.exp().mean(0).log())
+    torch.testing.assert_close(prediction.log_prob(y[:, None][:, 0].numpy()), each.exp().mean(0).log())
+    torch.testing.assert_close(prediction.mean, raw.mean(0))
+    torch.testing.assert_close(prediction.epistemic_std, raw.std(0, correction=0))
+    torch.testing.assert_close(prediction.aleatoric_std, torch.full((5,), 0.7 * math.sqrt(2.0)))
+    torch.testing.assert_close(prediction.total_std, (raw.var(0, correction=0) + 0.98).sqrt())
+    torch.testing.assert_close(prediction.function_quantile([0.25, 0.5]), raw.quantile(torch.tensor([0.25, 0.5]), 0))
+    assert score(prediction, y).keys() == {"nll", "rmse"}  # and nothing that would need a Gaussian
+    assert not hasattr(prediction, "quantile")
+    assert repr(prediction) == "DensityPrediction(num_samples=6, shape=(5,), StudentT)"
+    assert isinstance(predict(sampler, Renamed(0.5), x, num_samples=6), RegressionPrediction)
+
+
+def test_quantiles_of_a_likelihood_that_can_be_drawn_from_are_those_of_its_density(rng):
+    sampler, x = sampler_for(nn.Linear(3, 1)), x_for(5, 3)
+    prediction = predict(sampler, DrawnStudentT(), x, num_samples=6, rng=rng)
+    assert type(prediction) is DrawnPrediction
+    raw = apply_many(sampler.layout, sampler.theta, x).squeeze(-1)
+    found = prediction.quantile([0.1, 0.5, 0.9])
+    exact = torch.from_numpy(stats.t(4, loc=raw[:, None].numpy(), scale=0.7).cdf(found.numpy())).mean(0)
+    for place, level in enumerate((0.1, 0.5, 0.9)):
+        assert ((exact[place] - level).abs() < 4.5 * math.sqrt(level * (1 - level) / NUM_DRAWS)).all()
+    lower, upper = prediction.interval(0.8)
+    torch.testing.assert_close(torch.stack([lower, upper]), found[[0, 2]])
+    torch.testing.assert_close(prediction.cdf(found[1]), torch.full((5,), 0.5), atol=2 / NUM_DRAWS, rtol=0.0)
+    torch.testing.assert_close(prediction.cdf(found[1][:, None])[:, 0], prediction.cdf(found[1]))
+    assert score(prediction, found[1]).keys() == {"nll", "rmse", "coverage_error", "interval_width"}
+    drawn = prediction.sample(4000, rng)
+    assert drawn.shape == (4000, 5)
+    assert ((drawn <= found[2]).double().mean(0) - 0.9).abs().max() < 0.04
+
+
+def test_draws_in_parts_are_as_many_and_an_rng_decides_them(monkeypatch):
+    sampler, x = sampler_for(nn.Linear(3, 1)), x_for(5, 3)
+    one, same, other = (
+        predict(sampler, DrawnStudentT(), x, num_samples=6, rng=torch.Generator().manual_seed(seed)).quantile(0.3)
+        for seed in (0, 0, 1)
+    )
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+    monkeypatch.setattr("livi.prediction.density._AT_ONCE", 1)
+    parts = predict(sampler, DrawnStudentT(), x, num_samples=6, rng=torch.Generator().manual_seed(0)).quantile(0.3)
+    assert parts.shape == (5,)
+    assert (parts - one).abs().max() < 0.3
+
+
+def test_draws_and_moments_of_the_wrong_kind_are_clear_errors():
+    class Flat(DrawnStudentT):
+        def sample(self, outputs, rng=None):
+            return super().sample(outputs[0], rng)
+
+    class Negative(StudentT):
+        def moments(self, outputs):
+            return outputs, torch.tensor(-1.0)
+
+    sampler, x = sampler_for(nn.Linear(3, 1)), x_for(5, 3)
+    with pytest.raises(ValueError, match=r"sample: expected targets of shape \(6, 5\)"):
+        predict(sampler, Flat(), x, num_samples=6).quantile(0.5)
+    with pytest.raises(ValueError, match=r"moments: expected standard deviations of at least 0, got -1\.0"):
+        predict(sampler, Negative(), x, num_samples=6)
+
+
 @pytest.mark.parametrize("memory_limit", [1, None])
 def test_outputs_may_be_a_dictionary(memory_limit):
     net = nn.Linear(3, 2)
@@ -264,6 +364,10 @@ def test_unusable_arguments_are_refused_with_a_remedy():
         predict(sampler, Gaussian(), np.ones((5, 3)), num_samples=6)
     with pytest.raises(ValueError, match="at least one example"):
         predict(sampler, Gaussian(), x[:0], num_samples=6)
+    with pytest.raises(
+        TypeError, match=r"rng: expected a torch.Generator or None, got int 0; pass torch.Generator\(\)"
+    ):
+        predict(sampler, Gaussian(), x, num_samples=6, rng=0)
     with pytest.raises(TypeError, match="sampler: expected an object with a layout"):
         predict(nn.Linear(3, 1), Gaussian(), x)
     with pytest.raises(TypeError, match="likelihood: expected a livi likelihood"):

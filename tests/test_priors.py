@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from scipy import stats
 from torch import Tensor, distributions, nn
 
 import livi
@@ -26,6 +27,58 @@ def layout() -> livi.Layout:
 
 def reference(oracle: Callable[..., distributions.Distribution], scale: Tensor, theta: Tensor) -> Tensor:
     return oracle(torch.zeros_like(theta), scale.expand_as(theta)).log_prob(theta).sum(-1)
+
+
+# --- draws ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", [0.5, [0.1, 3.0]])
+@every_family
+def test_draws_have_the_scale_of_the_density(family, oracle, best_scale, scale, rng):
+    prior = family(scale, sizes=None if isinstance(scale, float) else (2, 3), learned=True)
+    theta = prior.sample(4000, 5, rng)
+    assert theta.shape == (4000, 5)
+    assert not theta.requires_grad
+    scales = prior.scale().detach().expand(5)
+    wanted = oracle(torch.zeros(5), scales)
+    for column in range(5):
+        one = stats.kstest(theta[:, column].numpy(), lambda x, at=scales[column]: _cdf(oracle, at, x))
+        assert one.pvalue > 1e-4
+    # E log p over the draws is the negative entropy
+    values = prior.log_prob(theta).detach()
+    assert (values.mean() + wanted.entropy().sum()).abs() < 4.5 * values.std() / 4000**0.5
+    torch.testing.assert_close(theta, prior.sample(4000, 5, rng.manual_seed(0)))
+
+
+def _cdf(oracle, scale: Tensor, x):
+    return oracle(torch.tensor(0.0), scale).cdf(torch.as_tensor(x)).numpy()
+
+
+def test_relevance_draws_each_group_at_its_scale(layout, rng):
+    prior = livi.Relevance.for_layout(layout)
+    theta = prior.sample(4000, layout.num_params, rng)
+    torch.testing.assert_close(theta.std(0), prior.scale().detach(), rtol=5.0 / 8000**0.5, atol=0.0)
+    assert theta.mean(0).abs().max() < 5.0 * prior.scale().max() / 4000**0.5
+    assert prior.float().sample(2, layout.num_params, rng).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("draw", "error", "message"),
+    [
+        (lambda: livi.FunctionPrior(lambda t: t.sum(1)).sample(2, 3), NotImplementedError, "FunctionPrior: expected a"),
+        (lambda: livi.Normal([1.0, 2.0]).sample(2, 3), ValueError, "num_params: expected 2 weights as in the scale"),
+        (lambda: livi.Normal().sample(0, 3), ValueError, "num_samples: expected at least 1"),
+        (lambda: livi.Laplace().sample(2, 3, rng=0), TypeError, "rng: expected a torch.Generator or None, got int 0"),
+        (
+            lambda: livi.Relevance(torch.tensor([0, 0]), torch.ones(1)).sample(2, 3),
+            ValueError,
+            "num_params: expected 2 weights as in groups",
+        ),
+    ],
+)
+def test_draws_that_cannot_be_had_are_clear_errors(draw, error, message):
+    with pytest.raises(error, match=message):
+        draw()
 
 
 # --- densities ------------------------------------------------------------------------------------

@@ -7,13 +7,15 @@ from livi.diagnostics.diagnosis import Diagnosis
 from livi.diagnostics.entropy import DensityCheck, EntropyCheck
 from livi.diagnostics.estimate import Estimate, Skipped
 from livi.diagnostics.examination import Facts
+from livi.diagnostics.finding import Finding
 from livi.diagnostics.kernel import cross_validated, kernel_density
 from livi.diagnostics.layers import weight_name
 from livi.diagnostics.log_det import LogDetCheck, Method
+from livi.diagnostics.mean_field import MeanFieldBound
+from livi.diagnostics.reference import NoiseCost, PriorBound, ReferenceCheck
 from livi.diagnostics.shape import ShapeCheck, WeightDensity
 from livi.diagnostics.spread import LayerSpread, RankCheck
 from livi.diagnostics.subject import Effort, Subject
-from livi.diagnostics.verdict import Finding
 
 __all__ = [
     "BoundCheck",
@@ -27,8 +29,12 @@ __all__ = [
     "Finding",
     "LayerSpread",
     "LogDetCheck",
+    "MeanFieldBound",
     "Method",
+    "NoiseCost",
+    "PriorBound",
     "RankCheck",
+    "ReferenceCheck",
     "ShapeCheck",
     "Skipped",
     "Subject",

@@ -49,7 +49,7 @@ def check_bound(
     """The terms, and the draws' chosen weights (S, p), on the CPU. Cost: S forward passes, an entropy a batch."""
     terms, kept = [], []
     for batch in batches(posterior.sampler, num_samples, rng):
-        densities = _log_likelihood(posterior, batch.theta, inputs, targets, strategy)
+        densities = log_likelihood(posterior, batch.theta, inputs, targets, strategy)
         prior = posterior.prior
         terms.append(
             BoundTerms(
@@ -88,13 +88,18 @@ def _entropy(
     return torch.stack([e.nats.mean() for e in sampler.entropy([z[:1] for z in batch.latents], estimator, rng)]).mean()
 
 
-def _log_likelihood(
+def log_likelihood(
     posterior: Subject, theta: Tensor, inputs: Any, targets: Tensor, strategy: Strategy | None
 ) -> Tensor:  # (s, B)
+    """log p(y | x, theta) of each example at each weight vector."""
+    return posterior.likelihood.log_prob(outputs_at(posterior, theta, inputs, strategy), targets)
+
+
+def outputs_at(posterior: Subject, theta: Tensor, inputs: Any, strategy: Strategy | None) -> Any:  # (s, B, ...)
+    """Network outputs as in prediction: with the posterior's own buffers."""
     args, kwargs = as_call(inputs)
     buffers: Mapping[str, Tensor] = posterior.buffers
-    outputs = apply_many(posterior.sampler.layout, theta, *args, buffers=buffers, strategy=strategy, **kwargs)
-    return posterior.likelihood.log_prob(outputs, targets)
+    return apply_many(posterior.sampler.layout, theta, *args, buffers=buffers, strategy=strategy, **kwargs)
 
 
 def _unknown(like: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from livi.diagnostics.estimate import Skipped
 from livi.diagnostics.examination import Examination, Facts
 from livi.diagnostics.layers import Layers
 from livi.diagnostics.log_det import LogDetCheck, check_log_det, default_estimators, entropy_estimator
+from livi.diagnostics.reference import check_references
 from livi.diagnostics.shape import check_shape
 from livi.diagnostics.spread import check_rank, check_spread
 from livi.diagnostics.subject import Effort, Subject, check_data, check_subject, fit_estimator
@@ -43,7 +44,8 @@ def diagnose(
 ) -> Diagnosis:
     """Checks of a posterior itself, as against its predictions. `print(diagnose(...))` shows them with a verdict.
 
-    - the bound's terms, with standard errors;
+    - the bound's terms, with standard errors, beside what it should exceed: the bound of the prior itself, and what a
+      mean-field Gaussian reaches in a few hundred steps;
     - the entropy's log-determinant, exact against estimated;
     - the linearised entropy against -E log q by importance sampling: whether L' lies above the ELBO;
     - spread of each layer, effective rank, correlations within and across layers;
@@ -65,7 +67,8 @@ def diagnose(
     Raises:
         TypeError, ValueError: arguments of the wrong kind or size; draws with NaN or infinite weights.
 
-    Cost: num_samples forward passes on the inputs; for the rest see the functions in this folder. Seconds for a network
+    Cost: num_samples forward passes on the inputs, effort.num_prior more, and effort.mean_field_steps short steps of
+    optimisation (0 leaves them out); for the rest see the functions in this folder. Seconds for a network
     of a hundred weights; for a million, set `effort` by the time there is.
 
     >>> from types import SimpleNamespace
@@ -85,6 +88,7 @@ def diagnose(
     inputs, targets = as_tensors(inputs, layout.device, layout.dtype), as_tensor(targets, layout.device, layout.dtype)
     whole = check_data(inputs, targets, num_data)
     checks.positive_int("num_samples", num_samples)
+    checks.rng("rng", rng)
     effort = Effort() if effort is None else effort
     if not isinstance(effort, Effort):
         raise TypeError(f"effort: expected a livi.diagnostics.Effort, got {type(effort).__name__}.")
@@ -130,6 +134,9 @@ def diagnose(
         rank=check_rank(distinct, layers, sampler, effort, rng),
         correlation=_correlation(distinct, layers, effort),
         shape=check_shape(distinct, layers, weights, effort.num_shapes),
+        references=check_references(  # last, so that other checks have the same draws with and without
+            posterior, inputs, targets, num_data=whole, effort=effort, strategy=strategy, rng=rng
+        ),
     )
     return Diagnosis(**vars(found), findings=verdict(found))
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from livi.diagnostics.estimate import Skipped
 from livi.diagnostics.examination import Examination
+from livi.diagnostics.finding import Finding, Severity
 from livi.diagnostics.text import printed
-from livi.diagnostics.verdict import Finding, Severity
 
 
 @dataclass(frozen=True)

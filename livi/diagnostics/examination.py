@@ -9,6 +9,7 @@ from livi.diagnostics.correlation import CorrelationCheck
 from livi.diagnostics.entropy import DensityCheck
 from livi.diagnostics.estimate import Skipped
 from livi.diagnostics.log_det import LogDetCheck
+from livi.diagnostics.reference import ReferenceCheck
 from livi.diagnostics.shape import ShapeCheck
 from livi.diagnostics.spread import LayerSpread, RankCheck
 
@@ -34,6 +35,7 @@ class Examination:
 
     facts: Facts
     bound: BoundCheck
+    references: ReferenceCheck
     log_det: LogDetCheck | Skipped
     density: DensityCheck | Skipped
     spread: tuple[LayerSpread, ...] | Skipped

@@ -57,6 +57,9 @@ class Effort:
         max_density_dim: largest latent_dim for log q, which takes up to 20 dense Jacobians for each vector and start.
         max_weights: weights that enter correlations, ranks and shapes; of more, a random choice within each layer.
         max_matrix: largest number of weights whose whole correlation matrix is kept.
+        num_prior: weight vectors drawn from the prior, for the bound of a posterior that has learned nothing.
+        mean_field_steps: steps of a mean-field Gaussian's optimisation, for its bound; 0 leaves it out.
+        max_mean_field: largest number of weights for it.
     """
 
     num_latents: int = 4
@@ -68,10 +71,16 @@ class Effort:
     max_density_dim: int = 256
     max_weights: int = 10_000
     max_matrix: int = 512
+    num_prior: int = 128
+    mean_field_steps: int = 300
+    max_mean_field: int = 200_000
 
     def __post_init__(self) -> None:
-        for name in ("num_latents", "num_densities", "num_importance", "num_starts", "num_shapes", "max_weights"):
+        counts = ("num_latents", "num_densities", "num_importance", "num_starts", "num_shapes", "max_weights")
+        for name in (*counts, "num_prior"):
             checks.positive_int(name, getattr(self, name))
+        if self.mean_field_steps != 0:
+            checks.positive_int("mean_field_steps", self.mean_field_steps)
 
 
 class Batch(NamedTuple):

@@ -12,10 +12,11 @@ from livi.diagnostics.correlation import CorrelationCheck
 from livi.diagnostics.entropy import DensityCheck, EntropyCheck
 from livi.diagnostics.estimate import Estimate, Skipped
 from livi.diagnostics.examination import Examination, Facts
+from livi.diagnostics.finding import Finding
 from livi.diagnostics.log_det import LogDetCheck
+from livi.diagnostics.reference import ReferenceCheck
 from livi.diagnostics.shape import ShapeCheck
 from livi.diagnostics.spread import LayerSpread, RankCheck
-from livi.diagnostics.verdict import Finding
 
 WIDTH = 100
 MAX_LAYERS = 12
@@ -25,7 +26,7 @@ def printed(found: Examination, findings: Sequence[Finding]) -> str:
     """Sections of aligned numbers, and the verdict at the end, where a terminal shows it."""
     sections = [
         _head(found.facts),
-        _bound(found.bound),
+        [*_bound(found.bound), *_references(found.references)],
         _log_det(found.log_det, found.estimators_used),
         _density(found.density),
         _spread(found.spread, found.rank),
@@ -54,6 +55,19 @@ def _bound(bound: BoundCheck) -> Iterator[str]:
         "L'": bound.bound,
     }
     yield from _table([(label, str(value)) for label, value in rows.items()])
+
+
+def _references(found: ReferenceCheck) -> Iterator[str]:
+    yield "For comparison, nats"
+    prior, field = found.prior, found.mean_field
+    nothing = str(prior) if isinstance(prior, Skipped) else f"{prior.bound}, the mean of {prior.num_draws} draws"
+    rows = [("bound of the prior itself", nothing)]
+    if isinstance(found.equal, float):
+        rows.append(("log evidence of equal probabilities", f"{found.equal:.1f}"))
+    reached = str(field) if isinstance(field, Skipped) else f"{field.bound} in {field.steps} steps, or more"
+    rows.append(("bound of a mean-field Gaussian", reached))
+    width = max(len(label) for label, _ in rows)
+    yield from (f"  {label.ljust(width)}  {value}" for label, value in rows)
 
 
 def _log_det(check: LogDetCheck | Skipped, used: Collection[str]) -> Iterator[str]:

@@ -1,41 +1,29 @@
-"""The verdict: what the measurements mean, and what to do about it. The thresholds are all here."""
+"""The verdict: what the measurements mean, and what to do about it. The thresholds are here and in `comparison`."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 from livi.diagnostics.bound import BoundCheck
+from livi.diagnostics.comparison import on_references
 from livi.diagnostics.correlation import CorrelationCheck
 from livi.diagnostics.entropy import DensityCheck, EntropyCheck
 from livi.diagnostics.estimate import Estimate, Skipped
 from livi.diagnostics.examination import Examination, Facts
+from livi.diagnostics.finding import LARGE, SMALL, Finding
 from livi.diagnostics.log_det import LogDetCheck, Method
 from livi.diagnostics.shape import ShapeCheck
 from livi.diagnostics.spread import LayerSpread, RankCheck
 
-Severity = Literal["ok", "notice", "warning"]
-
-# Nats below which a difference of bounds or entropies is of no consequence, and beyond which it is large.
-SMALL, LARGE = 0.1, 1.0
 COLLAPSED, AT_PRIOR, RUNAWAY = 1e-3, 0.9, 3.0  # posterior over prior standard deviation
 EFFECTIVE_ENOUGH = 0.1  # share of the importance samples
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One point of the verdict: what was found, what it means, and what to do."""
-
-    severity: Severity
-    topic: str
-    text: str
 
 
 def verdict(found: Examination) -> tuple[Finding, ...]:
     """Findings on every part that was examined, and a notice for each important one that could not be."""
     findings = [*_on_samples(found.facts), *_on_bound(found.bound)]
+    findings += on_references(found.bound, found.references, found.facts)
     if isinstance(found.log_det, LogDetCheck):
         findings += _on_log_det(found.log_det, found.estimators_used)
     if isinstance(found.density, DensityCheck):

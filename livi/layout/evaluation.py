@@ -46,7 +46,8 @@ def apply_many(
     """The module's outputs at every theta, with a leading sample axis: (S, B, ...).
 
     Both strategies give the same result (a test says so); `suitable_strategy` says which to use. Without one, Vmap is
-    taken and Loop where the module has an operation that vmap cannot batch, such as an LSTM.
+    taken and Loop where the module has an operation that vmap cannot batch, such as an LSTM: where it fails under
+    vmap, for another reason than want of memory, and runs without.
 
     Args:
         buffers: as in `Layout.apply`; a buffer with one more axis than the module's own is per sample.
@@ -109,10 +110,11 @@ def _for_each(
         return _loop(function, theta, own)
     try:
         return vmap(function, chunk_size=None if strategy is None else strategy.chunk_size)(theta, own)
-    except RuntimeError:  # not batchable; an error of the module itself comes again, and clearer, in the loop
-        if strategy is not None:
+    except RuntimeError as error:
+        if strategy is not None or out_of_memory(error):
             raise
-        return _loop(function, theta, own)
+    # Where vmap failed, an error of the module itself comes again at the first theta, with its own text alone.
+    return _loop(function, theta, own)
 
 
 def _loop(function: Callable[[Tensor, dict[str, Tensor]], Any], theta: Tensor, own: dict[str, Tensor]) -> Any:
@@ -129,6 +131,11 @@ def _split(
     shared = {name: buffer for name, buffer in buffers.items() if buffer.shape == known[name].shape}
     own = {name: buffer for name, buffer in buffers.items() if name not in shared}
     return shared, own
+
+
+def out_of_memory(error: RuntimeError) -> bool:
+    """Whether memory ran out, on a GPU or, where torch has no error of its own for it, on the CPU."""
+    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
 
 
 def synchronise(tensor: Tensor) -> None:

@@ -2,16 +2,19 @@
 
 from livi.prediction.chunks import DEFAULT_MEMORY_LIMIT, evaluate
 from livi.prediction.classification import ClassificationPrediction
+from livi.prediction.density import DensityPrediction, DrawnPrediction
 from livi.prediction.ensemble import Ensemble
 from livi.prediction.functions import FunctionDraws
 from livi.prediction.networks import Networks, WeightSampler, draw_networks, together, with_statistics
 from livi.prediction.outputs import SampledOutputs
-from livi.prediction.predictive import Prediction, predict
+from livi.prediction.predictive import Prediction, outputs_of, predict, prediction_of
 from livi.prediction.regression import RegressionPrediction
 
 __all__ = [
     "DEFAULT_MEMORY_LIMIT",
     "ClassificationPrediction",
+    "DensityPrediction",
+    "DrawnPrediction",
     "Ensemble",
     "FunctionDraws",
     "Networks",
@@ -21,7 +24,9 @@ __all__ = [
     "WeightSampler",
     "draw_networks",
     "evaluate",
+    "outputs_of",
     "predict",
+    "prediction_of",
     "together",
     "with_statistics",
 ]

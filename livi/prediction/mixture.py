@@ -35,6 +35,16 @@ def precise(outputs: Tensor) -> Tensor:
     return outputs.to(torch.promote_types(outputs.dtype, torch.float32))
 
 
+def interpolated(ordered: Tensor, q: float | list[float]) -> Tensor:  # (S, ...) -> (...), or (Q, ...) for several
+    """Quantiles of values in ascending order: torch.quantile without its limit on the number of elements."""
+    if isinstance(q, list):
+        return torch.stack([interpolated(ordered, level) for level in q])
+    place = q * (ordered.shape[0] - 1)
+    below = math.floor(place)
+    above = min(below + 1, ordered.shape[0] - 1)
+    return ordered[below].lerp(ordered[above], place - below)
+
+
 def check_outputs(outputs: object) -> Tensor:
     """One floating-point tensor (S, B, ...)."""
     if not isinstance(outputs, Tensor):

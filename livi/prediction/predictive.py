@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from livi import checks
-from livi.layout import Strategy
+from livi.layout import Layout, Strategy
 from livi.likelihoods import (
     Bernoulli,
     Categorical,
@@ -20,12 +20,13 @@ from livi.likelihoods import (
 )
 from livi.prediction.chunks import evaluate, joined
 from livi.prediction.classification import ClassificationPrediction, sum_to_one
+from livi.prediction.density import DensityPrediction, Drawable, DrawnPrediction
 from livi.prediction.mixture import check_outputs
 from livi.prediction.networks import Networks, WeightSampler, draw_networks, with_statistics
 from livi.prediction.outputs import SampledOutputs
 from livi.prediction.regression import RegressionPrediction
 
-Prediction = RegressionPrediction | ClassificationPrediction | SampledOutputs
+Prediction = RegressionPrediction | DensityPrediction | ClassificationPrediction | SampledOutputs
 
 
 @torch.no_grad()
@@ -41,12 +42,12 @@ def predict(
     memory_limit: int | None = None,
     strategy: Strategy | None = None,
     theta: Tensor | None = None,  # (m,) or (S, m)
-    networks: Iterable[Networks] | None = None,
 ) -> Prediction:
     """The posterior predictive p(y | x, D) ~ 1/S sum_s p(y | x, theta_s), theta_s from the sampler.
 
-    A RegressionLikelihood gives a RegressionPrediction, a ClassificationLikelihood a ClassificationPrediction, any
-    other one SampledOutputs. The result has the device of the module and its dtype, or float32 for half precision.
+    A RegressionLikelihood gives a RegressionPrediction, or, with a log_prob of its own, a DensityPrediction (a
+    DrawnPrediction if it defines `sample`); a ClassificationLikelihood a ClassificationPrediction, any other one
+    SampledOutputs. The result has the device of the module and its dtype, or float32 for half precision.
 
     Args:
         inputs: a tensor, a tuple of positional or a dict of keyword arguments of the module.
@@ -58,7 +59,6 @@ def predict(
         strategy: as in `livi.apply_many`.
         theta: predict at these weights instead of draws. One vector is a deterministic network, without epistemic
             uncertainty.
-        networks: predict with these, which were drawn before, instead of draws.
 
     Raises:
         TypeError: the sampler, the likelihood or an input is of the wrong kind.
@@ -69,7 +69,6 @@ def predict(
 
     >>> from torch import nn
     >>> from livi.generators import MLP
-    >>> from livi.layout import Layout
     >>> from livi.likelihoods import Gaussian
     >>> from livi.posterior import ImplicitPosterior
     >>> layout = Layout(nn.Linear(2, 1))
@@ -85,16 +84,49 @@ def predict(
     if not isinstance(likelihood, Likelihood):
         raise TypeError(f"likelihood: expected a livi likelihood such as Gaussian(), got {type(likelihood).__name__}.")
     checks.positive_int("num_samples", num_samples)
+    checks.rng("rng", rng)
     options: dict[str, Any] = {"memory_limit": memory_limit, "strategy": strategy}
-    if theta is not None:
+    networks: Iterable[Networks]
+    if theta is None:
+        networks = draw_networks(sampler, num_samples, rng, buffers=buffers, calibration=calibration, **options)
+    else:
         rows = theta[None] if isinstance(theta, Tensor) and theta.ndim == 1 else theta
         networks = [with_statistics(sampler.layout, rows, buffers or {}, calibration, **options)]
-    elif networks is None:
-        networks = draw_networks(sampler, num_samples, rng, buffers=buffers, calibration=calibration, **options)
-    parts = [evaluate(sampler.layout, block.theta, inputs, buffers=block.buffers, **options) for block in networks]
-    outputs = joined(parts, 0)
+    return prediction_of(likelihood, outputs_of(sampler.layout, networks, [inputs], **options), rng)
+
+
+@torch.no_grad()
+def outputs_of(
+    layout: Layout,
+    networks: Iterable[Networks],
+    batches: Sequence[Any],
+    *,
+    memory_limit: int | None = None,
+    strategy: Strategy | None = None,
+) -> Any:
+    """What all networks return on all batches of inputs, (S, B, ...); see `livi.prediction.evaluate`."""
+    options: dict[str, Any] = {"memory_limit": memory_limit, "strategy": strategy}
+    blocks = [
+        joined([evaluate(layout, theta, inputs, buffers=buffers, **options) for inputs in batches], 1)
+        for theta, buffers in networks
+    ]
+    return joined(blocks, 0)
+
+
+@torch.no_grad()
+def prediction_of(likelihood: Likelihood, outputs: Any, rng: torch.Generator | None = None) -> Prediction:
+    """What a likelihood makes of the network's outputs (S, B, ...) at S weight samples.
+
+    Args:
+        rng: decides the draws behind the quantiles of a likelihood of one's own; else nothing is drawn.
+    """
     if isinstance(likelihood, RegressionLikelihood):
-        return RegressionPrediction(*likelihood.moments(check_outputs(outputs)))
+        if getattr(likelihood.log_prob, "__func__", None) is RegressionLikelihood.log_prob:
+            return RegressionPrediction(*likelihood.moments(check_outputs(outputs)))
+        if not isinstance(likelihood, Drawable):
+            return DensityPrediction(check_outputs(outputs), likelihood)
+        seed = torch.randint(2**31, (), generator=rng, device=None if rng is None else rng.device)
+        return DrawnPrediction(check_outputs(outputs), likelihood, int(seed))
     if isinstance(likelihood, ClassificationLikelihood):
         return _classification(likelihood, check_outputs(outputs))
     return SampledOutputs(outputs, likelihood)

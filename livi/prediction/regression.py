@@ -17,6 +17,7 @@ from livi.prediction.mixture import (
     Targets,
     check_outputs,
     check_targets,
+    interpolated,
     log_mean_exp,
     precise,
     probabilities,
@@ -110,11 +111,7 @@ class RegressionPrediction:
 
     def function_quantile(self, q: Numbers) -> Tensor:  # (B, ...), or (Q, B, ...) for several
         """Quantiles of the S means alone, without observation noise: epistemic bands. Interpolates linearly."""
-        ordered = self.means.sort(0).values
-        levels = probabilities(q)
-        if isinstance(levels, list):
-            return torch.stack([_interpolated(ordered, level) for level in levels])
-        return _interpolated(ordered, levels)
+        return interpolated(self.means.sort(0).values, probabilities(q))
 
     def cdf(self, targets: Targets) -> Tensor:  # the targets' shape
         """P(Y <= y) for every target: uniform on [0, 1] over new data if the prediction is calibrated (PIT)."""
@@ -137,6 +134,7 @@ class RegressionPrediction:
         So a draw is jointly plausible across examples, and every single target has the mixture as its distribution.
         """
         checks.positive_int("num_samples", num_samples)
+        checks.rng("rng", rng)
         device = self.means.device
         source = device if rng is None else rng.device
         rows = torch.randint(self.num_samples, (num_samples,), generator=rng, device=source).to(device)
@@ -179,11 +177,3 @@ class RegressionPrediction:
 def _below(units: Tensor) -> Tensor:
     """The standard normal distribution function. (torch.special.ndtr is 1 + erf, which rounds the lower tail off.)"""
     return 0.5 * torch.erfc(-math.sqrt(0.5) * units)
-
-
-def _interpolated(ordered: Tensor, q: float) -> Tensor:  # (S, ...) -> (...)
-    """torch.quantile without its limit on the number of elements."""
-    place = q * (ordered.shape[0] - 1)
-    below = math.floor(place)
-    above = min(below + 1, ordered.shape[0] - 1)
-    return ordered[below].lerp(ordered[above], place - below)
