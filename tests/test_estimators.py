@@ -372,10 +372,9 @@ def test_weights_and_copies_have_the_same_objective(likelihood):
 
 
 def test_a_weighted_likelihood_starts_and_stops_where_its_base_does():
-    base, weighted = livi.Gaussian(), livi.Weighted(livi.Gaussian())
     targets = torch.tensor([1.0, 5.0, 9.0])
-    base.start_from(targets)
-    weighted.start_from(targets)
+    base = livi.Gaussian().started_from(targets)
+    weighted = livi.Weighted(livi.Gaussian()).started_from(targets)
     assert weighted.base.obs_std() == base.obs_std() == 4.0
     [(parameter, limit)] = weighted.lower_limits()
     assert parameter is weighted.base.log_std

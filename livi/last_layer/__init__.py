@@ -10,8 +10,16 @@ is still a distribution over all weights, sampled in two steps. The price: every
 """
 
 from livi.last_layer.evidence import Conditional
-from livi.last_layer.likelihood import LinearGaussian
-from livi.last_layer.network import earlier_layout, find_last
+from livi.last_layer.likelihood import LinearGaussian, check_columns
+from livi.last_layer.network import NotExactError, earlier_layout, find_last
 from livi.last_layer.sampler import ExactLastLayer
 
-__all__ = ["Conditional", "ExactLastLayer", "LinearGaussian", "earlier_layout", "find_last"]
+__all__ = [
+    "Conditional",
+    "ExactLastLayer",
+    "LinearGaussian",
+    "NotExactError",
+    "check_columns",
+    "earlier_layout",
+    "find_last",
+]

@@ -175,19 +175,25 @@ def plan(
         full_batch=min(FULL_BATCH, int(2e6 / layout.num_params)),
         num_data=num_data,
     )
-    _try_first_batch(layout, batches)
-    chosen = copy.deepcopy(likelihood).to(layout.device, layout.dtype)
-    chosen.start_from(batches.first()[1])
+    chosen = copy.deepcopy(likelihood).to(layout.device, layout.dtype).started_from(batches.first()[1])
+    _try_first_batch(layout, batches, chosen)
     own = (copy.deepcopy(generator), copy.deepcopy(noise), copy.deepcopy(prior))
     choices = Choices(*own, entropy, latents, recipe, components, autocast, capture)
     exact = exact_last_layer(last_layer, layout, batches, chosen, choices, batch_size=batch_size, seed=seed)
-    made = exact or make_plan(layout, batches, chosen, choices, seed=seed)
+    if isinstance(exact, Plan):
+        made = exact
+    else:
+        made = replace(make_plan(layout, batches, chosen, choices, seed=seed), why_sampled=exact)
     return made if steps is None else replace(made, recipe=made.recipe.lasting(steps))
 
 
 def start(prepared: Plan, seed: int, progress: Progress | None = None) -> tuple[float, bool]:
     """Put every component around its own MAP estimate; the log likelihood there, and whether Ctrl-C cut it short."""
     bound, interrupted = prepared.bound, False
+    # A scale that the priors of the last layer and of others share would shrink to nothing in a MAP fit.
+    shared = {*bound.likelihood.parameters()} & {*bound.prior.parameters()}
+    for parameter in shared:
+        parameter.requires_grad_(False)
     try:
         starts = map_weights(
             prepared.layout,
@@ -202,6 +208,9 @@ def start(prepared: Plan, seed: int, progress: Progress | None = None) -> tuple[
         )
     except Interrupted as stopped:
         starts, interrupted = stopped.starts, True
+    finally:
+        for parameter in shared:
+            parameter.requires_grad_(True)
     rows = starts.pick(bound.posterior.num_components, seed)
     for generator, row in zip(bound.posterior.generators, rows, strict=True):
         assert isinstance(generator, Generator)
@@ -235,8 +244,8 @@ def running_statistics(layout: Layout, theta: Tensor, data: Data, batches: int =
     return estimate_statistics(layout, theta.detach(), seen)
 
 
-def _try_first_batch(layout: Layout, data: Data) -> None:
-    """The network runs, its parameters matter, and the targets are of a size that a N(0, 1) prior can reach."""
+def _try_first_batch(layout: Layout, data: Data, likelihood: Likelihood) -> None:
+    """The network runs, its parameters and outputs suit the likelihood and targets that a N(0, 1) prior can reach."""
     inputs, targets = data.first()
     args, kwargs = as_call(inputs)
     try:
@@ -246,6 +255,9 @@ def _try_first_batch(layout: Layout, data: Data) -> None:
             f"{tuple(leaf.shape)} {leaf.dtype}" for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Tensor)
         ]
         raise type(error)(f"the network failed on its first batch of inputs {', '.join(shapes)}: {error}") from error
+    with torch.no_grad():  # raises where outputs and targets do not go together
+        outputs = layout.apply(layout.flatten(), *args, batch_statistics=True, **kwargs)
+        likelihood.log_prob(pytree.tree_map(lambda leaf: leaf[None], outputs), targets)
     if unused:
         warnings.warn(
             f"the outputs do not depend on {', '.join(unused[:4])}: their posterior will be the prior. "
@@ -265,7 +277,7 @@ def _try_first_batch(layout: Layout, data: Data) -> None:
 def _as_before(prepared: Plan, resumed: dict[str, Any]) -> Plan:
     """The plan with what the checkpoint's run had measured, or an error that names what differs."""
     before, now = resumed["facts"], prepared.summary()
-    free = {"seconds_per_step", "seconds_per_map_step", "memory_bytes", "strategy", "device"}
+    free = {"last_layer_reason", "seconds_per_step", "seconds_per_map_step", "memory_bytes", "strategy", "device"}
     for name in sorted(now.keys() - free, key=lambda name: (name != "num_data", name)):
         if before.get(name) != now[name]:
             raise ValueError(

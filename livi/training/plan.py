@@ -91,6 +91,7 @@ class Plan:
     saved_bytes: int
     capture: bool | None = None
     last: Last | None = None
+    why_sampled: str = ""  # the last layer; empty where it is not
 
     @property
     def layout(self) -> Layout:
@@ -110,6 +111,7 @@ class Plan:
             "num_data": self.data.num_data,
             "steps_per_epoch": self.data.steps_per_epoch,
             "last_layer": "sampled" if self.last is None else f"exact: {self.last.name}",
+            "last_layer_reason": self.why_sampled,
             "components": posterior.num_components,
             "generator": type(generator).__name__,
             "latent_dim": generator.latent_dim,
@@ -153,6 +155,8 @@ class Plan:
             "cost": f"{1e3 * facts['seconds_per_step']:.1f} ms a step, about {_duration(start)} for the start and "
             f"{_duration(seconds)} for the rest{self._at_most()}; {_bytes(facts['memory_bytes'])} of tensors",
         }
+        if self.why_sampled:
+            rows["last layer"] = f"sampled: {self.why_sampled}"
         width = max(map(len, rows))
         return "\n".join(f"{name:<{width}}  {text}" for name, text in rows.items())
 
