@@ -18,6 +18,8 @@ from livi.layout.parameters import Forward
 _DRAWS = 3  # of all weights, at each of which a last layer must prove to be one
 _ROUNDING = 1e3  # units in the last place, relative to the sum of the terms' sizes
 
+_ALONE = "no stochastic weights come before the last layer"
+
 
 class NotExactError(ValueError):
     """Why the last layer cannot be integrated out, in words that can stand behind "sampled: "."""
@@ -109,6 +111,8 @@ def _run(layout: Layout, theta: Tensor, inputs: Any, names: Iterable[str]) -> _P
 
 def _find(layout: Layout, inputs: Any, beside: bool) -> str:
     linear = [name for name, part in layout.module.named_modules() if type(part) is nn.Linear]
+    if linear == [""]:
+        raise NotExactError(_ALONE)
     rng = torch.Generator().manual_seed(0)
     first = _run(layout, _drawn(layout, rng), inputs, linear)
     ran = list(dict.fromkeys(name for name, _ in first.entries))
@@ -165,7 +169,7 @@ def _objection(layout: Layout, name: str, made: _Pass, beside: bool) -> str:
         if len(slots[part].names) > 1:
             return f"{part!r} is tied to {slots[part].names[1]!r}"
     if len(slots) == 2:
-        return "no stochastic weights come before the last layer"
+        return _ALONE
     if not isinstance(made.output, Tensor):
         return f"the network returns a {type(made.output).__name__}, not one tensor"
     if entered[0].ndim != 2:
