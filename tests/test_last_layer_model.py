@@ -10,6 +10,7 @@ from torch.distributions import MultivariateNormal
 
 import livi
 from livi.last_layer import ExactLastLayer, LinearGaussian
+from livi.spec import build, known_classes, spec_of
 from livi.training import Recipe
 
 QUICK = Recipe(steps=40, map_steps=40, map_restarts=2, num_samples=8, num_entropy_samples=2)
@@ -188,6 +189,15 @@ def test_priors_in_two_parts_are_saved_and_loaded(make, tmp_path):
     posterior.save(tmp_path / "p.livi")
     again = livi.load(tmp_path / "p.livi", network())
     assert torch.equal(*(each.sample(3, torch.Generator().manual_seed(0)) for each in (posterior, again)))
+
+
+def test_descriptions_from_before_there_was_a_prior_are_understood():
+    described = spec_of(LinearGaussian(livi.Gaussian(), scale=0.5, learn_scale=True))
+    del described["arguments"]["prior"]
+    built = build(described, known_classes())
+    assert list(built.state_dict()) == ["log_scale", "noise.log_std"]
+    expected = LinearGaussian(livi.Gaussian(), prior=livi.Normal(0.5)).log_prob(features_of(), data()[1])
+    torch.testing.assert_close(built.log_prob(features_of(), data()[1]), expected)
 
 
 # --- evidence with scales and noises of several sizes ---------------------------------------------

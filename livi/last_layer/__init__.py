@@ -6,7 +6,8 @@ weights to learn, on a bound that is higher by all that was lost on the last lay
 
     q(theta) = q(earlier) p(last | earlier, D)
 
-is still a distribution over all weights, sampled in two steps. The price: every step needs all of the data at once.
+is still a distribution over all weights, sampled in two steps, of the same model. The price: every step needs all of
+the data at once.
 """
 
 from livi.last_layer.evidence import Conditional

@@ -162,7 +162,7 @@ def _gradient(problem: Problem, solution: _Solution) -> _Gradient:
     residual = whitened - design @ mean
     own = design.to(dtype)
     smoothed = own @ inverse.to(dtype)
-    pulling = residual * squares.repeat_interleave(shared, output_size=whitened.shape[2])
+    pulling = (residual.unflatten(2, (len(squares), -1)) * squares[:, None]).flatten(2)
     pull = torch.baddbmm(smoothed, pulling.to(dtype), mean.mT.to(dtype), beta=-1)
     features = pull[..., :-1].mul_(column_scale[..., :-1].to(dtype))
     unexplained = half.square().sum(2)  # (S, K, P), the diagonals of M^-1

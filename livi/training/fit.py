@@ -147,9 +147,10 @@ def plan(
         autocast: torch.bfloat16 runs the network in mixed precision.
         capture: record a step as a CUDA graph and replay it. By default on a GPU where that has been found to give
             the same in less time; False never, True raises a `CaptureError` where it cannot.
-        last_layer: "sampled" by the generator like all others, or "exact": integrated out, for a Gaussian likelihood, a
-            network that ends in an nn.Linear, and (X, y) data, all of which is used at every step; "exact if possible"
-            leaves that to the data (at most 20,000 examples) and the network. See `livi.last_layer`.
+        last_layer: "sampled" by the generator like all others, or "exact": integrated out under the same prior, for a
+            Gaussian likelihood, a network whose output is that of an nn.Linear, and data that are the same at every
+            epoch, all of which is used at every step. "exact if possible" does so for up to 20,000 examples (256 MB
+            of batches), and else samples it; the plan says why. See `livi.last_layer`.
         device: where to fit; by default where the network is.
     """
     if not isinstance(likelihood, Likelihood):
@@ -245,7 +246,7 @@ def running_statistics(layout: Layout, theta: Tensor, data: Data, batches: int =
 
 
 def _try_first_batch(layout: Layout, data: Data, likelihood: Likelihood) -> None:
-    """The network runs, its parameters and outputs suit the likelihood and targets that a N(0, 1) prior can reach."""
+    """The network runs, its parameters matter, its outputs suit the targets, and a N(0, 1) prior can reach these."""
     inputs, targets = data.first()
     args, kwargs = as_call(inputs)
     try:

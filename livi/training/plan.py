@@ -9,10 +9,10 @@ The rules, for m stochastic weights:
 | up to 1e6    | MMNN of 4 m weights, offset, per-layer scale       | fixed 0.05     | Lanczos, 1 probe        |
 | beyond       | CMMNN of 2 m weights, offset, per-layer scale      | fixed 0.05     | Lanczos, 1 probe        |
 
-Where the likelihood is Gaussian, the network ends in an nn.Linear and there are at most 20,000 examples, that layer is
-integrated out and m counts the other weights; a middle-sized network has d = 16 then, and starts from its own weights
-instead of a MAP estimate (`training/last.py`). A mixture's components start at different MAP estimates, up to 300
-weights chosen from 8 K of them (`Starts.pick`).
+Where the likelihood is Gaussian, the network's output is that of an nn.Linear and there are at most 20,000 examples,
+that layer is integrated out and m counts the other weights; a middle-sized network has d = 16 then, and starts from its
+own weights instead of a MAP estimate (`training/last.py`). A mixture's components start at different MAP estimates, up
+to 300 weights chosen from 8 K of them (`Starts.pick`).
 The prior is N(0, 1), the paper's; latents are orthogonal and antithetic. Learning the prior's scale (type II) raises
 the bound by pruning weights, and learning the noise of a large network lets it grow until weights that the data do not
 pin down look like the prior. Neither is the default: pass `prior=livi.Normal(learned=True)`, or
