@@ -136,6 +136,11 @@ class Fragile(Headed):
         return super().forward(x)
 
 
+class Delicate(Headed):
+    def forward(self, x):
+        return super().forward(x) + 0.0 * self.body["first"].weight.min().log()
+
+
 class Named(Headed):
     def forward(self, x):
         return {"mean": super().forward(x)}
@@ -173,6 +178,7 @@ REFUSED = {
     "tied weights": (Tied, "'last.weight' is tied to|'first.weight' is tied to|is not stochastic"),
     "a layer along an axis": (Pairwise, r"'last' takes inputs of shape \(20, 2, 3\), not one row per example"),
     "an error at other weights": (Fragile, "fails at other weights, with RuntimeError: such weights are refused"),
+    "an output that is not finite": (Delicate, "output is not finite at other weights"),
     "a dict of outputs": (Named, "the network returns a dict, not one tensor"),
     "nothing before it": (lambda: nn.Linear(2, 1), "no stochastic weights come before"),
     "no bias": (lambda: nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1, bias=False)), "'1', an nn.Linear, has no bias"),

@@ -174,6 +174,8 @@ def _objection(layout: Layout, name: str, made: _Pass, beside: bool) -> str:
         return f"the network returns a {type(made.output).__name__}, not one tensor"
     if entered[0].ndim != 2:
         return f"{name!r} takes inputs of shape {tuple(entered[0].shape)}, not one row per example"
+    if not bool(torch.isfinite(made.output).all()):
+        return "the network's output is not finite at other weights"
     mean = _mean(made.output, len(entered[0]), layer.out_features, beside)
     if mean is None and beside and layer.out_features == made.output.shape[-1]:
         return f"{name!r} gives the raw scales of the noise too, along with the means"
