@@ -75,7 +75,12 @@ class _Entering:
     def __call__(self, module: nn.Module, *args: Any, **kwargs: Any) -> Tensor:  # (B, H), or (B, H + 1) with a column
         with _entries(module, [self.last]) as entries:
             output = module(*args, **kwargs) if self.inner is None else self.inner(module, *args, **kwargs)
-        [(_, features)] = entries
+        if len(entries) != 1:
+            raise RuntimeError(
+                f"{self.last}: expected it to run once, as on the first examples, got {len(entries)} times; "
+                "fit with last_layer='sampled'."
+            )
+        features = entries[0][1]
         return torch.cat([features, output[:, 1:]], 1) if self.beside else features
 
 
