@@ -45,7 +45,8 @@ def fan_in(scale: float, last: float) -> Callable[[Layout], livi.Normal]:
 
     def prior(layout: Layout) -> livi.Normal:
         scales = [last if slot in layout.groups[-1].slots else scale for slot in layout.slots]
-        return livi.Normal(torch.cat([torch.full((s.numel,), g / s.fan_in**0.5) for s, g in zip(layout.slots, scales)]))
+        pairs = zip(layout.slots, scales, strict=True)
+        return livi.Normal(torch.cat([torch.full((slot.numel,), g / slot.fan_in**0.5) for slot, g in pairs]))
 
     return prior
 
@@ -102,6 +103,17 @@ GROUPS: dict[str, tuple[list[str], dict[str, Any]]] = {
             "N / 20, N(0, 0.3^2)": large(20, prior=0.3),
             "N / 20, fan-in 3": large(20, prior=fan_in(3.0, 3.0)),
             "N / 20, fan-in 3, last 8": large(20, prior=fan_in(3.0, 8.0)),
+        },
+    ),
+    "large-priors": (
+        [name for name in LARGE if name != "letters-lenet-15000"],
+        {
+            "any": large(),
+            "any, N(0, 0.5^2)": large(prior=0.5),
+            "N / 5": large(5),
+            "N / 5, N(0, 0.5^2)": large(5, prior=0.5),
+            "N / 5, fan-in 3": large(5, prior=fan_in(3.0, 3.0)),
+            "N / 10, N(0, 0.5^2)": large(10, prior=0.5),
         },
     ),
     "large-steps": (LARGE, {f"{steps} steps": large(20, steps=steps) for steps in (300, 600, 2000)}),

@@ -161,7 +161,7 @@ class Posterior:
         Of a posterior with an exact last layer the earlier weights are examined, on the data that it was fitted to.
         """
         if isinstance(self.sampler, ExactLastLayer):
-            return diagnose(self.earlier(), self.sampler.inputs, self.sampler.targets, **options)
+            return diagnose(self.earlier(), self.sampler.all_inputs(), self.sampler.targets, **options)
         return diagnose(self, inputs, targets, **options)
 
     def earlier(self) -> Posterior:

@@ -6,8 +6,9 @@ behind B are one example's event (several targets, pixels, tokens) and are summe
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,10 +25,11 @@ class Likelihood(Specified, nn.Module):
     def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def start_from(self, targets: Tensor) -> None:
-        """Set what is learned and was left open from targets (B, ...), before a fit begins. Here: nothing."""
+    def started_from(self, targets: Tensor) -> Likelihood:  # noqa: ARG002
+        """The likelihood to fit with, its learned and open parts set from targets (B, ...). Here: this one as it is."""
+        return self
 
-    def lower_limits(self) -> list[tuple[nn.Parameter, float]]:
+    def lower_limits(self) -> list[tuple[nn.Parameter, float | Tensor]]:
         """Parameters, and below what a MAP fit must not let them fall: fractions of what they are now. Here: none.
 
         A MAP fit alone drives a noise to zero along with its residuals, and the posterior could not start from there.
@@ -78,47 +80,67 @@ class Gaussian(RegressionLikelihood):
     """y ~ N(output, obs_std^2), the same noise for every example.
 
     Args:
-        obs_std: the known noise. None learns it with the rest of the bound (type-II maximum likelihood), from the
-            spread of the targets.
+        obs_std: the known noise: one number, or one per output, along the last axis of the outputs. None learns it with
+            the rest of the bound (type-II maximum likelihood), from the spread of the targets: one noise per output for
+            targets (B, k), else one for all.
         learned: learn a given obs_std too, from its value.
 
     >>> Gaussian(0.5).log_prob(torch.zeros(1, 2, 1), torch.zeros(2))
     tensor([[-0.2258, -0.2258]])
+    >>> Gaussian([0.5, 1.0]).log_prob(torch.zeros(1, 1, 2), torch.zeros(1, 2))
+    tensor([[-1.1447]])
     """
 
-    def __init__(self, obs_std: float | None = None, *, learned: bool | None = None) -> None:
+    def __init__(self, obs_std: float | Sequence[float] | Tensor | None = None, *, learned: bool | None = None) -> None:
         super().__init__()
-        start = torch.tensor(math.log(1.0 if obs_std is None else checks.positive_float("obs_std", obs_std)))
-        self.log_std: Tensor
+        start = _log_positive("obs_std", 1.0 if obs_std is None else obs_std)
+        self.log_std: Tensor  # () or (k,)
         self.given = obs_std is not None
         if not self.given if learned is None else learned:
             self.log_std = nn.Parameter(start)
         else:
             self.register_buffer("log_std", start)
 
-    def obs_std(self) -> Tensor:
+    def obs_std(self) -> Tensor:  # () or (k,)
         return self.log_std.exp()
 
     def moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
-        return outputs, self.obs_std()
+        std = self.obs_std()
+        if std.numel() == 1:
+            return outputs, std.reshape(())
+        if outputs.ndim < 3 or outputs.shape[-1] != len(std):
+            raise ValueError(
+                f"outputs: expected a last axis of {len(std)}, one output per value of obs_std, got "
+                f"{tuple(outputs.shape)}; give the network as many, or obs_std one value."
+            )
+        return outputs, std.expand_as(outputs)
 
     @torch.no_grad()
-    def start_from(self, targets: Tensor) -> None:
-        """A learned noise without a value starts at the spread of the targets, whatever their units.
+    def started_from(self, targets: Tensor) -> Gaussian:
+        """With a learned noise that has no value yet at the spread of the targets, whatever their units.
 
-        It is the root mean square over several targets of an example; constant targets leave the noise at 1.
+        Targets (B, k) give each of k outputs a noise of its own. Otherwise there is one, the root mean square spread
+        over all targets of an example. Constant targets leave a noise at 1.
         """
-        if self.given or not isinstance(self.log_std, nn.Parameter) or float(self.log_std) != 0.0 or len(targets) < 2:
-            return
-        spread = float(targets.cpu().double().std(0).square().mean().sqrt())
-        if 0.0 < spread < math.inf:
-            self.log_std.fill_(math.log(spread))
+        open_yet = not self.given and isinstance(self.log_std, nn.Parameter) and not bool(self.log_std.any())
+        if not open_yet or len(targets) < 2:
+            return self
+        spread = targets.cpu().double().std(0)
+        if targets.ndim != 2 or targets.shape[1] == 1:
+            spread = spread.square().mean().sqrt()
+        spread = torch.where((spread > 0) & (spread < math.inf), spread, 1.0)
+        if spread.ndim == 0:  # nothing to remember but the value
+            started = copy.deepcopy(self)
+            started.log_std.copy_(spread.log())
+            return started
+        return Gaussian(spread, learned=True).to(self.log_std)
 
-    def lower_limits(self) -> list[tuple[nn.Parameter, float]]:
+    def lower_limits(self) -> list[tuple[nn.Parameter, float | Tensor]]:
         """A learned noise may fall to a tenth of what it is now."""
         if not isinstance(self.log_std, nn.Parameter):
             return []
-        return [(self.log_std, float(self.log_std.detach()) + math.log(0.1))]
+        limits = self.log_std.detach() + math.log(0.1)
+        return [(self.log_std, limits if limits.ndim else float(limits))]
 
 
 class HeteroscedasticGaussian(RegressionLikelihood):
@@ -149,7 +171,7 @@ class HeteroscedasticGaussian(RegressionLikelihood):
         mean, raw = outputs.chunk(2, -1)
         return mean, self.std(raw)
 
-    def lower_limits(self) -> list[tuple[nn.Parameter, float]]:
+    def lower_limits(self) -> list[tuple[nn.Parameter, float | Tensor]]:
         """A learned level may fall to a tenth of what it is now."""
         return [] if self.log_level is None else [(self.log_level, float(self.log_level.detach()) + math.log(0.1))]
 
@@ -246,10 +268,10 @@ class Weighted(Likelihood):
         values: Tensor = self.base.log_prob(own, targets) * weights
         return values
 
-    def start_from(self, targets: Tensor) -> None:
-        self.base.start_from(targets)
+    def started_from(self, targets: Tensor) -> Weighted:
+        return Weighted(self.base.started_from(targets))
 
-    def lower_limits(self) -> list[tuple[nn.Parameter, float]]:
+    def lower_limits(self) -> list[tuple[nn.Parameter, float | Tensor]]:
         return self.base.lower_limits()
 
 
@@ -288,6 +310,17 @@ def aligned(outputs: Tensor, targets: Tensor) -> Tensor:
         f"outputs: expected (num_samples, *targets.shape) = (S, {', '.join(map(str, targets.shape))}), "
         f"got {tuple(outputs.shape)}; give the network as many outputs as an example has targets."
     )
+
+
+def _log_positive(name: str, value: float | Sequence[float] | Tensor) -> Tensor:  # () or (k,)
+    """The logarithm of one positive number, or of several."""
+    if not isinstance(value, Tensor | Sequence) or isinstance(value, str):
+        return torch.tensor(math.log(checks.positive_float(name, value)))
+    values = torch.as_tensor(value, dtype=None if isinstance(value, Tensor) else torch.get_default_dtype())
+    kind = values.is_floating_point()
+    if values.ndim > 1 or not values.numel() or not kind or not bool((torch.isfinite(values) & (values > 0)).all()):
+        raise ValueError(f"{name}: expected a positive number, or one per output along one axis, got {value!r}.")
+    return values.detach().log()
 
 
 def single(outputs: object) -> Tensor:

@@ -7,7 +7,7 @@ Predictions are recognised by what they offer, so anything with the same propert
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from inspect import getattr_static
 from typing import Any, Literal, Protocol
@@ -43,6 +43,13 @@ class GaussianMixture(Protocol):
     def means(self) -> Tensor: ...  # (S, B, ...)
     @property
     def stds(self) -> Tensor: ...  # (S, B, ...)
+
+
+class OutputPrediction(Protocol):
+    """A prediction of several outputs, such as livi.prediction.RegressionPrediction."""
+
+    @property
+    def outputs(self) -> Sequence[Any]: ...  # of each output (B, ...) by itself
 
 
 class LabelPrediction(Protocol):
@@ -218,6 +225,18 @@ METRICS: dict[str, Metric] = {
 def score(prediction: Any, targets: Tensor) -> dict[str, float]:
     """Every registered metric that applies to this prediction, by name."""
     return {m.name: m(prediction, targets) for m in METRICS.values() if m.applies_to(prediction)}
+
+
+def score_outputs(prediction: OutputPrediction, targets: Tensor) -> dict[str, list[float]]:  # targets (B, k)
+    """Every registered metric by name, with a number for each of k outputs by itself, in their order."""
+    outputs: Sequence[Any] = _of(prediction, "outputs")
+    columns = _tensor(targets)[:, None] if targets.ndim == 1 else targets
+    if columns.shape[-1] != len(outputs):
+        raise ValueError(
+            f"targets: expected a last axis of {len(outputs)}, one for each output, got {tuple(targets.shape)}."
+        )
+    scores = [score(output, columns[..., index]) for index, output in enumerate(outputs)]
+    return {name: [each[name] for each in scores] for name in scores[0]}
 
 
 def _of(prediction: object, name: str) -> Any:

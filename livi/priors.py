@@ -28,6 +28,19 @@ class Prior(Specified, nn.Module):
             "sample(num_samples, num_params, rng)."
         )
 
+    def split(self, chosen: Tensor) -> tuple[Prior, Prior]:  # noqa: ARG002
+        """Two priors whose log densities add up to this one's: of the weights that are not chosen, and of the others.
+
+        What both depend on, such as a learned scale of all weights, is one parameter in both.
+
+        Args:
+            chosen: (m,), of booleans.
+
+        Raises:
+            ValueError: there are no such two; the message says why.
+        """
+        raise ValueError(f"the prior is {type(self).__name__}, which does not split into two")
+
 
 class _Scaled(Prior):
     """A prior with independent weights and a scale: global, per layer or per weight; fixed or learned (type-II).
@@ -97,6 +110,20 @@ class _Scaled(Prior):
         """Independent draws at scale 1."""
         raise NotImplementedError
 
+    def groups_of(self, num_params: int) -> Tensor:  # (m,)
+        """Which of the scales each of m weights has.
+
+        Raises:
+            ValueError: the scales are for another number of weights.
+        """
+        device, scales = self.log_scale.device, torch.arange(self.log_scale.numel(), device=self.log_scale.device)
+        if self.log_scale.ndim == 0:
+            return torch.zeros(num_params, dtype=torch.long, device=device)
+        groups = scales if self.sizes is None else scales.repeat_interleave(torch.tensor(self.sizes, device=device))
+        if len(groups) != num_params:
+            raise ValueError(f"the prior has scales for {len(groups):,} weights, and there are {num_params:,}")
+        return groups
+
     def _standardise(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """theta / scale, and the log volume sum log scale."""
         scale = self.scale()
@@ -118,6 +145,30 @@ class Normal(_Scaled):
 
     def _unit(self, shape: tuple[int, int], rng: torch.Generator | None) -> Tensor:
         return normal(shape, rng, self.log_scale.dtype, self.log_scale.device)
+
+    def log_prob_of_scales(self) -> Tensor:  # ()
+        """What `log_prob` counts for the scales themselves: nothing."""
+        return torch.zeros_like(self.log_scale).sum()
+
+    def split(self, chosen: Tensor) -> tuple[Prior, Prior]:
+        """See `Prior.split`."""
+        if type(self) is not Normal:
+            return super().split(chosen)
+        groups = self.groups_of(len(chosen))
+        if self.log_scale.ndim == 0:
+            other = Normal(1.0, learned=self.learned).to(self.log_scale)
+            other.log_scale = self.log_scale
+            return self, other
+        if self.learned:
+            _check_apart(groups, chosen)
+        return self._part(groups, ~chosen), self._part(groups, chosen)
+
+    def _part(self, groups: Tensor, chosen: Tensor) -> Normal:
+        kept, sizes = torch.unique_consecutive(groups[chosen], return_counts=True)
+        layers = None if self.sizes is None else tuple(sizes.tolist())
+        part = Normal(torch.ones(len(kept)), sizes=layers, learned=self.learned).to(self.log_scale)
+        part.log_scale.data.copy_(self.log_scale.detach()[kept])
+        return part
 
 
 class Laplace(_Scaled):
@@ -144,7 +195,7 @@ class Relevance(Prior):
         groups: the number of each weight's group, from 0.
         start: a scale for each group to start from.
         spread: of the logarithms of the scales around it.
-        gain: start scales are gain / sqrt(fan-in); remembered for layers that are not among these weights.
+        gain: start scales are gain / sqrt(fan-in); only remembered.
         learned: False keeps the scales where they start.
     """
 
@@ -205,8 +256,40 @@ class Relevance(Prior):
             raise ValueError(f"theta: expected {len(self.groups)} weights as in groups, got {theta.shape[-1]}.")
         scale = self.scale()
         density = -0.5 * (theta / scale).square().sum(-1) - scale.log().sum()
-        pull = -0.5 * ((self.log_scale - self.log_start) / self.spread).square().sum()
-        return density - 0.5 * theta.shape[-1] * math.log(2.0 * math.pi) + pull
+        return density - 0.5 * theta.shape[-1] * math.log(2.0 * math.pi) + self.log_prob_of_scales()
+
+    def log_prob_of_scales(self) -> Tensor:  # ()
+        """The log density of the scales relative to its peak: what pulls them to where they started."""
+        return -0.5 * ((self.log_scale - self.log_start) / self.spread).square().sum()
+
+    def groups_of(self, num_params: int) -> Tensor:  # (m,)
+        """Which of the scales each of m weights has.
+
+        Raises:
+            ValueError: the groups are of another number of weights.
+        """
+        if len(self.groups) != num_params:
+            raise ValueError(f"the prior has groups for {len(self.groups):,} weights, and there are {num_params:,}")
+        return self.groups
+
+    def split(self, chosen: Tensor) -> tuple[Prior, Prior]:
+        """See `Prior.split`. A group without weights goes with the weights that are not chosen."""
+        if type(self) is not Relevance:
+            return super().split(chosen)
+        groups = self.groups_of(len(chosen))
+        _check_apart(groups, chosen)
+        taken = torch.zeros(len(self.log_start), dtype=torch.bool, device=groups.device)
+        taken[groups[chosen]] = True
+        return self._part(groups[~chosen], ~taken), self._part(groups[chosen], taken)
+
+    def _part(self, groups: Tensor, kept: Tensor) -> Relevance:
+        """Of these weights' groups, and these scales, numbered anew."""
+        number = kept.long().cumsum(0) - 1
+        start = torch.ones_like(self.log_start[kept])
+        part = Relevance(number[groups], start, spread=self.spread, gain=self.gain, learned=self.learned)
+        part.log_start.copy_(self.log_start[kept])
+        part.log_scale.data.copy_(self.log_scale.detach()[kept])
+        return part
 
     def sample(self, num_samples: int, num_params: int, rng: torch.Generator | None = None) -> Tensor:  # (S, m)
         checks.positive_int("num_samples", num_samples)
@@ -230,3 +313,9 @@ class FunctionPrior(Prior):
             got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
             raise ValueError(f"log_prob: expected one value for each of {theta.shape[0]} samples, got {got}.")
         return values
+
+
+def _check_apart(groups: Tensor, chosen: Tensor) -> None:
+    """No learned scale belongs to weights of both kinds."""
+    if bool(torch.isin(groups[chosen], groups[~chosen]).any()):
+        raise ValueError("a learned scale of the prior is shared by the last layer and other weights")

@@ -21,6 +21,7 @@ from livi import LIVIClassifier, LIVIRegressor, StorageError
 from livi.estimators import load, load_with_extra
 from livi.estimators.conformal import threshold
 from livi.estimators.network import build_network
+from livi.estimators.prior import prior_of
 from livi.estimators.scaling import Scaling
 from livi.likelihoods import pass_weights
 
@@ -372,10 +373,9 @@ def test_weights_and_copies_have_the_same_objective(likelihood):
 
 
 def test_a_weighted_likelihood_starts_and_stops_where_its_base_does():
-    base, weighted = livi.Gaussian(), livi.Weighted(livi.Gaussian())
     targets = torch.tensor([1.0, 5.0, 9.0])
-    base.start_from(targets)
-    weighted.start_from(targets)
+    base = livi.Gaussian().started_from(targets)
+    weighted = livi.Weighted(livi.Gaussian()).started_from(targets)
     assert weighted.base.obs_std() == base.obs_std() == 4.0
     [(parameter, limit)] = weighted.lower_limits()
     assert parameter is weighted.base.log_std
@@ -566,3 +566,13 @@ def test_files_of_something_else_are_refused(tmp_path, regressor):
         load(path)
     with pytest.raises(StorageError, match="none of that name"):
         load(tmp_path / "missing.livi")
+
+
+@pytest.mark.parametrize("varying", [False, True])
+def test_the_last_bias_of_a_regression_starts_as_small_as_the_weights_beside_it(varying):
+    layout = livi.Layout(build_network(3, (16,), 1, "tanh", varying=varying, dtype=torch.float64))
+    scale = layout.unflatten(prior_of("auto", 1, classes=False)(layout).scale())
+    prefix = "mean." if varying else ""
+    torch.testing.assert_close(scale[f"{prefix}2.weight"], torch.full((1, 16), 1.5 / 4.0, dtype=torch.float64))
+    torch.testing.assert_close(scale[f"{prefix}2.bias"], torch.tensor([1.5 / 4.0], dtype=torch.float64))
+    torch.testing.assert_close(scale[f"{prefix}0.bias"], torch.full((16,), 1.5, dtype=torch.float64))

@@ -10,7 +10,7 @@ from torch import nn
 from torch.distributions import MultivariateNormal
 
 import livi
-from livi.last_layer import ExactLastLayer, LinearGaussian, earlier_layout, find_last
+from livi.last_layer import Conditional, ExactLastLayer, LinearGaussian
 from livi.training import Recipe
 
 QUICK = Recipe(steps=60, map_steps=60, map_restarts=2, num_samples=8, num_entropy_samples=2)
@@ -63,8 +63,8 @@ def test_the_posterior_is_that_of_ridge_regression():
     precision = design.mT @ design / 0.3**2 + torch.eye(5, dtype=y.dtype) / 0.7**2
     mean = torch.linalg.solve(precision, design.mT @ y[:, None] / 0.3**2)
     torch.testing.assert_close(conditional.mean, mean)
-    many = [part.repeat(20_000, 1, 1) for part in (conditional.mean[:1], conditional.factor[:1])]
-    draws = likelihood.draw(type(conditional)(*many, conditional.log_evidence), torch.Generator().manual_seed(0))
+    many = conditional.mean[:1].repeat(20_000, 1, 1), conditional.factor[:1].repeat(20_000, 1, 1, 1)
+    draws = likelihood.draw(Conditional(*many, *conditional[2:]), torch.Generator().manual_seed(0))
     covariance = draws.squeeze(-1).T.cov()
     torch.testing.assert_close(
         covariance, torch.linalg.inv(precision[0]), rtol=0.1, atol=0.05 * covariance.max().item()
@@ -151,7 +151,7 @@ def test_part_of_the_data_is_refused():
         LinearGaussian(livi.Gaussian(0.3)).log_prob(torch.zeros(1, 4, 3), torch.zeros(5))
 
 
-# --- finding it -----------------------------------------------------------------------------------
+# --- fits -----------------------------------------------------------------------------------------
 
 
 class Headed(nn.Module):
@@ -171,47 +171,6 @@ class Scaled(Headed):
         return 2.0 * super().forward(x)
 
 
-class Twice(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(2, 2)
-
-    def forward(self, x):
-        return self.layer(self.layer(x))
-
-
-@pytest.mark.parametrize(
-    ("make", "name"),
-    [
-        (network, "2"),
-        (Headed, "head"),
-        (Scaled, None),
-        (Twice, None),
-        (lambda: nn.Linear(2, 1), None),
-        (lambda: nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1, bias=False)), None),
-        (lambda: nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1), nn.Tanh()), None),
-        (lambda: nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 1)), None),
-    ],
-)
-def test_the_last_layer_is_found_where_it_is_the_last(make, name):
-    net = make().double()
-    layout, x = livi.Layout(net), data()[0]
-    assert find_last(layout, x) == name
-    if name is not None:
-        earlier = earlier_layout(layout, name)
-        assert earlier.num_params == layout.num_params - sum(p.numel() for p in net.get_submodule(name).parameters())
-        features = earlier.apply(earlier.flatten(), x)
-        torch.testing.assert_close(net.get_submodule(name)(features), net(x))
-        assert isinstance(net.get_submodule(name), nn.Linear)  # the module is as it was
-
-
-def test_a_last_layer_with_fixed_weights_or_alone_is_not_integrated_out():
-    net, x = network(), data()[0]
-    assert find_last(livi.Layout(net, exclude="2.bias"), x) is None
-    assert find_last(livi.Layout(net, include="2.*"), x) is None
-    assert find_last(livi.Layout(net, exclude="0.bias"), x) == "2"
-
-
 class TwoHeads(Headed):
     """A mean, and beside it a raw scale that does not depend on it."""
 
@@ -221,32 +180,6 @@ class TwoHeads(Headed):
 
     def forward(self, x):
         return torch.cat([super().forward(x), self.scale(x)], 1)
-
-
-class Entangled(TwoHeads):
-    def forward(self, x):
-        mean = Headed.forward(self, x)
-        return torch.cat([mean, self.scale(x) + mean], 1)
-
-
-class Narrow(TwoHeads):
-    def forward(self, x):
-        mean = Headed.forward(self, x)
-        return torch.cat([mean, self.scale(torch.cat([mean, mean], 1))], 1)
-
-
-@pytest.mark.parametrize(
-    ("make", "name"), [(TwoHeads, "head"), (Entangled, None), (Narrow, None), (lambda: network(2), None)]
-)
-def test_the_layer_of_the_mean_is_found_beside_a_scale(make, name):
-    torch.manual_seed(0)
-    net = make().double()
-    layout, x = livi.Layout(net), data()[0]
-    assert find_last(layout, x) == ("2" if name is None and isinstance(net, nn.Sequential) else None)
-    assert find_last(layout, x, beside=True) == name
-
-
-# --- fits -----------------------------------------------------------------------------------------
 
 
 def test_noise_that_varies_is_learned_with_an_exact_mean():
@@ -301,8 +234,9 @@ def test_a_middle_sized_network_starts_from_its_own_weights():
     x, y = data(3000)
     assert livi.plan(wide, (x.float(), y.float()), livi.Gaussian()).recipe.map_steps == 1500
     assert plan.bound.posterior.generators[0].latent_dim == 16
-    assert math.isclose(plan.bound.likelihood.log_scale.exp().item(), 1.5 / 10, rel_tol=1e-6)
-    assert isinstance(plan.bound.likelihood.log_scale, nn.Parameter)
+    scale = plan.bound.likelihood.prior.scale()
+    torch.testing.assert_close(scale, torch.tensor([1.5 / 10] * 100 + [1.5]))
+    assert isinstance(plan.bound.likelihood.prior.log_scale, nn.Parameter)
 
 
 def test_samples_are_weights_of_the_whole_network_with_the_exact_predictive():
@@ -317,7 +251,7 @@ def test_samples_are_weights_of_the_whole_network_with_the_exact_predictive():
     features = sampler.earlier.layout.apply(sampler.earlier.centre(), x)[None]
     conditional = sampler.likelihood.conditional(features, y)
     design = torch.cat([features[0], torch.ones(20, 1)], -1)
-    solved = torch.linalg.solve_triangular(conditional.factor[0], design.T, upper=False)
+    solved = torch.linalg.solve_triangular(conditional.factor[0, 0], design.T, upper=False)
     prediction = posterior.predict(x, num_samples=20_000, rng=torch.Generator().manual_seed(0))
     torch.testing.assert_close(prediction.mean, (design @ conditional.mean[0]).squeeze(-1), rtol=0, atol=0.01)
     torch.testing.assert_close(prediction.epistemic_std, solved.square().sum(0).sqrt(), rtol=0.05, atol=1e-3)
@@ -340,7 +274,7 @@ def test_noise_and_prior_scale_can_be_learned_along():
         recipe=replace(QUICK, steps=300, map_steps=200),
     )
     assert 0.03 < float(learned.likelihood.obs_std()) < 0.5
-    assert float(learned.sampler.likelihood.log_scale) != 0.0
+    assert float(learned.sampler.likelihood.prior.log_scale) != 0.0
     assert isinstance(learned.likelihood, livi.Gaussian)
 
 
@@ -387,13 +321,12 @@ def test_it_is_the_default_where_it_is_possible_and_said_in_the_plan():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"likelihood": livi.Categorical()}, "expected a Gaussian likelihood, got Categorical"),
-        ({"net": Scaled().double()}, "whose output is that of an nn.Linear"),
-        ({"rows": [data(), data()]}, r"expected \(X, y\) tensors"),
-        ({"batch_size": 10}, "expected all examples at every step, got batches of 10"),
-        ({"generator": livi.MLP(4, 21, hidden=(4,)).double()}, "expected a generator of 15 weights, .* got one of 21"),
-        ({"noise": livi.DiagonalNoise(21).double()}, "expected a noise of 15 weights"),
-        ({"prior": livi.Laplace(1.0)}, "expected a Normal prior of one scale"),
+        ({"likelihood": livi.Categorical()}, "the likelihood is Categorical, not Gaussian"),
+        ({"net": Scaled().double()}, "the output is not that of an nn.Linear: something comes after 'head'"),
+        ({"batch_size": 10}, "every step needs all examples, and batches of 10 were asked for"),
+        ({"generator": livi.MLP(4, 21, hidden=(4,)).double()}, "the generator is of 21 weights, and 15 come before"),
+        ({"noise": livi.DiagonalNoise(21).double()}, "the noise is of 21 weights, and 15 come before"),
+        ({"prior": livi.Laplace(1.0)}, "the prior is Laplace"),
         ({"last_layer": "integrated"}, "expected one of 'sampled', 'exact', 'exact if possible', got 'integrated'"),
     ],
 )
@@ -403,7 +336,9 @@ def test_what_it_needs_is_said_where_it_is_missing(options, message):
     with pytest.raises(ValueError, match=message):
         fitted(**options)
     if "last_layer" not in options:
-        assert isinstance(fitted(**options, last_layer="exact if possible").sampler, livi.ImplicitPosterior)
+        posterior = fitted(**options, last_layer="exact if possible")
+        assert isinstance(posterior.sampler, livi.ImplicitPosterior)
+        assert message in posterior.plan["last_layer_reason"]
 
 
 def test_a_wide_layer_and_many_rows_get_fewer_samples():

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 import livi
 from livi.likelihoods import Likelihood, aligned
+from livi.spec import build, known_classes, spec_of
 
 S, B = 3, 4
 
@@ -116,6 +117,39 @@ def test_learned_noise_reaches_its_maximum_likelihood_value(rng):
 )
 def test_noise_must_be_a_positive_number(obs_std, error):
     with pytest.raises(error, match="obs_std: expected a"):
+        livi.Gaussian(obs_std)
+
+
+@pytest.mark.parametrize("obs_std", [[0.1, 2.0], (0.1, 2.0), torch.tensor([0.1, 2.0], dtype=torch.float64)])
+@pytest.mark.parametrize("event", [(2,), (3, 2)])
+def test_each_output_may_have_its_own_noise(obs_std, event):
+    outputs, targets = torch.randn(S, B, *event), torch.randn(B, *event)
+    likelihood = livi.Gaussian(obs_std)
+    expected = distributions.Normal(outputs, torch.tensor([0.1, 2.0])).log_prob(targets)
+    torch.testing.assert_close(likelihood.log_prob(outputs, targets), summed(expected))
+    mean, std = likelihood.moments(outputs)
+    assert mean.shape == std.shape
+    assert list(likelihood.parameters()) == []
+    assert len(list(livi.Gaussian(obs_std, learned=True).parameters())) == 1
+
+
+@pytest.mark.parametrize("outputs", [(S, B), (S, B, 1), (S, B, 3)])
+def test_there_are_as_many_noises_as_outputs(outputs):
+    with pytest.raises(ValueError, match="expected a last axis of 2, one output per value of obs_std"):
+        livi.Gaussian([0.1, 2.0]).log_prob(torch.zeros(outputs), torch.zeros(outputs[1:]))
+
+
+@pytest.mark.parametrize("outputs", [(S, B), (S, B, 1)])
+@pytest.mark.parametrize("obs_std", [[0.3], torch.tensor(0.3, dtype=torch.float64)])
+def test_one_noise_may_stand_in_a_list_or_tensor(obs_std, outputs):
+    out, targets = torch.randn(outputs), torch.randn(B)
+    expected = livi.Gaussian(0.3).log_prob(out, targets)
+    torch.testing.assert_close(livi.Gaussian(obs_std).log_prob(out, targets), expected)
+
+
+@pytest.mark.parametrize("obs_std", [[], [0.1, -1.0], [0.1, math.inf], torch.ones(2, 2), torch.tensor([1, 2])])
+def test_noises_must_be_positive_numbers(obs_std):
+    with pytest.raises(ValueError, match="obs_std: expected a positive number, or one per output"):
         livi.Gaussian(obs_std)
 
 
@@ -388,23 +422,33 @@ def test_base_class_has_no_density():
 
 
 def test_a_learned_noise_starts_at_the_spread_of_the_targets():
-    likelihood = livi.Gaussian()
-    likelihood.start_from(torch.tensor([1.0, 3.0, 5.0]))
+    before = livi.Gaussian()
+    likelihood = before.started_from(torch.tensor([1.0, 3.0, 5.0]))
     torch.testing.assert_close(likelihood.obs_std().detach(), torch.tensor(2.0))
     assert likelihood.log_std.requires_grad
+    assert before.obs_std().item() == 1.0
 
 
-def test_the_spread_of_several_targets_is_not_the_distance_between_them():
-    likelihood = livi.Gaussian()
-    likelihood.start_from(torch.tensor([[100.0, 3.0], [102.0, 5.0], [104.0, 7.0]]))
+def test_each_of_several_outputs_starts_at_the_spread_of_its_own_targets():
+    targets = torch.tensor([[100.0, 3.0, 7.0], [102.0, 5.0, 7.0], [104.0, 7.0, 7.0]]) * torch.tensor([1.0, 2.0, 1.0])
+    likelihood = livi.Gaussian().started_from(targets)
+    torch.testing.assert_close(likelihood.obs_std().detach(), torch.tensor([2.0, 4.0, 1.0]))
+    assert likelihood.log_std.requires_grad
+    again = build(spec_of(likelihood), known_classes())
+    again.load_state_dict(likelihood.state_dict())
+    assert torch.equal(again.obs_std(), likelihood.obs_std())
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (3, 2, 2)])
+def test_other_targets_share_one_noise(shape):
+    targets = torch.tensor([1.0, 3.0, 5.0]).reshape(3, *[1] * (len(shape) - 1)).expand(shape)
+    likelihood = livi.Gaussian().started_from(targets)
     torch.testing.assert_close(likelihood.obs_std().detach(), torch.tensor(2.0))
 
 
 @pytest.mark.parametrize("targets", [torch.ones(5), torch.ones(1), torch.ones(0), torch.tensor([1, 1])])
 def test_targets_without_a_spread_leave_the_noise_as_it_was(targets):
-    likelihood = livi.Gaussian()
-    likelihood.start_from(targets)
-    assert likelihood.obs_std().item() == 1.0
+    assert livi.Gaussian().started_from(targets).obs_std().item() == 1.0
 
 
 @pytest.mark.parametrize(
@@ -412,15 +456,15 @@ def test_targets_without_a_spread_leave_the_noise_as_it_was(targets):
     [(livi.Gaussian(1.0, learned=True), 1.0), (livi.Gaussian(0.5, learned=True), 0.5), (livi.Gaussian(0.5), 0.5)],
 )
 def test_a_given_noise_stays_as_given(likelihood, expected):
-    likelihood.start_from(torch.tensor([1.0, 3.0, 5.0]))
+    assert likelihood.started_from(torch.tensor([1.0, 3.0, 5.0])) is likelihood
     assert likelihood.obs_std().item() == pytest.approx(expected)
 
 
-def test_a_noise_learned_before_is_kept():
-    likelihood = livi.Gaussian()
-    likelihood.start_from(torch.tensor([1.0, 3.0, 5.0]))
-    likelihood.start_from(torch.tensor([10.0, 30.0, 50.0]))
-    assert likelihood.obs_std().item() == pytest.approx(2.0)
+@pytest.mark.parametrize("columns", [(3,), (3, 2)])
+def test_a_noise_learned_before_is_kept(columns):
+    first, second = (torch.randn(columns) * scale for scale in (1.0, 10.0))
+    likelihood = livi.Gaussian().started_from(first)
+    assert likelihood.started_from(second) is likelihood
 
 
 def test_the_lower_limit_of_a_learned_noise_is_a_tenth_of_it():
@@ -430,12 +474,19 @@ def test_the_lower_limit_of_a_learned_noise_is_a_tenth_of_it():
     assert math.exp(limit) == pytest.approx(0.05)
 
 
+def test_each_learned_noise_has_its_own_lower_limit():
+    likelihood = livi.Gaussian([0.5, 2.0], learned=True)
+    [(parameter, limit)] = likelihood.lower_limits()
+    assert parameter is likelihood.log_std
+    torch.testing.assert_close(limit.exp(), torch.tensor([0.05, 0.2]))
+
+
 @pytest.mark.parametrize(
     "likelihood", [livi.Gaussian(0.5), livi.HeteroscedasticGaussian(), livi.Bernoulli(), livi.Categorical()]
 )
 def test_other_likelihoods_have_no_limits_and_start_from_nothing(likelihood):
     before = {name: value.clone() for name, value in likelihood.state_dict().items()}
-    likelihood.start_from(torch.tensor([1, 0, 1]))
+    assert likelihood.started_from(torch.tensor([1, 0, 1])) is likelihood
     assert likelihood.lower_limits() == []
     assert likelihood.state_dict() == before
 
@@ -446,14 +497,13 @@ def test_a_wrapper_can_pass_both_on():
             super().__init__()
             self.inner = inner
 
-        def start_from(self, targets):
-            self.inner.start_from(targets)
+        def started_from(self, targets):
+            return Tempered(self.inner.started_from(targets))
 
         def lower_limits(self):
             return self.inner.lower_limits()
 
-    likelihood = Tempered(livi.Gaussian())
-    likelihood.start_from(torch.tensor([1.0, 3.0, 5.0]))
+    likelihood = Tempered(livi.Gaussian()).started_from(torch.tensor([1.0, 3.0, 5.0]))
     [(parameter, limit)] = likelihood.lower_limits()
     assert parameter is likelihood.inner.log_std
     assert math.exp(limit) == pytest.approx(0.2)

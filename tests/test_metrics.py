@@ -23,6 +23,7 @@ from livi.metrics import (
     pit,
     rmse,
     score,
+    score_outputs,
 )
 from livi.prediction import ClassificationPrediction, RegressionPrediction, SampledOutputs
 
@@ -212,3 +213,21 @@ def test_unusable_arguments_are_refused_with_a_remedy(regression, targets, class
         ece(classes, torch.full((400,), -100))
     with pytest.raises(ValueError, match="negative: expected a vector of at least one score without NaN"):
         auroc(torch.ones(3), torch.tensor([torch.nan]))
+
+
+def test_outputs_are_scored_one_by_one(regression):
+    several = RegressionPrediction(torch.randn(5, 20, 3), torch.tensor([0.1, 0.3, 1.0]))
+    targets = torch.randn(20, 3)
+    scores = score_outputs(several, targets)
+    for index, output in enumerate(several.outputs):
+        assert output.mean.shape == (20,)
+        alone = RegressionPrediction(several.means[..., index], several.stds[..., index])
+        assert {name: values[index] for name, values in scores.items()} == score(alone, targets[:, index])
+    assert sum(scores["rmse"][k] ** 2 for k in range(3)) / 3 == pytest.approx(rmse(several, targets) ** 2)
+    assert regression.outputs == [regression]
+    with pytest.raises(ValueError, match=r"targets: expected a last axis of 3, one for each output, got \(20, 2\)"):
+        score_outputs(several, targets[:, :2])
+
+
+def test_one_output_is_scored_as_a_whole(regression, targets):
+    assert score_outputs(regression, targets) == {name: [value] for name, value in score(regression, targets).items()}

@@ -329,3 +329,10 @@ def test_a_users_generator_has_a_spec_without_a_line_of_its_own():
 
     generator = Constant(2, 5, offset=True)
     assert rebuilt(generator, Constant)(torch.zeros(3, 2)).shape == (3, 5)
+
+
+def test_numbers_of_groups_come_back_as_valid_ones():
+    prior = livi.Relevance(torch.zeros(4, dtype=torch.long), torch.ones(1))
+    again = build(spec_of(prior), known_classes())
+    again.load_state_dict(prior.state_dict())
+    assert torch.equal(again.groups, prior.groups)

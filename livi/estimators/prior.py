@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from livi.layout import Layout
@@ -26,4 +27,16 @@ def prior_of(scale: float | str, hidden_layers: int, *, classes: bool) -> Prior 
     gains = {f"{2 * hidden_layers}.weight": _LAST_OF_LOGITS} if classes else {}
     gains |= {"noise.weight": _NOISE, "noise.bias": _NOISE}
     gain = _LOGITS if classes else _TARGETS
-    return lambda layout: Relevance.for_layout(layout, gain=gain, gains=gains, learned=learned)
+
+    def make(layout: Layout) -> Relevance:
+        own = gains if classes or not hidden_layers else gains | _last_bias(layout, f"{2 * hidden_layers}", gain)
+        return Relevance.for_layout(layout, gain=gain, gains=own, learned=learned)
+
+    return make
+
+
+def _last_bias(layout: Layout, last: str, gain: float) -> dict[str, float]:
+    """The gain of the last bias, for a scale as small as that of the weights beside it: targets have no mean."""
+    names = (last, f"mean.{last}")  # alone, and beside a noise that varies
+    slots = [slot for slot in layout.slots if slot.name in {f"{name}.weight" for name in names}]
+    return {slot.name.removesuffix("weight") + "bias": gain / math.sqrt(slot.fan_in) for slot in slots}

@@ -6,12 +6,21 @@ weights to learn, on a bound that is higher by all that was lost on the last lay
 
     q(theta) = q(earlier) p(last | earlier, D)
 
-is still a distribution over all weights, sampled in two steps. The price: every step needs all of the data at once.
+is still a distribution over all weights, sampled in two steps, of the same model. The price: every step needs all of
+the data at once.
 """
 
 from livi.last_layer.evidence import Conditional
-from livi.last_layer.likelihood import LinearGaussian
-from livi.last_layer.network import earlier_layout, find_last
+from livi.last_layer.likelihood import LinearGaussian, check_columns
+from livi.last_layer.network import NotExactError, earlier_layout, find_last
 from livi.last_layer.sampler import ExactLastLayer
 
-__all__ = ["Conditional", "ExactLastLayer", "LinearGaussian", "earlier_layout", "find_last"]
+__all__ = [
+    "Conditional",
+    "ExactLastLayer",
+    "LinearGaussian",
+    "NotExactError",
+    "check_columns",
+    "earlier_layout",
+    "find_last",
+]

@@ -1,17 +1,21 @@
 """Bayesian linear regression for many sets of features at once: evidence, its gradient, and posterior in closed form.
 
-With F = [features, 1], noise s_i and count w_i of row i, and weights ~ N(0, scale^2), rows
+With F = [features, 1], noise s_i and count w_i of row i, noise s_t of output t, and weights of column j ~
+N(0, scale_j^2), let
 
-    x_i = scale sqrt(w_i) / s_i F_i,    u_i = sqrt(w_i) / s_i y_i
+    z_ij = F_ij scale_j sqrt(w_i) / s_i,    v_it = y_it sqrt(w_i) / s_i,    p_t = 1 / s_t,
 
-turn prior and noise into unit ones. Then with M = I + X^T X, m = M^-1 X^T u and residuals r = u - X m, for T targets,
+so that X_t = p_t Z, u_t = p_t v_t have a unit prior and unit noise (one of s_i, s_t is 1). Then with
+M_t = I + p_t^2 Z^T Z, m_t = p_t^2 M_t^-1 Z^T v_t and residuals r_t = p_t (v_t - Z m_t),
 
-    log evidence = -1/2 (|u|^2 - u^T X m) - T/2 log det M - T sum_i w_i log(s_i sqrt(2 pi)),
+    log evidence = sum_t -1/2 (|u_t|^2 - u_t^T X_t m_t) - 1/2 log det M_t - sum_i w_i log(s_i s_t sqrt(2 pi)),
 
-    d log evidence = <r m^T - T X M^-1, dX> - <r, du> - T sum_i w_i d log s_i,
+    d log evidence = <sum_t p_t (r_t m_t^T - X_t M_t^-1), dZ> - <sum_t p_t r_t, dv_t>
+                     + sum_t (|r_t|^2 + tr X_t M_t^-1 X_t^T - sum_i w_i) d log s_t - T sum_i w_i d log s_i,
 
-which takes one product with X where differentiating through the factorisation takes four. Gram matrices and everything
-of their size are in double precision: M has a condition number of the order of the data's signal-to-noise ratio.
+which takes one product with Z where differentiating through the factorisation takes four. There is one Gram matrix for
+all outputs, and one factorisation for all that share their noise. Gram matrices and everything of their size are in
+double precision: M has a condition number of the order of the data's signal-to-noise ratio.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
 
 # Numbers in the rows of the samples worked on at a time. On a CPU they should stay in its cache (a fifth less time than
 # all at once); a GPU wants more at once.
@@ -30,10 +34,11 @@ _CPU_BLOCK, _GPU_BLOCK = 400_000, 100_000_000
 
 
 class Conditional(NamedTuple):
-    """p(last | earlier, D) = N(mean, scale^2 (L L^T)^-1) for each target, the bias as a last feature of one."""
+    """p(last | earlier, D) = N(mean_t, D (L_t L_t^T)^-1 D), D = diag(scale), for each output t; the bias comes last."""
 
     mean: Tensor  # (S, H + 1, T)
-    factor: Tensor  # (S, H + 1, H + 1), lower L
+    factor: Tensor  # (S, K, H + 1, H + 1), lower L; K = T, or 1 where all outputs share their noise
+    scale: Tensor  # (H + 1,)
     log_evidence: Tensor  # (S,)
 
 
@@ -42,8 +47,8 @@ class Problem:
     """S linear models: features, what they explain, and how well they can be expected to."""
 
     features: Tensor  # (S, N, H)
-    log_std: Tensor  # () or (S, N): of the noise
-    log_scale: Tensor  # (): of the prior
+    log_std: Tensor  # () or (T,), or of each row (S, N): of the noise
+    log_scale: Tensor  # (H + 1,): of the prior, the bias last
     targets: Tensor  # (N, T)
     counts: Tensor | None = None  # (N,): how often each row counts, once without
 
@@ -54,7 +59,7 @@ class Problem:
         size = max(1, block // max(1, rows * (width + 1)))
         if size >= samples:
             return [self]
-        stds = [self.log_std] * -(-samples // size) if self.log_std.ndim == 0 else self.log_std.split(size)
+        stds = self.log_std.split(size) if self.log_std.ndim == 2 else [self.log_std] * -(-samples // size)
         return [
             Problem(features, log_std, self.log_scale, self.targets, self.counts)
             for features, log_std in zip(self.features.split(size), stds, strict=True)
@@ -62,14 +67,15 @@ class Problem:
 
 
 class _Solution(NamedTuple):
-    """In double precision; M, m, X and u as above."""
+    """In double precision; M, m, Z, v and p as above. K = T where every output has its own noise, else 1."""
 
-    factor: Tensor  # (S, P, P), of M
+    factor: Tensor  # (S, K, P, P), of M
     unit_mean: Tensor  # (S, P, T), m
     log_evidence: Tensor  # (S,)
-    design: Tensor  # (S, N, P), X
-    whitened: Tensor  # (S, N, T), u
-    row_scale: Tensor  # (1, 1, 1), (1, N, 1) or (S, N, 1): scale sqrt(w_i) / s_i
+    design: Tensor  # (S, N, P), Z
+    whitened: Tensor  # (S, N, T), v
+    column_scale: Tensor  # (1, 1, P), (1, N, P) or (S, N, P): scale_j sqrt(w_i) / s_i
+    precision: Tensor  # (K,), p
 
 
 def log_evidence(problem: Problem) -> Tensor:  # (S,)
@@ -89,76 +95,100 @@ def conditional(problem: Problem) -> Conditional:
     scale = problem.log_scale.double().exp()
     solved = [_solve(part) for part in problem.parts()]
     return Conditional(
-        scale * torch.cat([each.unit_mean for each in solved]),
+        scale[:, None] * torch.cat([each.unit_mean for each in solved]),
         torch.cat([each.factor for each in solved]),
+        scale,
         torch.cat([each.log_evidence for each in solved]),
     )
 
 
+def by_noise(columns: Tensor, number: int) -> Tensor:  # (S, P, T) -> (S, K, P, T / K)
+    """Columns beside those with which they share their noise: all, or each by itself."""
+    grouped: Tensor = columns.unflatten(-1, (number, -1))
+    return grouped.movedim(2, 1)
+
+
+def by_output(grouped: Tensor) -> Tensor:  # (S, K, P, T / K) -> (S, P, T)
+    """The opposite of `by_noise`."""
+    return grouped.movedim(1, 2).flatten(2)
+
+
 def _solve(problem: Problem) -> _Solution:
     features, targets = problem.features, problem.targets.double()
+    counts = None if problem.counts is None else problem.counts.double()
     log_std = problem.log_std.double()
-    log_std = log_std[:, :, None] if log_std.ndim else log_std.reshape(1, 1, 1)
-    precision = (-log_std).exp()  # its square root
-    if problem.counts is not None:
-        precision = precision * problem.counts.double().sqrt()[:, None]
-    row_scale = problem.log_scale.double().exp() * precision
-    design = torch.cat([features, torch.ones_like(features[..., :1])], -1).double().mul_(row_scale)
-    whitened = (targets * precision).expand(len(features), *targets.shape)
+    varies = log_std.ndim == 2
+    log_row = log_std[:, :, None] if varies else log_std.new_zeros(1, 1, 1)
+    log_output = log_std.new_zeros(1) if varies else log_std.reshape(-1)  # (K,)
+    precision, number = (-log_output).exp(), len(log_output)
+    row_scale = (-log_row).exp() if counts is None else (-log_row).exp() * counts.sqrt()[:, None]
+    column_scale = row_scale * problem.log_scale.double().exp()
+    design = torch.cat([features, torch.ones_like(features[..., :1])], -1).double().mul_(column_scale)
+    whitened = (targets * row_scale).expand(len(features), *targets.shape)
 
-    gram = design.mT @ design
-    gram.diagonal(dim1=1, dim2=2).add_(1.0)
+    gram = (design.mT @ design)[:, None] * precision.square()[:, None, None]
+    gram.diagonal(dim1=-2, dim2=-1).add_(1.0)
     factor, _ = torch.linalg.cholesky_ex(gram)
-    pulled = torch.linalg.solve_triangular(factor, design.mT @ whitened, upper=False)
-    log_det = 2.0 * factor.diagonal(dim1=1, dim2=2).log().sum(1)
-    misfit = whitened.square().sum((1, 2)) - pulled.square().sum((1, 2))
-    counted = log_std + 0.5 * math.log(2.0 * math.pi)
-    counted = counted if problem.counts is None else counted * problem.counts.double()[:, None]
-    volume = counted.expand(len(features), len(targets), 1).sum((1, 2))
-    number = targets.shape[1]
-    evidence = -0.5 * (misfit + number * log_det) - number * volume
-    unit_mean = torch.linalg.solve_triangular(factor.mT, pulled, upper=True)
-    return _Solution(factor, unit_mean, evidence, design, whitened, row_scale)
+    scaled = by_noise(design.mT @ whitened, number) * precision.square()[:, None, None]  # X^T u
+    pulled = torch.linalg.solve_triangular(factor, scaled, upper=False)
+    log_det = 2.0 * factor.diagonal(dim1=-2, dim2=-1).log().sum((1, 2))
+    shared = targets.shape[1] // number  # outputs with one noise
+    misfit = (whitened.square().sum(1).unflatten(1, (number, -1)) * precision.square()[:, None]).sum((1, 2))
+    misfit = misfit - pulled.square().sum((1, 2, 3))
+    total = len(targets) if counts is None else counts.sum()
+    counted = log_row if counts is None else log_row * counts[:, None]
+    volume = targets.shape[1] * counted.expand(len(features), len(targets), 1).sum((1, 2))
+    volume = volume + total * (shared * log_output.sum() + 0.5 * targets.shape[1] * math.log(2.0 * math.pi))
+    evidence = -0.5 * (misfit + shared * log_det) - volume
+    unit_mean = by_output(torch.linalg.solve_triangular(factor.mT, pulled, upper=True))
+    return _Solution(factor, unit_mean, evidence, design, whitened, column_scale, precision)
 
 
 class _Gradient(NamedTuple):
     features: Tensor  # (S, N, H)
-    log_std: Tensor  # (S,) or (S, N)
-    log_scale: Tensor  # (S,)
+    log_std: Tensor  # (S, K) or (S, N)
+    log_scale: Tensor  # (S, P)
 
 
 def _gradient(problem: Problem, solution: _Solution) -> _Gradient:
     """d log evidence for each sample; its largest product in the features' own precision."""
-    factor, mean, _, design, whitened, row_scale = solution
-    dtype, number = problem.features.dtype, whitened.shape[2]
+    factor, mean, _, design, whitened, column_scale, precision = solution
+    dtype, shared = problem.features.dtype, whitened.shape[2] // len(precision)
     identity = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
     half = torch.linalg.solve_triangular(factor, identity.expand_as(factor), upper=False)
+    squares = precision.square()
+    weighted = half * precision[:, None, None]
+    inverse = shared * (weighted.mT @ weighted).sum(1)  # sum_t p_t^2 M_t^-1
     residual = whitened - design @ mean
     own = design.to(dtype)
-    smoothed = own @ (half.mT @ half).to(dtype)  # X M^-1
-    pull = torch.baddbmm(smoothed, residual.to(dtype), mean.mT.to(dtype), beta=-number)
-    features = pull[..., :-1].mul_(row_scale.to(dtype))
-    explained = factor.shape[-1] - half.square().sum((1, 2))  # tr X M^-1 X^T
-    log_scale = mean.square().sum((1, 2)) - number * explained
-    counts = problem.counts
-    if problem.log_std.ndim:
+    smoothed = own @ inverse.to(dtype)
+    pulling = (residual.unflatten(2, (len(squares), -1)) * squares[:, None]).flatten(2)
+    pull = torch.baddbmm(smoothed, pulling.to(dtype), mean.mT.to(dtype), beta=-1)
+    features = pull[..., :-1].mul_(column_scale[..., :-1].to(dtype))
+    unexplained = half.square().sum(2)  # (S, K, P), the diagonals of M^-1
+    log_scale = mean.square().sum(2) - shared * (1.0 - unexplained).sum(1)
+    counts = None if problem.counts is None else problem.counts.double()
+    if problem.log_std.ndim == 2:
         leverage = torch.linalg.vecdot(own, smoothed)
-        log_std = residual.square().sum(2) + number * (leverage - (1.0 if counts is None else counts.double()))
+        log_std = residual.square().sum(2) + leverage - whitened.shape[2] * (1.0 if counts is None else counts)
     else:
-        total = len(problem.targets) if counts is None else counts.double().sum()
-        log_std = residual.square().sum((1, 2)) + number * (explained - total)
+        total = len(problem.targets) if counts is None else counts.sum()
+        explained = (1.0 - unexplained).sum(2)  # tr X M^-1 X^T
+        misfit = residual.square().sum(1).unflatten(1, (len(precision), -1)).sum(2) * squares
+        log_std = misfit + shared * (explained - total)
     return _Gradient(features, log_std.to(dtype), log_scale.to(dtype))
 
 
 class _LogEvidence(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: FunctionCtx, *arguments: Tensor) -> Tensor:
+    def forward(ctx: Any, *arguments: Tensor) -> Tensor:
         problem = Problem(*arguments)
         values, gradients = [], []
         for part in problem.parts():
             solution = _solve(part)
             values.append(solution.log_evidence)
             gradients.append(_gradient(part, solution))
+        ctx.shape = problem.log_std.shape
         ctx.save_for_backward(*(torch.cat(parts) for parts in zip(*gradients, strict=True)))
         return torch.cat(values).to(problem.features.dtype)
 
@@ -166,5 +196,5 @@ class _LogEvidence(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # (S,)
         features, log_std, log_scale = ctx.saved_tensors
-        noise = gradient @ log_std if log_std.ndim == 1 else gradient[:, None] * log_std
+        noise = gradient[:, None] * log_std if len(ctx.shape) == 2 else (gradient @ log_std).reshape(ctx.shape)
         return gradient[:, None, None] * features, noise, gradient @ log_scale, None, None

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from livi.generators import Generator
 from livi.last_layer.evidence import Conditional
 from livi.last_layer.likelihood import LinearGaussian
 from livi.last_layer.network import earlier_layout
-from livi.layout import Layout, apply_many
+from livi.layout import Layout, apply_many, as_call
+from livi.likelihoods import HeteroscedasticGaussian
 from livi.noise import Noise
 from livi.posterior import ImplicitPosterior
 from livi.priors import Prior
@@ -29,7 +32,8 @@ class ExactLastLayer(Specified, nn.Module):
         generators, noises: of the implicit posterior over the earlier weights.
         likelihood: with the observation noise and the last layer's prior.
         prior: of the earlier weights.
-        inputs, targets: the whole data set.
+        inputs: of the whole data set, as the network takes them: a tensor, or a tuple or dict of several.
+        targets: likewise.
     """
 
     def __init__(
@@ -40,17 +44,26 @@ class ExactLastLayer(Specified, nn.Module):
         noises: Noise | Sequence[Noise],
         likelihood: LinearGaussian,
         prior: Prior,
-        inputs: Tensor,
+        inputs: Any,
         targets: Tensor,
     ) -> None:
         super().__init__()
         self.layout, self.last = layout, last
-        self.earlier = ImplicitPosterior(earlier_layout(layout, last), generators, noises)
+        beside = isinstance(likelihood.noise, HeteroscedasticGaussian)
+        self.earlier = ImplicitPosterior(earlier_layout(layout, last, beside=beside), generators, noises)
         self.likelihood, self.prior = likelihood, prior
-        self.inputs: Tensor
+        leaves, structure = pytree.tree_flatten(inputs)
+        # One tensor is called "inputs", as in files from before there could be several.
+        names = ["inputs"] if isinstance(inputs, Tensor) else [f"inputs_{i}" for i in range(len(leaves))]
+        for name, leaf in zip(names, leaves, strict=True):
+            self.register_buffer(name, leaf)
+        self._names = pytree.tree_unflatten(names, structure)
         self.targets: Tensor
-        self.register_buffer("inputs", inputs)
         self.register_buffer("targets", targets)
+
+    def all_inputs(self) -> Any:
+        """The inputs of the whole data set, as the network takes them."""
+        return pytree.tree_map(self.get_buffer, self._names)
 
     @torch.no_grad()
     def sample(self, num_samples: int, rng: torch.Generator | None = None) -> Tensor:  # (S, m)
@@ -67,8 +80,9 @@ class ExactLastLayer(Specified, nn.Module):
         parts = []
         layer = self.layout.module.get_submodule(self.last)
         assert isinstance(layer, nn.Linear)
-        for rows in earlier.split(max(1, _BLOCK // (len(self.inputs) * (layer.in_features + 1)))):
-            features = apply_many(self.earlier.layout, rows, self.inputs)
+        args, kwargs = as_call(self.all_inputs())
+        for rows in earlier.split(max(1, _BLOCK // (len(self.targets) * (layer.in_features + 1)))):
+            features = apply_many(self.earlier.layout, rows, *args, **kwargs)
             last = last_of(self.likelihood.conditional(features, self.targets)).to(rows.dtype)  # (s, H + 1, T)
             weights = {f"{self.last}.weight": last[:, :-1].mT.flatten(1), f"{self.last}.bias": last[:, -1]}
             weights |= {slot.name: rows[:, slot.start : slot.stop] for slot in self.earlier.layout.slots}

@@ -73,6 +73,18 @@ class RegressionPrediction:
         return self.means.shape[0]
 
     @property
+    def outputs(self) -> list[RegressionPrediction]:
+        """The prediction of each output by itself: k of them for a `mean` of shape (B, k), one for (B,).
+
+        >>> several = RegressionPrediction(torch.zeros(10, 4, 3), torch.tensor([0.1, 0.3, 1.0]))
+        >>> [round(float(each.total_std[0]), 1) for each in several.outputs]
+        [0.1, 0.3, 1.0]
+        """
+        if self.means.ndim < 3:
+            return [self]
+        return [RegressionPrediction(*pair) for pair in zip(self.means.unbind(-1), self.stds.unbind(-1), strict=True)]
+
+    @property
     def mean(self) -> Tensor:  # (B, ...)
         return self.means.mean(0)
 

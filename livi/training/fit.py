@@ -187,9 +187,10 @@ def plan(
         autocast: torch.bfloat16 runs the network in mixed precision.
         capture: record a step as a CUDA graph and replay it. By default on a GPU where that has been found to give
             the same in less time; False never, True raises a `CaptureError` where it cannot.
-        last_layer: "sampled" by the generator like all others, or "exact": integrated out, for a Gaussian likelihood, a
-            network that ends in an nn.Linear, and (X, y) data, all of which is used at every step; "exact if possible"
-            leaves that to the data (at most 20,000 examples) and the network. See `livi.last_layer`.
+        last_layer: "sampled" by the generator like all others, or "exact": integrated out under the same prior, for a
+            Gaussian likelihood, a network whose output is that of an nn.Linear, and data that are the same at every
+            epoch, all of which is used at every step. "exact if possible" does so for up to 20,000 examples (256 MB
+            of batches), and else samples it; the plan says why. See `livi.last_layer`.
         device: where to fit; by default where the network is.
     """
     if not isinstance(likelihood, Likelihood):
@@ -211,15 +212,17 @@ def plan(
     batches = as_data(
         data, device=layout.device, dtype=layout.dtype, unpack=unpack, batch_size=batch_size, num_data=num_data
     )
-    _try_first_batch(layout, batches)
+    chosen = copy.deepcopy(likelihood).to(layout.device, layout.dtype).started_from(batches.first()[1])
+    _try_first_batch(layout, batches, chosen)
     if isinstance(batches, TensorData) and batch_size is None:
         batches = batches.within(FULL_BATCH_WORK / _work_per_example(layout, batches))
-    chosen = copy.deepcopy(likelihood).to(layout.device, layout.dtype)
-    chosen.start_from(batches.first()[1])
     own = (copy.deepcopy(generator), copy.deepcopy(noise), copy.deepcopy(prior))
     choices = Choices(*own, entropy, latents, recipe or Recipe(), components, autocast, capture, start)
     exact = exact_last_layer(last_layer, layout, batches, chosen, choices, batch_size=batch_size, seed=seed)
-    made = exact or make_plan(layout, batches, chosen, choices, seed=seed)
+    if isinstance(exact, Plan):
+        made = exact
+    else:
+        made = replace(make_plan(layout, batches, chosen, choices, seed=seed), why_sampled=exact)
     return made if steps is None else replace(made, recipe=made.recipe.lasting(steps))
 
 
@@ -235,7 +238,13 @@ def _start(prepared: Plan, trainer: Trainer, progress: Progress, state: dict[str
         kept = {"facts": trainer.facts, "state": {"start": search.state(), "seed": trainer.seed}}
         storage.write_checkpoint(trainer.checkpoint, kept)
 
+    # A scale that the priors of the last layer and of others share would shrink to nothing in a MAP fit.
+    shared = {*joint.likelihood.parameters()} & {*joint.prior.parameters()}
+    for parameter in shared:
+        parameter.requires_grad_(False)
     starts = search.run(None if trainer.checkpoint is None else save, trainer.checkpoint_every)
+    for parameter in shared:
+        parameter.requires_grad_(True)
     components = prepared.bound.posterior.num_components
     own = prepared.start == "net"
     rows = starts.theta[:1].expand(components, -1) if own else starts.pick(components, trainer.seed)
@@ -286,8 +295,8 @@ def _work_per_example(layout: Layout, data: TensorData) -> float:
     return multiplications(layout, *args, **kwargs) / min(8, data.num_data)
 
 
-def _try_first_batch(layout: Layout, data: Data) -> None:
-    """The network runs, its parameters matter, and the targets are of a size that a N(0, 1) prior can reach."""
+def _try_first_batch(layout: Layout, data: Data, likelihood: Likelihood) -> None:
+    """The network runs, its parameters matter, its outputs suit the targets, and a N(0, 1) prior can reach these."""
     inputs, targets = data.first()
     args, kwargs = as_call(inputs)
     try:
@@ -297,6 +306,9 @@ def _try_first_batch(layout: Layout, data: Data) -> None:
             f"{tuple(leaf.shape)} {leaf.dtype}" for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Tensor)
         ]
         raise type(error)(f"the network failed on its first batch of inputs {', '.join(shapes)}: {error}") from error
+    with torch.no_grad():  # raises where outputs and targets do not go together
+        outputs = layout.apply(layout.flatten(), *args, batch_statistics=True, **kwargs)
+        likelihood.log_prob(pytree.tree_map(lambda leaf: leaf[None], outputs), targets)
     if unused:
         warnings.warn(
             f"the outputs do not depend on {', '.join(unused[:4])}: their posterior will be the prior. "
@@ -331,7 +343,15 @@ def plan_again(
             )
     prepared = plan(net, data, likelihood, seed=seed, recipe=kept, **options)
     now = prepared.summary()
-    free = {"seconds_per_step", "seconds_per_map_step", "memory_bytes", "strategy", "device", "recipe"}
+    free = {
+        "seconds_per_step",
+        "seconds_per_map_step",
+        "memory_bytes",
+        "strategy",
+        "device",
+        "recipe",
+        "last_layer_reason",
+    }
     for name in sorted((now.keys() & before.keys()) - free, key=lambda name: (name != "num_data", name)):
         if before.get(name) != now[name]:
             raise ValueError(

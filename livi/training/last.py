@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import copy
-import math
 from dataclasses import dataclass, replace
+from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
-from livi.data import Data, TensorData
+from livi.data import Batch, Data, TensorData
 from livi.generators import MLP, Generator
-from livi.last_layer import ExactLastLayer, LinearGaussian, earlier_layout, find_last
+from livi.last_layer import (
+    ExactLastLayer,
+    LinearGaussian,
+    NotExactError,
+    check_columns,
+    earlier_layout,
+    find_last,
+)
 from livi.layout import Layout
 from livi.likelihoods import Gaussian, HeteroscedasticGaussian, Likelihood, Weighted, pass_weights
 from livi.noise import DiagonalNoise, Noise
 from livi.objective import Bound
 from livi.priors import Normal, Prior, Relevance
+from livi.training.gather import check_size, gathered
 from livi.training.plan import Choice, Choices, Last, Plan, default_recipe, made_from, make_plan
 from livi.training.recipe import Recipe
 
@@ -34,8 +44,8 @@ def exact_last_layer(
     *,
     batch_size: int | None,
     seed: int,
-) -> Plan | None:
-    """The plan of a fit with an exact last layer, or None where it is sampled.
+) -> Plan | str:
+    """The plan of a fit with an exact last layer, or why it is sampled.
 
     Raises:
         ValueError: it was asked for and is not possible; the message says why.
@@ -43,13 +53,17 @@ def exact_last_layer(
     if mode not in CHOICES:
         raise ValueError(f"last_layer: expected one of {', '.join(map(repr, CHOICES))}, got {mode!r}.")
     if mode == "sampled":
-        return None
-    found = _found(layout, data, likelihood, choices, batch_size)
-    if isinstance(found, _Found) and (mode == "exact" or found.is_cheap):
-        return _plan(found, choices, seed)
-    if mode == "exact":
-        raise ValueError(f"last_layer='exact': expected {found}.")
-    return None
+        return "as asked"
+    try:
+        found = _found(layout, data, likelihood, choices, batch_size, asked=mode == "exact")
+    except NotExactError as reason:
+        if mode == "exact":
+            raise ValueError(
+                f"last_layer='exact': expected a last layer that can be integrated out, but {reason}; change that, or "
+                "pass last_layer='sampled'."
+            ) from reason
+        return str(reason)
+    return _plan(found, choices, seed)
 
 
 @dataclass(frozen=True)
@@ -59,78 +73,84 @@ class _Found:
     likelihood: LinearGaussian
     prior: Prior
     data: TensorData
-
-    @property
-    def multiplications(self) -> float:
-        """What a sample's Gram matrix costs."""
-        linear = self.last.layout.module.get_submodule(self.last.name)
-        assert isinstance(linear, nn.Linear)
-        return self.data.num_data * (linear.in_features + 1) ** 2
-
-    @property
-    def is_cheap(self) -> bool:
-        return self.data.num_data <= ROWS and self.multiplications <= LIMIT
+    multiplications: float  # for the Gram matrix of a sample, and its factors
 
 
 def _found(
-    layout: Layout, data: Data, likelihood: Likelihood, choices: Choices, batch_size: int | None
-) -> _Found | str:
-    """What an exact last layer needs, or what it would need instead."""
-    if not isinstance(data, TensorData):
-        return "(X, y) tensors or arrays, all of which a step needs, got batches"
-    inputs, counts = data.inputs, None
-    if isinstance(likelihood, Weighted) and layout.forward is pass_weights:
-        likelihood, (inputs, counts) = likelihood.base, inputs
+    layout: Layout, data: Data, likelihood: Likelihood, choices: Choices, batch_size: int | None, *, asked: bool
+) -> _Found:
+    """What an exact last layer needs. Whatever costs most is looked at last.
+
+    Raises:
+        NotExactError: something is missing.
+    """
+    base, counts = likelihood, None
+    weighted = isinstance(likelihood, Weighted) and layout.forward is pass_weights
+    if isinstance(likelihood, Weighted) and weighted:
+        base = likelihood.base
         layout = Layout(layout.module, include=[slot.name for slot in layout.slots])
-    if type(likelihood) not in (Gaussian, HeteroscedasticGaussian):
-        return f"a Gaussian likelihood, got {type(likelihood).__name__}"
-    assert isinstance(likelihood, Gaussian | HeteroscedasticGaussian)
-    if not isinstance(inputs, Tensor):
-        return f"(X, y) tensors or arrays, got a {type(inputs).__name__} of inputs"
+    if type(base) not in (Gaussian, HeteroscedasticGaussian):
+        raise NotExactError(f"the likelihood is {type(base).__name__}, not Gaussian")
+    assert isinstance(base, Gaussian | HeteroscedasticGaussian)
     if batch_size is not None and batch_size < data.num_data:
-        return f"all examples at every step, got batches of {batch_size}"
-    varying = isinstance(likelihood, HeteroscedasticGaussian)
-    name = find_last(layout, inputs[:8], beside=varying)
-    if name is None:
-        of = "whose first column is that" if varying else "whose output is that"
-        return (
-            f"a network without BatchNorm {of} of an nn.Linear with a bias, all of its weights stochastic and others "
-            "before it, got another"
-        )
-    earlier = earlier_layout(layout, name)
-    try:
-        earlier.verify(inputs[:1])
-    except TypeError:
-        return "a last layer whose inputs depend on other stochastic weights, got one that stands alone"
+        raise NotExactError(f"every step needs all examples, and batches of {batch_size:,} were asked for")
+    if data.num_data > ROWS and not asked:
+        raise NotExactError(f"there are {data.num_data:,} examples, more than {ROWS:,}")
+    if not isinstance(data, TensorData):
+        check_size(data)
+    inputs, targets = _some(data)
+    varying = isinstance(base, HeteroscedasticGaussian)
+    name = find_last(layout, inputs[0] if weighted else inputs, beside=varying)
+    linear = layout.module.get_submodule(name)
+    assert isinstance(linear, nn.Linear)
+    outputs = targets[:1].numel()
+    if outputs != linear.out_features:
+        raise NotExactError(f"an example has {outputs} targets, and {name!r} gives {linear.out_features} outputs")
+    width = linear.in_features + 1
+    factors = outputs if isinstance(base, Gaussian) and base.log_std.numel() > 1 else 1
+    multiplications = float(data.num_data * width**2 + (factors - 1) * width**3)
+    if multiplications > LIMIT and not asked:
+        raise NotExactError(f"{data.num_data:,} examples of {width - 1:,} features take too long")
+    earlier = earlier_layout(layout, name, beside=varying)
     for name_of, size in (("generator", _size(choices.generator)), ("noise", _size(choices.noise))):
         if size not in (None, earlier.num_params):
-            return f"a {name_of} of {earlier.num_params} weights, those before the last layer, got one of {size}"
-    prior = made_from(choices.prior, earlier) or Normal(1.0)
-    scale = _scale_of(prior, layout.module.get_submodule(name))
-    if scale is None:
-        return f"a Normal prior of one scale, or one a layer, or a Relevance prior, got {type(prior).__name__}"
-    marginal = LinearGaussian(
-        copy.deepcopy(likelihood),
-        scale=scale,
-        learn_scale=isinstance(prior.log_scale, nn.Parameter),
-        counts=counts,
-    )
-    whole = TensorData(inputs, data.targets, data.num_data)
-    return _Found(Last(layout, name), earlier, marginal.to(layout.device, layout.dtype), prior, whole)
+            raise NotExactError(
+                f"the {name_of} is of {size:,} weights, and {earlier.num_params:,} come before the last layer"
+            )
+    prior, last_prior = _split(made_from(choices.prior, layout) or Normal(1.0), layout, name)
+    whole = gathered(data)
+    if weighted:
+        whole, counts = TensorData(whole.inputs[0], whole.targets, whole.num_data), whole.inputs[1]
+    marginal = LinearGaussian(copy.deepcopy(base), counts=counts, prior=last_prior)
+    marginal.to(layout.device, layout.dtype)
+    return _Found(Last(layout, name), earlier, marginal, prior, whole, multiplications)
 
 
-def _scale_of(prior: Prior, linear: nn.Module) -> float | None:
-    """The last layer's scale under a prior for the earlier weights, or None where it has no single one."""
+def _split(prior: Prior, layout: Layout, name: str) -> tuple[Prior, Normal | Relevance]:
+    """The prior of the earlier weights, and that of the last layer's."""
+    linear = layout.module.get_submodule(name)
     assert isinstance(linear, nn.Linear)
-    if isinstance(prior, Relevance):
-        return prior.gain / math.sqrt(linear.in_features)
-    if isinstance(prior, Normal) and prior.log_scale.numel() in (1, len(prior.sizes or ())):
-        return float(prior.log_scale.detach().exp().mean())
-    return None
+    chosen = torch.zeros(layout.num_params, dtype=torch.bool)
+    for slot in layout.slots:
+        chosen[slot.start : slot.stop] = slot.name.rpartition(".")[0] == name
+    try:
+        earlier, last = prior.split(chosen.to(layout.device))
+        if not isinstance(last, Normal | Relevance):
+            raise NotExactError(f"the prior of the last layer is {type(last).__name__}, not normal")
+        check_columns(last, linear.in_features, linear.out_features)
+    except ValueError as reason:
+        raise NotExactError(str(reason)) from reason
+    return earlier, last
+
+
+def _some(data: Data, most: int = 32) -> Batch:
+    """A few examples, from all over the data where they are at hand."""
+    inputs, targets = (data.inputs, data.targets) if isinstance(data, TensorData) else data.first()
+    rows = torch.linspace(0, len(targets) - 1, min(most, len(targets)), device=targets.device).long()
+    return pytree.tree_map(lambda leaf: leaf[rows], inputs), targets[rows]
 
 
 def _plan(found: _Found, choices: Choices, seed: int) -> Plan:
-    found.likelihood.start_from(found.data.targets)
     affordable = max(4, int(BUDGET / found.multiplications))
     num_params = found.earlier.num_params
     if num_params <= 5_000 and affordable < num_params:
@@ -183,7 +203,7 @@ def _small_or_large(found: _Found, components: int) -> Recipe:
     return replace(recipe, num_samples=samples, num_entropy_samples=min(samples, recipe.num_entropy_samples))
 
 
-def sampler_of(last: Last, bound: Bound, inputs: Tensor, targets: Tensor) -> ExactLastLayer:
+def sampler_of(last: Last, bound: Bound, inputs: Any, targets: Tensor) -> ExactLastLayer:
     """The posterior over all weights, from a fitted bound over the earlier ones."""
     assert isinstance(bound.likelihood, LinearGaussian)
     posterior = bound.posterior

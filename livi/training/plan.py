@@ -9,10 +9,10 @@ The rules, for m stochastic weights:
 | up to 1e6    | MMNN of 4 m weights, offset, per-layer scale       | fixed 0.05     | Lanczos, 1 probe        |
 | beyond       | CMMNN of 2 m weights, offset, per-layer scale      | fixed 0.05     | Lanczos, 1 probe        |
 
-Where the likelihood is Gaussian, the network ends in an nn.Linear and there are at most 20,000 examples, that layer is
-integrated out and m counts the other weights; a middle-sized network has d = 16 then, and starts from its own weights
-instead of a MAP estimate (`training/last.py`). A mixture's components start at different MAP estimates, up to 300
-weights chosen from 8 K of them (`Starts.pick`).
+Where the likelihood is Gaussian, the network's output is that of an nn.Linear and there are at most 20,000 examples,
+that layer is integrated out and m counts the other weights; a middle-sized network has d = 16 then, and starts from its
+own weights instead of a MAP estimate (`training/last.py`). A mixture's components start at different MAP estimates, up
+to 300 weights chosen from 8 K of them (`Starts.pick`).
 The prior is N(0, 1), the paper's; latents are orthogonal and antithetic. Learning the prior's scale (type II) raises
 the bound by pruning weights, and learning the noise of a large network lets it grow until weights that the data do not
 pin down look like the prior. Neither is the default: pass `prior=livi.Normal(learned=True)`, or
@@ -93,6 +93,7 @@ class Plan:
     capture: bool | None = None
     start: str = "map"
     last: Last | None = None
+    why_sampled: str = ""  # the last layer; empty where it is not
 
     @property
     def layout(self) -> Layout:
@@ -112,6 +113,7 @@ class Plan:
             "num_data": self.data.num_data,
             "steps_per_epoch": self.data.steps_per_epoch,
             "last_layer": "sampled" if self.last is None else f"exact: {self.last.name}",
+            "last_layer_reason": self.why_sampled,
             "components": posterior.num_components,
             "generator": type(generator).__name__,
             "latent_dim": generator.latent_dim,
@@ -158,6 +160,8 @@ class Plan:
             "cost": f"{1e3 * facts['seconds_per_step']:.1f} ms a step, about {_duration(start)} for the start and "
             f"{_duration(seconds)} for the rest{self._at_most()}; {_bytes(facts['memory_bytes'])} of tensors",
         }
+        if self.why_sampled:
+            rows["last layer"] = f"sampled: {self.why_sampled}"
         width = max(map(len, rows))
         return "\n".join(f"{name:<{width}}  {text}" for name, text in rows.items())
 
@@ -192,7 +196,7 @@ def make_plan(
     strategy = suitable_strategy(layout, *args, **kwargs)
     if default is None:
         work = multiplications(layout, *args, **kwargs)
-        default = default_recipe(layout, work, choices.components, data.steps_per_epoch, one_by_one=strategy == Loop())
+        default = default_recipe(layout, work, choices.components, one_by_one=strategy == Loop())
     recipe = choices.recipe.over(default)
     if choices.start == "net":
         recipe = choices.recipe.over(from_trained(recipe))
@@ -250,9 +254,7 @@ def default_entropy(layout: Layout) -> EntropyEstimator:
     return Lanczos(num_probes=1, tolerance=0.1, max_iterations=30)
 
 
-def default_recipe(
-    layout: Layout, work: float, components: int, steps_per_epoch: int = 1, *, one_by_one: bool = False
-) -> Recipe:
+def default_recipe(layout: Layout, work: float, components: int, *, one_by_one: bool = False) -> Recipe:
     """As many samples per component as 100 million multiplications per step afford, at most 2 d; fewer for larger m.
 
     Args:
