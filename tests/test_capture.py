@@ -8,8 +8,8 @@ from torch import nn
 
 import livi
 from livi.training import Trainer
-from livi.training.capture import CaptureError, Stepper, adam, at_home, set_rate
-from livi.training.fit import start
+from livi.training.begin import begin
+from livi.training.capture import CaptureError, Stepper, adam, for_optimiser, set_rate
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
 
@@ -35,7 +35,7 @@ def test_rates_of_adam_can_be_changed_and_a_saved_state_keeps_its_new_home():
     assert group["lr"] == 0.25
     elsewhere = copy.deepcopy(optimiser.state_dict())
     elsewhere["param_groups"][0] |= {"lr": torch.tensor(9.0), "capturable": True}
-    optimiser.load_state_dict(at_home(elsewhere, optimiser))
+    optimiser.load_state_dict(for_optimiser(elsewhere, optimiser))
     assert optimiser.param_groups[0]["lr"] == 0.25
     assert optimiser.param_groups[0]["capturable"] is False
 
@@ -261,7 +261,7 @@ def test_a_captured_fit_resumes_and_moves_between_devices(tmp_path):
         capture=True,
         checkpoint_every=30,
     )
-    trainer.start_log_likelihood, _ = start(plan, 0)
+    trainer.start_log_likelihood = begin(plan, 0).log_likelihood
 
     def stop_at_30():
         Trainer.save(trainer)

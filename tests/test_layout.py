@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from livi.layout import Layout, Loop, Vmap, apply_many, fastest
+from livi.layout import Layout, Loop, Vmap, apply_many, multiplications, suitable_strategy
 from livi.layout.evaluation import out_of_memory
 
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
@@ -811,7 +811,7 @@ def test_out_of_memory_is_raised_at_once_and_not_tried_again(error):
     assert caught.value is error
     assert len(calls) == 1
     with pytest.raises(RuntimeError, match="allocate"):
-        fastest(failing(error, calls), 2, torch.zeros(4, 2), repeats=1)
+        suitable_strategy(failing(error, calls), torch.zeros(4, 2))
     assert len(calls) == 2
 
 
@@ -829,14 +829,14 @@ def test_an_error_of_the_module_itself_comes_alone_after_one_more_run():
     assert len(calls) == 2  # under vmap, and at the first theta without
     assert caught.value.__cause__ is None
     with pytest.raises(RuntimeError, match="expected a mask"):
-        fastest(failing(RuntimeError("expected a mask"), calls), 2, torch.zeros(4, 2), repeats=1)
+        suitable_strategy(failing(RuntimeError("expected a mask"), calls), torch.zeros(4, 2))
 
 
 def test_an_lstm_is_looped_over():
     layout = Layout(nn.LSTM(2, 3, batch_first=True), forward=lambda module, x: module(x)[0])
     theta, x = torch.randn(3, layout.num_params), torch.randn(4, 5, 2)
     torch.testing.assert_close(apply_many(layout, theta, x), apply_many(layout, theta, x, strategy=Loop()))
-    assert fastest(layout, 2, x, repeats=1) == Loop()
+    assert suitable_strategy(layout, x) == Loop()
 
 
 @pytest.mark.parametrize(
@@ -857,16 +857,38 @@ def test_unknown_or_misshapen_buffers_are_an_error(buffers, message):
         apply_many(layout, theta.expand(2, -1), x, buffers=buffers)
 
 
-def test_fastest_measures_what_can_run():
+def test_the_strategy_follows_from_the_module_and_its_sizes():
     x = torch.randn(3, 4, 2)
     rnn = Layout(nn.RNN(2, 3, batch_first=True), forward=lambda module, x: module(x)[0])
-    assert fastest(rnn, 2, x, repeats=1) == Loop()
+    assert suitable_strategy(rnn, x) == Loop()  # which vmap cannot batch
     net = Net()
     before = snapshot(net)
-    assert fastest(Layout(net), 2, torch.randn(3, 2, 4, 4), repeats=1) in (Vmap(), Loop())
+    assert suitable_strategy(Layout(net), torch.randn(3, 2, 4, 4)) == Vmap()
     assert_unchanged(net, before)
+    convolution = Layout(nn.Conv2d(1, 16, 3))
+    assert suitable_strategy(convolution, torch.randn(2, 1, 8, 8)) == Vmap()
+    assert suitable_strategy(convolution, torch.randn(64, 1, 28, 28)) == Loop()  # slow as a grouped one, on a CPU
+    assert suitable_strategy(Layout(nn.Linear(500, 500)), torch.randn(64, 500)) == Vmap()
 
 
-def test_fastest_reports_a_module_that_cannot_run():
+def test_no_clock_decides_how_many_weight_vectors_are_evaluated(monkeypatch):
+    def refuse() -> float:
+        raise AssertionError("a clock was read")
+
+    monkeypatch.setattr("time.perf_counter", refuse)
+    assert suitable_strategy(Layout(nn.Linear(2, 1)), torch.zeros(4, 2)) == Vmap()
+
+
+def test_a_strategy_is_not_chosen_for_a_module_that_cannot_run():
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
-        fastest(Layout(nn.Linear(2, 1)), 2, torch.zeros(4, 5), repeats=1)
+        suitable_strategy(Layout(nn.Linear(2, 1)), torch.zeros(4, 5))
+
+
+def test_multiplications_are_counted_for_tokens_pixels_and_time_steps():
+    assert multiplications(Layout(nn.Linear(4, 3, bias=False)), torch.zeros(5, 4)) == 5 * 12
+    assert multiplications(Layout(nn.Linear(4, 3, bias=False)), torch.zeros(5, 7, 4)) == 5 * 7 * 12
+    assert multiplications(Layout(nn.Conv2d(1, 2, 3, bias=False)), torch.zeros(5, 1, 6, 6)) == 5 * 16 * 18
+    lstm = Layout(nn.LSTM(2, 3, batch_first=True), forward=lambda module, x: module(x)[0])
+    assert multiplications(lstm, torch.zeros(5, 7, 2)) == 5 * 7 * lstm.num_params
+    own = Layout(nn.ParameterDict({"a": torch.ones(6)}), forward=lambda module, x: x + module["a"].sum())
+    assert multiplications(own, torch.zeros(5, 1)) == 5 * 6  # at least one for each weight and example

@@ -1,6 +1,5 @@
 """The benchmark on tables: data and splits, scores, methods, going on after an interruption, and what is printed."""
 
-import importlib
 import json
 import math
 from dataclasses import replace
@@ -17,7 +16,6 @@ from livi.experiments.table_bench import Config, available_methods, bench, defau
 from livi.experiments.table_data import BUNDLED, read_split
 from livi.experiments.table_scores import Band, classes, normal_band, scores
 from livi.experiments.table_text import COLUMNS, best_methods, summary, table, text, verdicts
-from livi.layout import Vmap
 
 QUICK = Config(data=("diabetes", "wine"), methods=("ridge", "boosting"), splits=2, quick=True)
 
@@ -186,7 +184,6 @@ def test_scores_of_classes_made_by_hand():
 )
 def test_every_method_answers_for_its_tasks_and_the_same_again(name, method, monkeypatch):
     # Which way to run a network is the quicker is measured, and the two round differently.
-    monkeypatch.setattr(importlib.import_module("livi.training.plan"), "fastest", lambda *_, **__: Vmap())
     config = Config(data=(name,), methods=(method,), quick=True)
     row = fit_row((name, method, 1), config, None)
     assert row["error"] is None

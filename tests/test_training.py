@@ -17,7 +17,7 @@ import livi
 from livi.training import FitError, FitWarning, Recipe, Trainer, make_optimiser, map_weights
 from livi.training import loop as loop_module
 from livi.training import start as start_module
-from livi.training.fit import start
+from livi.training.begin import begin
 from livi.training.progress import Progress
 
 QUICK = Recipe(steps=60, map_steps=60, map_restarts=2, num_samples=8, num_entropy_samples=2)
@@ -80,7 +80,7 @@ def test_fit_improves_the_bound_and_leaves_the_network_alone():
 def test_a_user_s_own_loop_gives_identical_numbers():
     posterior = quick_fit()
     plan = livi.plan(network(), data(), livi.Gaussian(), last_layer="sampled", recipe=QUICK)
-    start(plan, seed=0)
+    begin(plan, seed=0)
     bound, optimiser = plan.bound, make_optimiser(plan.bound, QUICK)
     rng = torch.Generator().manual_seed(0)
     for step in range(QUICK.steps):
@@ -199,7 +199,7 @@ def test_a_checkpoint_of_another_fit_is_an_error_and_survives(tmp_path):
 
 def test_a_non_finite_step_is_rolled_back_with_a_smaller_rate(monkeypatch):
     plan = livi.plan(network(), data(), livi.Gaussian(), last_layer="sampled", recipe=replace(QUICK, steps=150))
-    start(plan, seed=0)
+    begin(plan, seed=0)
     said = io.StringIO()
     trainer = Trainer(plan.bound, plan.data, plan.recipe, progress=Progress(150, stream=said))
     taken, poisoned = Trainer._step, []
@@ -225,7 +225,7 @@ def test_a_fit_that_keeps_failing_stops_with_the_term_s_name():
         return (outputs[..., 0] - targets) * float("nan")
 
     plan = livi.plan(network(), data(), livi.Gaussian(), last_layer="sampled", recipe=QUICK)
-    start(plan, seed=0)
+    begin(plan, seed=0)
     plan.bound.likelihood = livi.FunctionLikelihood(broken)
     with pytest.raises(FitError, match="log_likelihood became non-finite at step 10, after 3 attempts"):
         Trainer(plan.bound, plan.data, plan.recipe).run()
@@ -233,7 +233,7 @@ def test_a_fit_that_keeps_failing_stops_with_the_term_s_name():
 
 def test_a_bound_that_falls_far_is_a_divergence(monkeypatch):
     plan = livi.plan(network(), data(), livi.Gaussian(0.1), recipe=replace(QUICK, steps=400, kl_warm_up=0.1))
-    start(plan, seed=0)
+    begin(plan, seed=0)
     trainer = Trainer(plan.bound, plan.data, plan.recipe)
     taken, pushed = Trainer._step, []
 
@@ -279,7 +279,7 @@ def test_weight_averaging_starts_at_the_start_and_replaces_the_parameters_at_the
     # So slow an average stays where it began: at the MAP start, not at the generator's own initialisation.
     slow = quick_fit(recipe=replace(QUICK, averaging=0.999999))
     plan = livi.plan(network(), data(), livi.Gaussian(), last_layer="sampled", recipe=QUICK)
-    start(plan, seed=0)
+    begin(plan, seed=0)
     torch.testing.assert_close(slow.sampler.centre(), plan.bound.posterior.centre(), rtol=1e-3, atol=1e-3)
 
 
@@ -289,7 +289,7 @@ def test_minibatch_noise_is_no_divergence():
     y = torch.sin(2 * x[:, 0]) + 0.3 * torch.randn(20_000, generator=rng)
     recipe = Recipe(steps=500, map_steps=300, map_restarts=1, kl_warm_up=0.1, num_samples=4, num_entropy_samples=1)
     plan = livi.plan(network(), (x, y), livi.Gaussian(), recipe=recipe)
-    start(plan, seed=0)
+    begin(plan, seed=0)
     trainer = Trainer(plan.bound, plan.data, recipe)
     trainer.run()
     assert trainer.rollbacks == 0
@@ -343,7 +343,7 @@ def test_ctrl_c_in_the_start_keeps_a_narrow_posterior_around_the_weights_found(m
 def test_the_start_is_shown_and_its_cost_is_planned():
     said = io.StringIO()
     plan = livi.plan(network(), data(), livi.Gaussian(), last_layer="sampled", recipe=replace(QUICK, map_steps=200))
-    start(plan, 0, Progress(60, stream=said))
+    begin(plan, 0, Progress(60, stream=said))
     lines = said.getvalue().splitlines()
     assert lines[0].startswith("MAP start [")
     assert "100/200" in lines[0]
@@ -390,7 +390,7 @@ def test_without_map_steps_the_start_is_the_module_itself():
     plan = livi.plan(
         network(), data(), livi.Gaussian(), last_layer="sampled", recipe=replace(QUICK, map_steps=0, map_restarts=4)
     )
-    start(plan, seed=0)
+    begin(plan, seed=0)
     begun = plan.bound.posterior.sample(2000, torch.Generator().manual_seed(0)).mean(0)
     assert (begun - livi.Layout(network()).flatten()).abs().max() < 0.02
 

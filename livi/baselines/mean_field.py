@@ -15,7 +15,7 @@ from livi.layout import Layout
 from livi.likelihoods import Likelihood
 from livi.noise import DiagonalNoise
 from livi.training import Recipe, fit
-from livi.training.plan import default_recipe
+from livi.training.rules import Size, default_recipe
 
 
 class Constant(Generator):
@@ -60,7 +60,7 @@ def fit_mean_field(net: nn.Module, data: Any, likelihood: Likelihood, **options:
     recipe: Recipe | None = options.get("recipe")
 
     def noise(layout: Layout) -> DiagonalNoise:
-        spread = (recipe or Recipe()).over(default_recipe(layout, layout.num_params, 1)).spread
+        spread = (recipe or Recipe()).over(default_recipe(Size(layout, 1, 1, layout.num_params))).spread
         return DiagonalNoise(layout.num_params, spread)
 
     return fit(net, data, likelihood, generator=Constant.for_layout, noise=noise, entropy=Exact(), **options)

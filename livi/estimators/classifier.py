@@ -22,7 +22,7 @@ from livi.likelihoods import Categorical
 from livi.prediction import ClassificationPrediction
 from livi.prediction.mixture import log_mean_exp
 from livi.training import Recipe
-from livi.training.plan import default_recipe
+from livi.training.rules import Size, default_recipe
 
 
 class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
@@ -96,7 +96,7 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         """
         if not 300 < layout.num_params <= 5_000 or num_rows > FULL_BATCH:
             return None
-        usual = default_recipe(layout, num_rows * layout.num_params, int(self.components))
+        usual = default_recipe(Size(layout, num_rows, 1, num_rows * layout.num_params, classes=True))
         return replace(
             usual,
             steps=1000,

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 from torch.utils.flop_counter import FlopCounterMode
 
-from livi.layout.evaluation import Loop, Strategy, Vmap, apply_many
+from livi.layout.evaluation import Loop, Strategy, Vmap, apply_many, out_of_memory
 from livi.layout.parameters import Layout
 
 # Multiplications of one pass from which convolutions on a CPU are quicker one weight vector after the other than as one
@@ -57,9 +57,11 @@ def suitable_strategy(layout: Layout, *args: Any, **kwargs: Any) -> Strategy:
     try:
         with torch.no_grad():
             apply_many(layout, theta, *args, batch_statistics=True, strategy=Vmap(), **kwargs)
-    except torch.OutOfMemoryError:
-        raise
-    except RuntimeError:  # not batchable; an error of the module itself comes again in the loop
+    except RuntimeError as error:
+        if out_of_memory(error):
+            raise
+        with torch.no_grad():  # an error of the module itself comes again
+            apply_many(layout, theta[:1], *args, batch_statistics=True, strategy=Loop(), **kwargs)
         return Loop()
     convolves = any(isinstance(layer, _ConvNd) for layer in layout.module.modules())
     slow = layout.device.type == "cpu" and convolves and multiplications(layout, *args, **kwargs) > _GROUPED_TOO_SLOW

@@ -26,8 +26,9 @@ from livi.noise import DiagonalNoise, Noise
 from livi.objective import Bound
 from livi.priors import Normal, Prior, Relevance
 from livi.training.gather import check_size, gathered
-from livi.training.plan import Choice, Choices, Last, Plan, default_recipe, made_from, make_plan
+from livi.training.plan import Choice, Choices, Last, Plan, made_from, make_plan
 from livi.training.recipe import Recipe
+from livi.training.rules import Size, default_prior, default_recipe
 
 CHOICES = ("sampled", "exact", "exact if possible")
 # Beyond so many examples, or multiplications for one sample's Gram matrix, the layer is sampled unless asked otherwise.
@@ -117,7 +118,7 @@ def _found(
             raise NotExactError(
                 f"the {name_of} is of {size:,} weights, and {earlier.num_params:,} come before the last layer"
             )
-    prior, last_prior = _split(made_from(choices.prior, layout) or Normal(1.0), layout, name)
+    prior, last_prior = _split(made_from(choices.prior, layout) or default_prior(layout, classes=False), layout, name)
     whole = gathered(data)
     if weighted:
         whole, counts = TensorData(whole.inputs[0], whole.targets, whole.num_data), whole.inputs[1]
@@ -197,7 +198,8 @@ def _generator(layout: Layout) -> Generator:
 
 def _small_or_large(found: _Found, components: int) -> Recipe:
     """That of a sampled last layer, with as many samples as are affordable, but at least 16."""
-    recipe = default_recipe(found.earlier, found.data.num_data * found.earlier.num_params, components)
+    work = found.data.num_data * found.earlier.num_params
+    recipe = default_recipe(Size(found.earlier, found.data.num_data, 1, work), components)
     affordable = max(16, int(BUDGET / found.multiplications))
     samples = min(recipe.num_samples, affordable + affordable % 2)
     return replace(recipe, num_samples=samples, num_entropy_samples=min(samples, recipe.num_entropy_samples))

@@ -339,6 +339,12 @@ class Trainer:
         assert self.checkpoint is not None
         storage.write_checkpoint(self.checkpoint, {"facts": self.facts, "state": self.state()})
 
+    def save_search(self, state: dict[str, Any]) -> None:
+        """Write a checkpoint of a search for the start, which comes before this loop."""
+        assert self.checkpoint is not None
+        kept = {"facts": self.facts, "state": {"start": state, "seed": self.seed}}
+        storage.write_checkpoint(self.checkpoint, kept)
+
     def _keep(self) -> None:
         """Remember this state as one to go back to. Long after the last trouble, steps grow again."""
         if self.rollbacks and self.step - self.rolled_back_at >= FORGIVEN_AFTER:

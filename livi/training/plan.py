@@ -1,23 +1,4 @@
-"""Choosing generator, noise, prior, estimator, samples and schedule from a problem's size, and saying so beforehand.
-
-The rules, for m stochastic weights:
-
-| m            | generator                                          | noise          | entropy                 |
-|--------------|----------------------------------------------------|----------------|-------------------------|
-| up to 300    | MLP of width m, tanh, full affine skip, d = m      | fixed 0.01     | Exact                   |
-| up to 5,000  | MLP of width 32, tanh, affine skip, d = 32         | diagonal       | Exact (32 x 32)         |
-| up to 1e6    | MMNN of 4 m weights, offset, per-layer scale       | fixed 0.05     | Lanczos, 1 probe        |
-| beyond       | CMMNN of 2 m weights, offset, per-layer scale      | fixed 0.05     | Lanczos, 1 probe        |
-
-Where the likelihood is Gaussian, the network's output is that of an nn.Linear and there are at most 20,000 examples,
-that layer is integrated out and m counts the other weights; a middle-sized network has d = 16 then, and starts from its
-own weights instead of a MAP estimate (`training/last.py`). A mixture's components start at different MAP estimates, up
-to 300 weights chosen from 8 K of them (`Starts.pick`).
-The prior is N(0, 1), the paper's; latents are orthogonal and antithetic. Learning the prior's scale (type II) raises
-the bound by pruning weights, and learning the noise of a large network lets it grow until weights that the data do not
-pin down look like the prior. Neither is the default: pass `prior=livi.Normal(learned=True)`, or
-`prior=livi.Relevance.for_layout`, which is good with an exact last layer; `noise=livi.LearnedNoise()`.
-"""
+"""A fit that is ready to run: its parts, put together from what the user chose and the rules, and what it will cost."""
 
 from __future__ import annotations
 
@@ -33,20 +14,29 @@ from torch.utils import _pytree as pytree
 
 from livi import storage
 from livi.data import Data
-from livi.entropy import EntropyEstimator, Exact, Lanczos
-from livi.generators import CMMNN, MLP, MMNN, Generator
+from livi.entropy import EntropyEstimator
+from livi.generators import Generator
 from livi.last_layer import LinearGaussian
 from livi.latents import Latents, Orthogonal
 from livi.layout import Layout, Loop, Strategy, multiplications, suitable_strategy
 from livi.layout.evaluation import synchronise
 from livi.layout.statistics import as_call
-from livi.likelihoods import Likelihood
-from livi.noise import DiagonalNoise, FixedNoise, Noise
+from livi.likelihoods import ClassificationLikelihood, Likelihood
+from livi.noise import Noise
 from livi.objective import Bound
 from livi.posterior import ImplicitPosterior
-from livi.priors import Normal, Prior
+from livi.priors import Prior
 from livi.spec import NotSpecifiedError, Specified, spec_of
 from livi.training.recipe import Recipe
+from livi.training.rules import (
+    Size,
+    default_entropy,
+    default_generator,
+    default_noise,
+    default_prior,
+    default_recipe,
+    from_trained,
+)
 from livi.training.start import Joint, measure_start
 
 T = TypeVar("T")
@@ -190,13 +180,19 @@ def make_plan(
         default: the recipe for what the user's does not name, in place of the rules'.
     """
     inputs, targets = data.first()
-    prior = made_from(choices.prior, layout) or Normal(1.0)
-    entropy = choices.entropy or default_entropy(layout)
     args, kwargs = as_call(inputs)
     strategy = suitable_strategy(layout, *args, **kwargs)
-    if default is None:
-        work = multiplications(layout, *args, **kwargs)
-        default = default_recipe(layout, work, choices.components, one_by_one=strategy == Loop())
+    size = Size(
+        layout,
+        data.num_data,
+        data.steps_per_epoch,
+        work=multiplications(layout, *args, **kwargs),
+        classes=isinstance(likelihood, ClassificationLikelihood),
+        one_by_one=strategy == Loop(),
+    )
+    prior = made_from(choices.prior, layout) or default_prior(layout, classes=size.classes)
+    entropy = choices.entropy or default_entropy(size)
+    default = default or default_recipe(size, choices.components)
     recipe = choices.recipe.over(default)
     if choices.start == "net":
         recipe = choices.recipe.over(from_trained(recipe))
@@ -204,9 +200,9 @@ def make_plan(
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)  # generators initialise themselves from torch's global stream
         generators = [
-            made_from(choices.generator, layout) or default_generator(layout) for _ in range(choices.components)
+            made_from(choices.generator, layout) or default_generator(size) for _ in range(choices.components)
         ]
-        noises = [made_from(choices.noise, layout) or default_noise(layout) for _ in range(choices.components)]
+        noises = [made_from(choices.noise, layout) or default_noise(size) for _ in range(choices.components)]
     if len({id(part) for part in (*generators, *noises)}) < 2 * choices.components:
         raise ValueError(
             "components: expected a generator and noise for each component, got one object for several; "
@@ -228,57 +224,6 @@ def make_plan(
     joint = Joint(layout, likelihood, prior, data, strategy)
     climbing = measure_start(joint, recipe.map_restarts) if recipe.map_steps else 0.0
     return Plan(bound, data, recipe, strategy, seconds, climbing, saved, choices.capture, choices.start)
-
-
-def default_generator(layout: Layout) -> Generator:
-    m = layout.num_params
-    if m <= 300:
-        return MLP.for_layout(layout, activation=nn.Tanh, skip=True, offset=True)
-    if m <= 5_000:
-        return MLP(32, m, hidden=(32,), activation=nn.Tanh, skip=True, offset=True).to(layout.device, layout.dtype)
-    kind, budget = (MMNN, 4.0) if m <= 1_000_000 else (CMMNN, 2.0)
-    return kind.for_layout(layout, budget=budget, offset=True, scale_sizes=layout.group_sizes)
-
-
-def default_noise(layout: Layout) -> Noise:
-    if layout.num_params <= 300:
-        return FixedNoise(0.01)
-    if layout.num_params <= 5_000:
-        return DiagonalNoise(layout.num_params, 0.03)
-    return FixedNoise(0.05)
-
-
-def default_entropy(layout: Layout) -> EntropyEstimator:
-    if layout.num_params <= 5_000:
-        return Exact()
-    return Lanczos(num_probes=1, tolerance=0.1, max_iterations=30)
-
-
-def default_recipe(layout: Layout, work: float, components: int, *, one_by_one: bool = False) -> Recipe:
-    """As many samples per component as 100 million multiplications per step afford, at most 2 d; fewer for larger m.
-
-    Args:
-        work: multiplications of one pass over a batch, for one weight vector.
-        one_by_one: weight vectors are evaluated one after the other, which makes many of them slow.
-    """
-    m = layout.num_params
-    affordable = min(int(1e8 / work), 16 if one_by_one else 1_000_000)
-    if m <= 300:
-        samples = max(8, min(2 * m, affordable))
-        recipe = Recipe(num_samples=samples + samples % 2, map_restarts=8 * components)
-    elif m <= 5_000:
-        samples = max(8, min(64, affordable))
-        narrow = Recipe(num_samples=samples + samples % 2, num_entropy_samples=2, map_restarts=4, spread=0.02)
-        recipe = replace(narrow, steps=3000, map_steps=3000, affine_rate=3e-3, nonlinear_rate=1e-3)
-    else:
-        base = Recipe(num_samples=4 if m <= 1_000_000 else 2, num_entropy_samples=1, map_restarts=1, map_rate=1e-3)
-        recipe = replace(base, affine_rate=1e-3, nonlinear_rate=1e-3, hyper_rate=2e-3, spread=0.01)
-    return replace(recipe, num_entropy_samples=min(recipe.num_entropy_samples, recipe.num_samples))
-
-
-def from_trained(recipe: Recipe) -> Recipe:
-    """For a network that is trained already: no MAP fit, and fewer steps."""
-    return replace(recipe, map_steps=0, map_restarts=1, steps=max(1, recipe.steps // 3))
 
 
 def measure_step(bound: Bound, inputs: Any, targets: Tensor) -> tuple[float, int]:
