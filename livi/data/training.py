@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import math
-import numbers
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
-from torch.utils.data import (
-    DataLoader,
-    Dataset,
-    IterableDataset,
-    RandomSampler,
-    SubsetRandomSampler,
-    TensorDataset,
-    WeightedRandomSampler,
-)
+from torch.utils.data import DataLoader, Dataset, IterableDataset, SubsetRandomSampler, TensorDataset
 
 from livi import checks
+from livi.data.batches import MINIBATCH, Batch, Unpack, default_unpack, length, seeded
+from livi.data.conversion import as_tensor, as_tensors, check_finite, holds_numbers, is_array, is_column, to_tensor
 
-Batch = tuple[Any, Tensor]  # inputs as a module takes them, and targets
-Unpack = Callable[[Any], Batch]
-TARGET_KEYS = ("targets", "target", "labels", "label", "y")
 FULL_BATCH = 2048  # tensors of at most so many examples are one batch
-MINIBATCH = 256  # examples a batch otherwise
 
 
 class Data(Protocol):
@@ -91,7 +79,7 @@ class LoaderData:
     ) -> None:
         self.loader, self.unpack, self.device, self.dtype = loader, unpack, device, dtype
         examples = _examples(loader) if num_data is None else num_data
-        batches = _length(loader)
+        batches = length(loader)
         if examples is None or batches is None:
             examples_counted, batches = self._count()
             examples = examples_counted if examples is None else examples
@@ -100,7 +88,7 @@ class LoaderData:
         self._first: Batch | None = None
 
     def epoch(self, seed: int) -> Iterator[Batch]:
-        for index, batch in enumerate(_seeded(self.loader, seed)):
+        for index, batch in enumerate(seeded(self.loader, seed)):
             yield self._checked(batch, index)
 
     def first(self) -> Batch:
@@ -122,10 +110,10 @@ class LoaderData:
     def _checked(self, batch: Any, index: int) -> Batch:
         """Inputs and targets on the device. What comes from a GPU is checked once: looking at it would wait for it."""
         inputs, targets = self.unpack(batch)
-        leaves = pytree.tree_leaves(inputs, is_leaf=_holds_numbers)
+        leaves = pytree.tree_leaves(inputs, is_leaf=holds_numbers)
         for name, leaf in (("targets", _targets(targets)), *(("inputs", leaf) for leaf in leaves)):
-            if _holds_numbers(leaf) and (index == 0 or not getattr(leaf, "is_cuda", False)):
-                _check_finite(f"batch {index}: {name}", to_tensor(name, leaf))
+            if holds_numbers(leaf) and (index == 0 or not getattr(leaf, "is_cuda", False)):
+                check_finite(f"batch {index}: {name}", to_tensor(name, leaf))
         return as_tensors(inputs, self.device, self.dtype), as_tensor(targets, self.device, self.dtype)
 
 
@@ -157,10 +145,10 @@ def as_data(
     if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
         data, batch_size = DataLoader(data, MINIBATCH if batch_size is None else batch_size, shuffle=True), None
     pairs = tuple if unpack else (tuple, list)  # a list of two tensors may be two batches to unpack
-    if isinstance(data, pairs) and len(data) == 2 and _is_column(data[1]):
+    if isinstance(data, pairs) and len(data) == 2 and is_column(data[1]):
         if num_data is not None or unpack is not None:
             raise ValueError("num_data, unpack: expected only with batches; (X, y) data say it themselves.")
-        inputs = pytree.tree_map(lambda leaf: to_tensor("inputs", leaf), data[0], is_leaf=_is_column)
+        inputs = pytree.tree_map(lambda leaf: to_tensor("inputs", leaf), data[0], is_leaf=is_column)
         targets = to_tensor("targets", data[1])
         _check_pair(inputs, targets)
         inputs, targets = as_tensors((inputs, targets), device, dtype)
@@ -204,150 +192,10 @@ def some_inputs(data: Data, count: int) -> Any:
     return pytree.tree_map(lambda leaf: leaf[:count].clone(), joined)
 
 
-def holds_batches(data: Any) -> bool:
-    """Whether data are batches to go through, as against the inputs of one call.
-
-    Batches are a DataLoader, a Dataset, a list of pairs or dicts, or anything else that can be iterated. Inputs are
-    tensors, arrays, tables, lists of those or of numbers, tuples, dicts, and objects that move to a device by `.to`.
-    """
-    if isinstance(data, Dataset):
-        return True
-    if isinstance(data, list):
-        return bool(data) and not _is_column(data) and all(isinstance(entry, (tuple, list, Mapping)) for entry in data)
-    if _is_array(data) or isinstance(data, (tuple, str, bytes, Mapping)) or hasattr(data, "to"):
-        return False
-    return isinstance(data, Iterable)
-
-
-def input_batches(data: Any, unpack: Unpack | None = None) -> Iterator[Any]:
-    """The inputs of each batch, in the order in which they come; targets are left out.
-
-    Of a batch (x, y), (x1, ..., y) or a dict with one of the usual target names that is everything but the target, by
-    `default_unpack`, as when fitting: two inputs without a target need `unpack`. Anything else, such as a tensor, a
-    list of one, or a dict without such a name, is input as a whole. A Dataset comes in batches of 256.
-
-    >>> [x.tolist() for x in input_batches([(torch.tensor([1.0, 2.0]), torch.zeros(2)), [torch.tensor([3.0])]])]
-    [[1.0, 2.0], [3.0]]
-
-    Raises:
-        ValueError: there are no batches, or a DataLoader shuffles or leaves examples out, so that results could not be
-            matched with examples.
-    """
-    batches = DataLoader(data, MINIBATCH) if isinstance(data, Dataset) else data
-    if isinstance(batches, DataLoader):
-        _check_order(batches)
-    empty = True
-    for batch in _seeded(batches, 0):
-        empty = False
-        yield _inputs(batch, unpack)
-    if empty:
-        raise ValueError("inputs: expected batches, got none; an iterator that was read once is empty: pass a list.")
-
-
-def default_unpack(batch: Any) -> Batch:
-    """(x, y), (x1, ..., y), or a dict with one of the usual target names; everything else is the input."""
-    if isinstance(batch, (tuple, list)) and len(batch) == 2:
-        return batch[0], batch[1]
-    if isinstance(batch, (tuple, list)) and len(batch) > 2:
-        return tuple(batch[:-1]), batch[-1]
-    if isinstance(batch, Mapping):
-        key = next((key for key in TARGET_KEYS if key in batch), None)
-        if key is not None:
-            return {name: value for name, value in batch.items() if name != key}, batch[key]
-    raise TypeError(
-        f"batch: expected (inputs, targets) or a dict with one of {TARGET_KEYS}, got {type(batch).__name__}; "
-        "pass unpack=lambda batch: (inputs, targets)."
-    )
-
-
-def as_tensor(leaf: Any, device: torch.device, dtype: torch.dtype) -> Any:
-    """What holds numbers, on the device; floating ones in the network's dtype, integers and the rest as they are."""
-    if not _holds_numbers(leaf):
-        return leaf
-    tensor = to_tensor("data", leaf)
-    return tensor.to(device, dtype if tensor.is_floating_point() else None)
-
-
-def as_tensors(tree: Any, device: torch.device, dtype: torch.dtype) -> Any:
-    """`as_tensor` of every leaf of a tuple or dict; a list of numbers is a leaf."""
-    return pytree.tree_map(lambda leaf: as_tensor(leaf, device, dtype), tree, is_leaf=_holds_numbers)
-
-
-def to_tensor(name: str, value: Any) -> Tensor:
-    """A tensor of what holds numbers: a tensor, an array, a table or a column of one, a list, nested or not.
-
-    >>> to_tensor("inputs", [[1, 2], [3, 4]])
-    tensor([[1, 2],
-            [3, 4]])
-
-    Raises:
-        TypeError, ValueError: it holds something else, or rows of different lengths.
-    """
-    if isinstance(value, Tensor):
-        return value
-    if not _is_array(value) and not isinstance(value, list):
-        raise TypeError(f"{name}: expected tensors, arrays or lists of numbers, got {type(value).__name__}.")
-    try:
-        array = np.asarray(value)
-    except ValueError as error:
-        raise ValueError(f"{name}: expected rows of one length, got a list of lists of several; pad them.") from error
-    if array.dtype.kind not in "biufc":
-        array = _numbers(name, value, array)
-    native = array.astype(array.dtype.newbyteorder("="), copy=False)
-    return torch.from_numpy(np.require(native, requirements=["C", "W"]))  # a table's own memory is read-only
-
-
-def _seeded(batches: Iterable[Any], seed: int) -> Iterator[Any]:
-    """The batches, drawn from a random stream of their own; the global one is left as it was, between them too."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        remaining = iter(batches)
-        batch = next(remaining, None)
-        stream = torch.get_rng_state()
-    while batch is not None:
-        yield batch
-        with torch.random.fork_rng(devices=[]):  # augmentation draws from this stream, not the user's
-            torch.set_rng_state(stream)
-            batch = next(remaining, None)
-            stream = torch.get_rng_state()
-
-
-def _inputs(batch: Any, unpack: Unpack | None) -> Any:
-    if unpack is not None:
-        return unpack(batch)[0]
-    if isinstance(batch, (tuple, list)) and not _is_column(batch):
-        return batch[0] if len(batch) == 1 else default_unpack(batch)[0]
-    labelled = isinstance(batch, Mapping) and any(key in batch for key in TARGET_KEYS)
-    return default_unpack(batch)[0] if labelled else batch
-
-
-def _check_order(loader: DataLoader[Any]) -> None:
-    """Every example, where it stands."""
-    if isinstance(loader.sampler, (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)):
-        raise ValueError("inputs: expected examples in order, got a DataLoader that shuffles; use shuffle=False.")
-    examples = _length(loader.sampler)
-    if loader.drop_last and examples is not None and loader.batch_size and examples % loader.batch_size:
-        left_out = examples % loader.batch_size
-        raise ValueError(f"inputs: expected all {examples} examples, got all but {left_out}; pass drop_last=False.")
-
-
-def _numbers(name: str, value: Any, array: Any) -> Any:
-    """Of objects, which may be numbers all the same, as where a table's columns are of several types."""
-    columns = getattr(value, "columns", None)
-    for place, entry in np.ndenumerate(array.astype(object)):
-        if not isinstance(entry, numbers.Real):
-            where = f" in column {columns[place[1]]!r}" if columns is not None else ""
-            raise TypeError(
-                f"{name}: expected numbers, got {type(entry).__name__} {entry!r}{where}; "
-                "encode words and classes as numbers, and drop or impute what is missing."
-            )
-    return array.astype(np.float64)
-
-
 def _examples(loader: Iterable[Any]) -> int | None:
     """How many examples one epoch of a DataLoader is drawn from: the subset's, where its sampler has one."""
-    examples, sampler = _length(getattr(loader, "dataset", None)), getattr(loader, "sampler", None)
-    drawn = _length(sampler)
+    examples, sampler = length(getattr(loader, "dataset", None)), getattr(loader, "sampler", None)
+    drawn = length(sampler)
     if isinstance(sampler, SubsetRandomSampler):
         return drawn
     if examples is not None and drawn is not None and drawn != examples:
@@ -358,33 +206,9 @@ def _examples(loader: Iterable[Any]) -> int | None:
     return examples
 
 
-def _length(sized: Any) -> int | None:
-    """How many, or None for what does not know, such as a loader over a stream."""
-    try:
-        return len(sized)
-    except TypeError:
-        return None
-
-
-def _is_array(leaf: Any) -> bool:
-    return isinstance(leaf, Tensor) or hasattr(leaf, "__array__")
-
-
-def _is_column(value: Any) -> bool:
-    """An array, or a list without arrays in it, which is meant to be one."""
-    return _is_array(value) or (isinstance(value, list) and not any(map(_is_array, pytree.tree_leaves(value))))
-
-
-def _holds_numbers(value: Any) -> bool:
-    if not isinstance(value, list):
-        return _is_array(value)
-    leaves = pytree.tree_leaves(value)
-    return bool(leaves) and all(isinstance(leaf, numbers.Real) for leaf in leaves)
-
-
 def _targets(targets: Any) -> Tensor:
     """The targets of a batch, one row an example."""
-    if not _is_column(targets):
+    if not is_column(targets):
         raise TypeError(
             f"batch: expected targets as a tensor or array with a row for each example, got {type(targets).__name__}; "
             "put single examples into a DataLoader, or pass unpack=lambda batch: (inputs, targets)."
@@ -404,12 +228,12 @@ def _check_batches(data: Any, unpack: Unpack | None) -> None:
         raise TypeError("data: expected something that can be iterated many times, got an iterator; pass a list of it.")
     if hasattr(data, "columns"):
         raise TypeError(f"data: expected (X, y), got a {kind}; pass (table[features], table[target]).")
-    if isinstance(data, (tuple, list)) and unpack is None and any(map(_is_array, data)):
+    if isinstance(data, (tuple, list)) and unpack is None and any(map(is_array, data)):
         raise TypeError(
             f"data: expected (X, y) or batches, got a {kind} of {len(data)} with an array in it; "
             "several inputs are a tuple: ((x1, x2), y), several targets the columns of one array."
         )
-    if not isinstance(data, Iterable) or _is_array(data) or isinstance(data, (str, bytes, Mapping)):
+    if not isinstance(data, Iterable) or is_array(data) or isinstance(data, (str, bytes, Mapping)):
         raise TypeError(
             f"data: expected a DataLoader, an (X, y) tuple of tensors or arrays, or batches, got {kind}; "
             "read files and take inputs and targets apart first."
@@ -426,10 +250,4 @@ def _check_pair(inputs: Any, targets: Tensor) -> None:
             f"{tuple(targets.shape)}; the first axis counts examples."
         )
     for name, leaf in (("targets", targets), *(("inputs", leaf) for leaf in leaves)):
-        _check_finite(name, leaf)
-
-
-def _check_finite(name: str, values: Tensor) -> None:
-    """Raise where a number is not finite. A finite sum, which is cheap, says that all are."""
-    if values.is_floating_point() and not bool(torch.isfinite(values.sum())) and not bool(torch.isfinite(values).all()):
-        raise ValueError(f"{name}: expected finite numbers, got NaN or inf; clean or impute the data first.")
+        check_finite(name, leaf)
