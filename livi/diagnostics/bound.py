@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,7 @@ from livi.diagnostics.estimate import Estimate, Skipped, from_batches
 from livi.diagnostics.layers import Layers
 from livi.diagnostics.subject import Batch, Subject, batches
 from livi.entropy import EntropyEstimator
-from livi.layout import Strategy, apply_many, as_call
+from livi.layout import Strategy, apply_many, as_call, record_statistics
 from livi.objective import BoundTerms
 from livi.posterior import ImplicitPosterior
 
@@ -23,7 +22,7 @@ class BoundCheck:
     """E_q log p(D | theta), E_q log p(theta), H[q] and their sum, in nats for the whole data set.
 
     The entropy is the linearised one, so the sum is L' (15), for a mixture with the mean of its components' entropies.
-    Network outputs are those of prediction: BatchNorm uses the fitted statistics, not the batch's.
+    Network outputs are those of prediction: BatchNorm uses statistics of each theta, not the batch's.
     """
 
     log_likelihood: Estimate
@@ -96,10 +95,24 @@ def log_likelihood(
 
 
 def outputs_at(posterior: Subject, theta: Tensor, inputs: Any, strategy: Strategy | None) -> Any:  # (s, B, ...)
-    """Network outputs as in prediction: with the posterior's own buffers."""
+    """Network outputs as in prediction: with BatchNorm statistics that belong to each theta."""
     args, kwargs = as_call(inputs)
-    buffers: Mapping[str, Tensor] = posterior.buffers
+    buffers = _buffers(posterior, theta, strategy)
     return apply_many(posterior.sampler.layout, theta, *args, buffers=buffers, strategy=strategy, **kwargs)
+
+
+def _buffers(posterior: Subject, theta: Tensor, strategy: Strategy | None) -> dict[str, Tensor]:
+    """Measured on the calibration inputs, taken from the member that a theta is, or shared by all."""
+    layout, calibration = posterior.sampler.layout, getattr(posterior, "calibration", None)
+    if calibration is not None:
+        args, kwargs = as_call(calibration)
+        return dict(posterior.buffers) | record_statistics(layout, theta, *args, strategy=strategy, **kwargs)
+    members: Tensor | None = getattr(posterior.sampler, "theta", None)
+    known = {name: buffer.shape for name, buffer in layout.module.named_buffers()}
+    if members is None or all(buffer.shape == known[name] for name, buffer in posterior.buffers.items()):
+        return dict(posterior.buffers)
+    rows = torch.stack([(members == row).all(1).float().argmax() for row in theta])
+    return {name: buffer if buffer.shape == known[name] else buffer[rows] for name, buffer in posterior.buffers.items()}
 
 
 def _unknown(like: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ class Draws(Protocol):
 
 @runtime_checkable
 class Subject(Protocol):
-    """A fitted posterior, such as `livi.fitted.Posterior`."""
+    """A fitted posterior, such as `livi.fitted.Posterior`; its `calibration` inputs are used if it has any."""
 
     @property
     def sampler(self) -> Draws: ...

@@ -14,6 +14,7 @@ from torch.func import functional_call
 
 from livi import checks
 from livi.layout.modes import evaluation_mode
+from livi.layout.text import table
 
 Forward = Callable[..., Any]
 
@@ -285,7 +286,7 @@ class Layout:
             f"stochastic: {self.num_params:,} of {total:,} weights in {layers} layer{'s' * (layers != 1)}; "
             f"buffers: {sum(1 for _ in self.module.buffers())} (BatchNorm: {norms})"
         )
-        return _table(rows) + "\n\n" + closing
+        return table(rows) + "\n\n" + closing
 
     def __repr__(self) -> str:
         return f"Layout({type(self.module).__name__}, num_params={self.num_params:,}, layers={len(self.groups)})"
@@ -394,13 +395,3 @@ def _group(slots: Sequence[Slot]) -> tuple[Group, ...]:
 def _differentiable(outputs: Any) -> list[Tensor]:
     leaves = torch.utils._pytree.tree_leaves(outputs)
     return [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.requires_grad]
-
-
-def _table(rows: Sequence[tuple[str, ...]]) -> str:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = [rows[0], tuple("-" * width for width in widths), *rows[1:]]
-    return "\n".join("  ".join(_cell(i, cell, widths[i]) for i, cell in enumerate(row)).rstrip() for row in lines)
-
-
-def _cell(column: int, cell: str, width: int) -> str:
-    return cell.rjust(width) if column == 2 else cell.ljust(width)
