@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import multiprocessing
 import time
 import warnings
@@ -27,13 +28,13 @@ from torch import Tensor, nn
 
 import livi
 from benchmarks.choose_problems import PROBLEMS, Problem
+from livi.generators.sizing import latent_side
 from livi.layout import Layout
 from livi.metrics import nll
 from livi.prediction import predict
 from livi.training import FitError
 
 Options = dict[str, Any]
-HELD_OUT = 1900
 
 
 def relative(share: float) -> Callable[[Layout], livi.RelativeNoise]:
@@ -59,11 +60,13 @@ def large(examples_per_latent: float | None = None, noise: float = 0.1, prior: A
     """An MMNN with one latent for so many examples, noise and start relative to each tensor."""
 
     def options(num_data: int) -> Options:
-        dim = None if examples_per_latent is None else max(2, round((num_data / examples_per_latent) ** 0.5)) ** 2
+        dim = None if examples_per_latent is None else max(4, math.isqrt(round(num_data / examples_per_latent))) ** 2
 
         def generator(layout: Layout) -> livi.MMNN:
             sizes = [slot.numel for slot in layout.slots]
-            return livi.MMNN.for_layout(layout, budget=4.0, latent_dim=dim, offset=True, scale_sizes=sizes)
+            usual = latent_side(layout.num_params, None) ** 2
+            latents = usual if dim is None else min(dim, usual)
+            return livi.MMNN.for_layout(layout, budget=4.0, latent_dim=latents, offset=True, scale_sizes=sizes)
 
         recipe = livi.Recipe(steps=steps, spread=0.1, relative_spread=True)
         return {"generator": generator, "noise": relative(noise), "prior": as_prior(prior), "recipe": recipe}
@@ -92,7 +95,8 @@ def middle(
 
 
 LARGE = [name for name in PROBLEMS if name.startswith(("kmnist", "letters")) and not name.endswith("small")]
-MIDDLE = [name for name in PROBLEMS if name not in LARGE]
+MNIST = ["mnist-lenet-50000"]
+MIDDLE = [name for name in PROBLEMS if name not in (*LARGE, *MNIST)]
 GROUPS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "large-latents": (
         LARGE,
@@ -114,6 +118,19 @@ GROUPS: dict[str, tuple[list[str], dict[str, Any]]] = {
             "N / 5, N(0, 0.5^2)": large(5, prior=0.5),
             "N / 5, fan-in 3": large(5, prior=fan_in(3.0, 3.0)),
             "N / 10, N(0, 0.5^2)": large(10, prior=0.5),
+        },
+    ),
+    "mnist": (
+        MNIST,
+        {
+            "fixed 0.05, N(0, 1)": lambda _: {
+                "noise": lambda _: livi.FixedNoise(0.05),
+                "prior": livi.Normal(1.0),
+                "recipe": livi.Recipe(steps=4000, spread=0.01, relative_spread=False),
+            },
+            "N(0, 1)": large(10, prior=1.0, steps=4000),
+            "N(0, 0.5^2)": large(10, prior=0.5, steps=4000),
+            "noise 0.2, N(0, 1)": large(10, 0.2, steps=4000),
         },
     ),
     "large-steps": (LARGE, {f"{steps} steps": large(20, steps=steps) for steps in (300, 600, 2000)}),
@@ -160,7 +177,7 @@ def run(name: str, seed: int, choices: list[str], group: str, device: str) -> li
     torch.set_num_threads(1)
     problem = PROBLEMS[name]
     x, y = (part.to(device) for part in problem.rows(torch.Generator().manual_seed(seed)))
-    train, held = slice(0, problem.count), slice(-HELD_OUT, None)
+    train, held = slice(0, problem.count), slice(-problem.held_out, None)
     net = train_plainly(problem, x[train], y[train], seed)
     layout = Layout(net)
     own = predict(_Point(layout), problem.likelihood(), x[held], theta=layout.flatten())

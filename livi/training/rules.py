@@ -8,7 +8,7 @@ For m stochastic weights and N examples:
 | up to 5,000 | MLP of width 32, tanh, affine skip       |                    |                   | Exact   |
 | - classes   | - d = N / 20, 4 to 64                    | 0.1 of each tensor | 3 / sqrt(fan-in)* |         |
 | - numbers   | - d = 32                                 | learned per weight | 3 / sqrt(fan-in)  |         |
-| up to 1e6   | MMNN of 4 m weights, offset, d <= N / 5  | 0.1 of each tensor | N(0, 0.5^2)       | Lanczos |
+| up to 1e6   | MMNN of 4 m weights, offset, d <= N / 10 | 0.1 of each tensor | N(0, 0.5^2)       | Lanczos |
 | beyond      | CMMNN of 3 m weights, offset             | 0.1 of each tensor | N(0, 0.5^2)       | Lanczos |
 
 * 8 / sqrt(fan-in) in the last layer.
@@ -73,7 +73,7 @@ def default_generator(size: Size) -> Generator:
         made = MLP(dim, m, hidden=(32,), activation=nn.Tanh, skip=True, offset=True)
         return made.to(layout.device, layout.dtype)
     tensors = [slot.numel for slot in layout.slots]
-    side = min(latent_side(m, None), max(4, math.isqrt(size.num_data // 5)))
+    side = min(latent_side(m, None), max(4, math.isqrt(size.num_data // 10)))
     kind, budget = (MMNN, 4.0) if m <= LARGE else (CMMNN, 3.0)
     return kind.for_layout(layout, budget=budget, latent_dim=side * side, offset=True, scale_sizes=tensors)
 
