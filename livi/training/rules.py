@@ -5,13 +5,14 @@ For m stochastic weights and N examples:
 | m           | generator                                | noise              | prior             | entropy |
 |-------------|------------------------------------------|--------------------|-------------------|---------|
 | up to 300   | MLP of width m, tanh, affine skip, d = m | fixed 0.01         | N(0, 1)           | Exact   |
-| up to 5,000 | MLP of width 32, tanh, affine skip       |                    |                   | Exact   |
-| - classes   | - d = N / 20, 4 to 64                    | 0.1 of each tensor | 3 / sqrt(fan-in)* |         |
-| - numbers   | - d = 32                                 | learned per weight | 3 / sqrt(fan-in)  |         |
+| up to 5,000 | MLP of width 32, tanh, affine skip       |                    | N(0, s^2)*        | Exact   |
+| - classes   | - d = N / 20, 4 to 64                    | 0.1 of each tensor |                   |         |
+| - numbers   | - d = 32                                 | learned per weight |                   |         |
 | up to 1e6   | MMNN of 4 m weights, offset, d <= N / 10 | 0.1 of each tensor | N(0, 0.5^2)       | Lanczos |
 | beyond      | CMMNN of 3 m weights, offset             | 0.1 of each tensor | N(0, 0.5^2)       | Lanczos |
 
-* 8 / sqrt(fan-in) in the last layer.
+* s = 3 / sqrt(fan-in), 8 / sqrt(fan-in) in the last layer of a classifier, but at least 1: narrow layers need large
+  weights.
 
 Chosen by `python -m benchmarks.choose_fit` for what predictions are worth on held-out rows; docs/benchmarks/choices.md
 has the numbers. Noise that is learned for each weight gives the highest bound of all, and networks that underfit,
@@ -93,7 +94,8 @@ def default_prior(layout: Layout, *, classes: bool) -> Prior:
     if layout.num_params > MIDDLE:
         return Normal(0.5)
     last = layout.groups[-1].slots
-    scales = [(8.0 if classes and slot in last else 3.0) / math.sqrt(slot.fan_in) for slot in layout.slots]
+    gains = [8.0 if classes and slot in last else 3.0 for slot in layout.slots]
+    scales = [max(1.0, gain / math.sqrt(slot.fan_in)) for gain, slot in zip(gains, layout.slots, strict=True)]
     each = zip(layout.slots, scales, strict=True)
     return Normal(torch.cat([torch.full((slot.numel,), scale) for slot, scale in each]))
 
