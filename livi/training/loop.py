@@ -346,9 +346,9 @@ class Trainer:
         storage.write_checkpoint(self.checkpoint, kept)
 
     def _keep(self) -> None:
-        """Remember this state as one to go back to. Long after the last trouble, steps grow again."""
+        """Remember this state as one to go back to. Long after the last trouble, steps grow again, one by one."""
         if self.rollbacks and self.step - self.rolled_back_at >= FORGIVEN_AFTER:
-            self.rollbacks, self.rate_scale = 0, min(1.0, 2.0 * self.rate_scale)
+            self.rollbacks, self.rate_scale, self.rolled_back_at = self.rollbacks - 1, 2.0 * self.rate_scale, self.step
         self._kept = copy.deepcopy(self.state() | {"history": []}) | {"history": self.history[:]}
 
     def _restore(self) -> None:
