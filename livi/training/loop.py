@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import copy
-import statistics
 import warnings
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,11 +17,13 @@ from livi.generators import Generator
 from livi.objective import Bound, BoundTerms
 from livi.training.alarms import FitWarning
 from livi.training.capture import CaptureError, Stepper, adam, for_optimiser, set_rate
+from livi.training.judgement import Window
 from livi.training.progress import Progress
 from livi.training.recipe import Recipe
 
 LOG_EVERY = 10
 SNAPSHOT_EVERY = 100
+WINDOW = SNAPSHOT_EVERY // LOG_EVERY  # logged steps that are judged together
 MAX_ROLLBACKS = 3
 MAX_RECORDINGS = 10
 FORGIVEN_AFTER = 500
@@ -39,25 +39,6 @@ class FitError(RuntimeError):
     """
 
     posterior: Any = None
-
-
-class Window(NamedTuple):
-    """Medians over some logged steps: what the parameters of that time are worth at any weight of the KL term."""
-
-    log_likelihood: float
-    kl: float
-    noise: float  # standard error of the bound's median, about
-
-    def worth(self, kl_weight: float) -> float:
-        return self.log_likelihood - kl_weight * self.kl
-
-    @classmethod
-    def of(cls, rows: Sequence[Mapping[str, float]]) -> Window:
-        fits = [row["log_likelihood"] for row in rows]
-        gaps = [-row["log_prior"] - row["entropy"] for row in rows]
-        bounds = [fit - gap for fit, gap in zip(fits, gaps, strict=True)]
-        # Medians: a single spike that the next step recovers from is no divergence.
-        return cls(statistics.median(fits), statistics.median(gaps), statistics.stdev(bounds) / len(rows) ** 0.5)
 
 
 class Trainer:
@@ -165,11 +146,15 @@ class Trainer:
                 broken = self._broken(terms)
                 if broken:
                     return f"{', '.join(broken[:3])} became non-finite"
-                if self.step % SNAPSHOT_EVERY == 0 and self._fell():
-                    return "the bound fell far below what had been reached"
+                if self.step % SNAPSHOT_EVERY == 0:
+                    if self._fell(WINDOW):
+                        return "the bound fell far below what had been reached"
+                    self.windows.append(Window.of(self.history[-WINDOW:]))
+                if self._fell(1):
+                    continue  # perhaps a spike; but if it is the beginning of a divergence, no state to go back to
                 self._keep()
-            if due:
-                self.save()
+                if due:
+                    self.save()
         return ""
 
     def _step(self, batch: Batch) -> BoundTerms:
@@ -262,21 +247,10 @@ class Trainer:
         kept = torch.where(torch.isfinite(norm), norm * scale, self.usual_norm)
         self.usual_norm.copy_(torch.where(self.usual_norm > 0, 0.98 * self.usual_norm + 0.02 * kept, kept))
 
-    def _fell(self) -> bool:
-        """Whether the last steps lie so far below earlier ones that only a divergence explains it.
-
-        Earlier parameters are judged at today's weight of the KL term, so that this can be asked at every step of its
-        warm-up: they could be had again, and training should have found something at least as good.
-        """
-        window = Window.of(self.history[-SNAPSHOT_EVERY // LOG_EVERY :])
-        weight = self.recipe.kl_weight(self.step - 1)
-        # Minibatch noise is that of the best window alone: that of a diverging one would excuse everything.
-        allowed = max(20.0, 0.25 * self.bound.posterior.num_params)
-        best = max(self.windows, key=lambda earlier: earlier.worth(weight), default=window)
-        if window.worth(weight) < best.worth(weight) - allowed - 10.0 * best.noise:
-            return True
-        self.windows.append(window)
-        return False
+    def _fell(self, count: int) -> bool:
+        """Whether the last so many logged steps lie far below earlier ones, by today's weight of the KL term."""
+        now, weight = Window.of(self.history[-count:]), self.recipe.kl_weight(self.step - 1)
+        return now.far_below(self.windows, weight, max(20.0, 0.25 * self.bound.posterior.num_params))
 
     def _roll_back(self, trouble: str) -> None:
         failed_at = self.step
