@@ -220,6 +220,11 @@ def test_a_device_of_another_kind_goes_on_from_the_same_checkpoint(tmp_path, mon
     assert torch.isfinite(draws(resumed)).all()
 
 
+def test_checkpoints_may_be_written_before_anything_is_logged(tmp_path):
+    every = quick_fit(steps=12, checkpoint=tmp_path / "c.livi", checkpoint_every=1)
+    same(every, quick_fit(steps=12))
+
+
 # --- Ctrl-C ---------------------------------------------------------------------------------------
 
 

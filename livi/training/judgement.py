@@ -44,7 +44,7 @@ class Window(NamedTuple):
         Earlier parameters are judged at today's weight of the KL term, so that this can be asked at every step of its
         warm-up: they could be had again, and training should have found something at least as good.
         """
-        best = max(earlier, key=lambda window: window.worth(kl_weight), default=self)
+        best = max(earlier, key=lambda window: window.worth(kl_weight))
         # Minibatch noise is that of the best window alone: that of a diverging one would excuse everything.
         return self.worth(kl_weight) < best.worth(kl_weight) - allowed - 10.0 * best.noise
 

@@ -249,6 +249,8 @@ class Trainer:
 
     def _fell(self, count: int) -> bool:
         """Whether the last so many logged steps lie far below earlier ones, by today's weight of the KL term."""
+        if not self.windows:
+            return False
         now, weight = Window.of(self.history[-count:]), self.recipe.kl_weight(self.step - 1)
         return now.far_below(self.windows, weight, max(20.0, 0.25 * self.bound.posterior.num_params))
 
