@@ -143,7 +143,8 @@ class Posterior:
 
     @torch.no_grad()
     def _networks(self, num_samples: int, rng: torch.Generator | None) -> Iterator[Networks]:
-        return draw_networks(self.sampler, num_samples, rng, buffers=self.buffers, calibration=self.calibration)
+        # A generator function, for as a mere caller of one it would draw after no_grad is over.
+        yield from draw_networks(self.sampler, num_samples, rng, buffers=self.buffers, calibration=self.calibration)
 
     def _same_networks(self, num_samples: int) -> Iterable[Networks]:
         """The same ones at every call; held in memory where they take no more than one block."""

@@ -20,6 +20,7 @@ class Fitted:
     likelihood: Likelihood = field(default_factory=lambda: Gaussian(0.3))
     prior: Prior | None = None
     buffers: dict[str, Tensor] = field(default_factory=dict)
+    calibration: object = None
     history: list[dict[str, float]] = field(default_factory=list)
     plan: dict = field(default_factory=dict)
 

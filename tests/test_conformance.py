@@ -33,6 +33,7 @@ NOISES = {
     "learned": lambda layout: livi.LearnedNoise(0.1),  # noqa: ARG005
     "per layer": lambda layout: livi.LayerNoise(layout.group_sizes, 0.1),
     "diagonal": lambda layout: livi.DiagonalNoise(layout.num_params, 0.1),
+    "relative": lambda layout: livi.RelativeNoise.for_layout(layout, 0.1),
 }
 
 
@@ -44,7 +45,9 @@ def network(dtype, device):
 def build(generator, noise, dtype=torch.float64, device="cpu"):
     layout = network(dtype, device)
     built = GENERATORS[generator](layout).init_around(layout.flatten(), 0.2)
-    return ImplicitPosterior(layout, built, NOISES[noise](layout))
+    made = NOISES[noise](layout)
+    made.init_around(layout.flatten())
+    return ImplicitPosterior(layout, built, made)
 
 
 def bound_of(posterior, estimator):

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import livi
-from livi.noise import DiagonalNoise, FixedNoise, LayerNoise, LearnedNoise, Noise
+from livi.noise import DiagonalNoise, FixedNoise, LayerNoise, LearnedNoise, Noise, RelativeNoise
 
 SIZES = (2, 1, 3)
 NOISES = {
@@ -127,6 +127,41 @@ def test_numbers_of_weights_must_be_positive_integers(build, error, message):
 def test_noise_of_another_length_does_not_fit_a_posterior(build):
     with pytest.raises(ValueError, match=r"noise: expected a scalar or 6 values, got \(5,\)"):
         livi.ImplicitPosterior(livi.Layout(nn.Linear(2, 2)), livi.MLP(2, 6), build())
+
+
+def test_relative_noise_is_a_share_of_each_tensor_s_root_mean_square():
+    noise = RelativeNoise(SIZES, share=0.2, floors=(1e-3, 0.5, 1e-3))
+    torch.testing.assert_close(noise.std(), 0.2 * torch.tensor([1e-3, 1e-3, 0.5, 1e-3, 1e-3, 1e-3]))
+    noise.init_around(torch.tensor([3.0, -4.0, 0.1, 1.0, 1.0, -1.0]))
+    sizes = [math.sqrt(12.5), math.sqrt(12.5), 0.5, 1.0, 1.0, 1.0]  # of the second tensor the floor
+    torch.testing.assert_close(noise.std(), 0.2 * torch.tensor(sizes))
+    assert not list(noise.parameters())
+
+
+def test_relative_noise_of_a_layout_leaves_biases_at_zero_some_noise():
+    layout = livi.Layout(nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)))
+    theta = 5.0 * torch.ones(layout.num_params)
+    for slot in layout.slots:
+        if len(slot.shape) == 1:
+            theta[slot.start : slot.stop] = 0.0
+    noise = RelativeNoise.for_layout(layout)
+    noise.init_around(theta)
+    expected = [0.5 if len(slot.shape) > 1 else 0.01 for slot in layout.slots for _ in range(slot.numel)]
+    torch.testing.assert_close(noise.std(), torch.tensor(expected))
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: RelativeNoise([]), "sizes: expected at least one tensor"),
+        (lambda: RelativeNoise([2], share=0.0), "share: expected a positive"),
+        (lambda: RelativeNoise([2, 1], floors=[0.1]), "floors: expected one number, or one for each of 2 sizes, got 1"),
+        (lambda: RelativeNoise([2, 1]).init_around(torch.ones(4)), "theta: expected"),
+    ],
+)
+def test_unusable_relative_noise_is_an_error(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
 
 
 def test_noise_of_ones_own_needs_only_a_standard_deviation():

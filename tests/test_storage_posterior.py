@@ -15,6 +15,12 @@ from livi.noise import Noise
 from livi.priors import Prior
 from livi.storage import StorageError, load_parts, read, save_posterior
 
+
+def begun(noise, theta):
+    noise.init_around(theta)
+    return noise
+
+
 GENERATORS = {
     "Affine": lambda layout: livi.Affine.for_layout(layout, latent_dim=7),
     "MLP": lambda layout: livi.MLP.for_layout(layout, budget=15.0, latent_dim=4),
@@ -37,6 +43,7 @@ NOISES = {
     "LearnedNoise": lambda layout: livi.LearnedNoise(0.1),  # noqa: ARG005
     "LayerNoise": lambda layout: livi.LayerNoise(layout.group_sizes, 0.1),
     "DiagonalNoise": lambda layout: livi.DiagonalNoise(layout.num_params, 0.1),
+    "RelativeNoise": lambda layout: begun(livi.RelativeNoise.for_layout(layout, 0.1), layout.flatten()),
 }
 PRIORS = {
     "none": lambda layout: None,  # noqa: ARG005

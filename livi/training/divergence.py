@@ -22,17 +22,18 @@ class Window(NamedTuple):
         fits = [row["log_likelihood"] for row in rows]
         gaps = [-row["log_prior"] - row["entropy"] for row in rows]
         bounds = [fit - gap for fit, gap in zip(fits, gaps, strict=True)]
-        # Medians: a single spike that the next step recovers from is no divergence.
-        return cls(statistics.median(fits), statistics.median(gaps), statistics.stdev(bounds) / len(rows) ** 0.5)
+        # Medians, also of the noise: a single spike that the next step recovers from is no divergence, and the first
+        # steps of one must not make those after it look like noise. 1.48 and 1.25 are those of normal noise.
+        middle = statistics.median(bounds)
+        spread = 1.48 * statistics.median(abs(value - middle) for value in bounds)
+        return cls(statistics.median(fits), statistics.median(gaps), 1.25 * spread / len(rows) ** 0.5)
 
+    def far_below(self, earlier: Sequence[Window], kl_weight: float, allowed: float) -> bool:
+        """Whether this is so many nats below earlier parameters, and their noise, that only a divergence explains it.
 
-def fell(window: Window, earlier: Sequence[Window], kl_weight: float, num_params: int) -> bool:
-    """Whether a window lies so far below an earlier one that only a divergence explains it.
-
-    Earlier parameters are judged at today's weight of the KL term, so that this can be asked at every step of its
-    warm-up: they could be had again, and training should have found something at least as good. Minibatch noise is that
-    of the best window alone: that of a diverging one would excuse everything.
-    """
-    best = max(earlier, key=lambda other: other.worth(kl_weight), default=window)
-    allowed = max(20.0, 0.25 * num_params) + 10.0 * best.noise
-    return window.worth(kl_weight) < best.worth(kl_weight) - allowed
+        Earlier parameters are judged at today's weight of the KL term, so that this can be asked at every step of its
+        warm-up: they could be had again, and training should have found something at least as good.
+        """
+        best = max(earlier, key=lambda window: window.worth(kl_weight))
+        # Minibatch noise is that of the best window alone: that of a diverging one would excuse everything.
+        return self.worth(kl_weight) < best.worth(kl_weight) - allowed - 10.0 * best.noise

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from livi import storage
-from livi.data import some_inputs
+from livi.data import Data, TensorData, some_inputs
 from livi.fitted import Posterior
 from livi.likelihoods import Likelihood
 from livi.training.alarms import FitWarning, alarms
@@ -154,7 +154,13 @@ def _finish(prepared: Plan, trainer: Trainer) -> Posterior:
     if prepared.last is not None:
         sampler = sampler_of(prepared.last, bound, *prepared.data.first())
         return Posterior(sampler, sampler.likelihood.noise, bound.prior, history=trainer.history, plan=facts)
-    calibration = some_inputs(prepared.data, CALIBRATION) if bound.posterior.layout.statistics() else None
+    calibration = _calibration(prepared.data) if bound.posterior.layout.statistics() else None
     return Posterior(
         bound.posterior, bound.likelihood, bound.prior, calibration=calibration, history=trainer.history, plan=facts
     )
+
+
+def _calibration(data: Data) -> Any:
+    """Inputs of a few hundred examples, from all over the data where they are at hand: rows may come in an order."""
+    shuffled = TensorData(data.inputs, data.targets, CALIBRATION) if isinstance(data, TensorData) else data
+    return some_inputs(shuffled, CALIBRATION)

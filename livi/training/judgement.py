@@ -1,4 +1,4 @@
-"""Whether a fit has kept what its start could explain."""
+"""Whether a fit explains in the end what its start could explain."""
 
 from __future__ import annotations
 

@@ -17,12 +17,13 @@ from livi.generators import Generator
 from livi.objective import Bound, BoundTerms
 from livi.training.alarms import FitWarning
 from livi.training.capture import CaptureError, Stepper, adam, for_optimiser, set_rate
-from livi.training.divergence import Window, fell
+from livi.training.divergence import Window
 from livi.training.progress import Progress
 from livi.training.recipe import Recipe
 
 LOG_EVERY = 10
 SNAPSHOT_EVERY = 100
+WINDOW = SNAPSHOT_EVERY // LOG_EVERY  # logged steps that are judged together
 MAX_ROLLBACKS = 3
 MAX_RECORDINGS = 10
 FORGIVEN_AFTER = 500
@@ -145,11 +146,15 @@ class Trainer:
                 broken = self._broken(terms)
                 if broken:
                     return f"{', '.join(broken[:3])} became non-finite"
-                if self.step % SNAPSHOT_EVERY == 0 and self._diverged():
-                    return "the bound fell far below what had been reached"
+                if self.step % SNAPSHOT_EVERY == 0:
+                    if self._fell(WINDOW):
+                        return "the bound fell far below what had been reached"
+                    self.windows.append(Window.of(self.history[-WINDOW:]))
+                if self._fell(1):
+                    continue  # perhaps a spike; but if it is the beginning of a divergence, no state to go back to
                 self._keep()
-            if due:
-                self.save()
+                if due:
+                    self.save()
         return ""
 
     def _step(self, batch: Batch) -> BoundTerms:
@@ -242,13 +247,12 @@ class Trainer:
         kept = torch.where(torch.isfinite(norm), norm * scale, self.usual_norm)
         self.usual_norm.copy_(torch.where(self.usual_norm > 0, 0.98 * self.usual_norm + 0.02 * kept, kept))
 
-    def _diverged(self) -> bool:
-        """Whether the steps since the last snapshot lost what had been reached; if not, they are remembered."""
-        window = Window.of(self.history[-SNAPSHOT_EVERY // LOG_EVERY :])
-        weight = self.recipe.kl_weight(self.step - 1)
-        lost = fell(window, self.windows, weight, self.bound.posterior.num_params)
-        self.windows += [] if lost else [window]
-        return lost
+    def _fell(self, count: int) -> bool:
+        """Whether the last so many logged steps lie far below earlier ones, by today's weight of the KL term."""
+        if not self.windows:
+            return False
+        now, weight = Window.of(self.history[-count:]), self.recipe.kl_weight(self.step - 1)
+        return now.far_below(self.windows, weight, max(20.0, 0.25 * self.bound.posterior.num_params))
 
     def _roll_back(self, trouble: str) -> None:
         failed_at = self.step
@@ -318,9 +322,9 @@ class Trainer:
         storage.write_checkpoint(self.checkpoint, kept)
 
     def _keep(self) -> None:
-        """Remember this state as one to go back to. Long after the last trouble, steps grow again."""
+        """Remember this state as one to go back to. Long after the last trouble, steps grow again, one by one."""
         if self.rollbacks and self.step - self.rolled_back_at >= FORGIVEN_AFTER:
-            self.rollbacks, self.rate_scale = 0, min(1.0, 2.0 * self.rate_scale)
+            self.rollbacks, self.rate_scale, self.rolled_back_at = self.rollbacks - 1, 2.0 * self.rate_scale, self.step
         self._kept = copy.deepcopy(self.state() | {"history": []}) | {"history": self.history[:]}
 
     def _restore(self) -> None:

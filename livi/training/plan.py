@@ -195,7 +195,7 @@ def make_plan(
     default = default or default_recipe(size, choices.components)
     recipe = choices.recipe.over(default)
     if choices.start == "net":
-        recipe = choices.recipe.over(from_trained(recipe))
+        recipe = replace(choices.recipe.over(from_trained(recipe)), map_steps=0)
     recipe = replace(recipe, map_restarts=max(recipe.map_restarts, choices.components))
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)  # generators initialise themselves from torch's global stream

@@ -31,6 +31,7 @@ class Recipe:
             not: clipping shortens the likelihood's rare large gradients but not the entropy's steady ones, and so
             favours spread.
         averaging: decay of an exponential moving average of the parameters that replaces them at the end, or None.
+        lengthened_from: of how many steps the warm-ups are shares, where the fit was lengthened since; None: of all.
     """
 
     steps: int = 4000
@@ -49,6 +50,7 @@ class Recipe:
     num_entropy_samples: int = 4
     clip_factor: float | None = None
     averaging: float | None = None
+    lengthened_from: int | None = None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         self = super().__new__(cls)
@@ -89,8 +91,7 @@ class Recipe:
 
     def lengthened(self, steps: int) -> Recipe:
         """The same warm-ups, in steps, within a longer fit."""
-        share = self.steps / steps
-        return replace(self, steps=steps, warm_up=share * self.warm_up, kl_warm_up=share * self.kl_warm_up)
+        return self if steps == self.steps else replace(self, steps=steps, lengthened_from=self._first_steps)
 
     def lasting(self, steps: int) -> Recipe:
         """The same for so many steps; where they are fewer, the start takes fewer in proportion."""
@@ -99,15 +100,19 @@ class Recipe:
 
     def rate_factor(self, step: int) -> float:
         """Learning rate at a step as a share of its peak: a linear rise, then a cosine to zero."""
-        rise = self.warm_up * self.steps
+        rise = self.warm_up * self._first_steps
         if step < rise:
             return (step + 1) / (rise + 1)
         return cosine((step - rise) / max(1.0, self.steps - rise))
 
     def kl_weight(self, step: int) -> float:
         """Weight of the KL term at a step."""
-        rise = self.kl_warm_up * self.steps
+        rise = self.kl_warm_up * self._first_steps
         return 1.0 if step >= rise else (step + 1) / (rise + 1)
+
+    @property
+    def _first_steps(self) -> int:
+        return self.steps if self.lengthened_from is None else self.lengthened_from
 
 
 def cosine(share: float) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from torch import nn
@@ -21,15 +21,17 @@ def plan_again(
     if resumed["state"]["seed"] != seed:
         raise ValueError(f"checkpoint: expected seed {resumed['state']['seed']} as before, got {seed}.")
     kept = Recipe(**before["recipe"] | {"betas": tuple(before["recipe"]["betas"])})
-    asked, steps = options.pop("recipe", None) or Recipe(), options.pop("steps", None)
-    wanted = {name: getattr(asked, name) for name in asked.named} | ({} if steps is None else {"steps": steps})
-    for name, value in wanted.items():
+    asked, steps = (options.pop("recipe", None) or Recipe()).over(kept), options.pop("steps", None)
+    asked = asked if steps is None else replace(asked, steps=steps, map_steps=kept.map_steps)  # the start had its share
+    # Lengthened before, the fit may be asked for by the recipe of its first run, which knows nothing of that.
+    asked = replace(asked, lengthened_from=kept.lengthened_from)
+    prepared = plan(net, data, likelihood, seed=seed, recipe=asked, **options)
+    for name, value in asdict(prepared.recipe).items():
         if value != getattr(kept, name) and not (name == "steps" and value > kept.steps):
             raise ValueError(
                 f"checkpoint: expected the same recipe as before, or more steps, but {name} was {getattr(kept, name)} "
                 f"and is {value}; pass the same arguments, or another checkpoint file."
             )
-    prepared = plan(net, data, likelihood, seed=seed, recipe=kept, **options)
     now = prepared.summary()
     free = {
         "seconds_per_step",
@@ -46,7 +48,7 @@ def plan_again(
                 f"checkpoint: expected the same fit as before, but {_difference(name, before.get(name), now[name])}; "
                 "pass the same arguments, or another checkpoint file."
             )
-    return replace(prepared, recipe=kept.lengthened(max(kept.steps, wanted.get("steps", 0))))
+    return replace(prepared, recipe=kept.lengthened(prepared.recipe.steps))
 
 
 def _difference(name: str, before: Any, now: Any) -> str:
