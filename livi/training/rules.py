@@ -8,8 +8,8 @@ For m stochastic weights and N examples:
 | up to 5,000 | MLP of width 32, tanh, affine skip       |                    | N(0, s^2)*        | Exact   |
 | - classes   | - d = N / 20, 4 to 64                    | 0.1 of each tensor |                   |         |
 | - numbers   | - d = 32                                 | learned per weight |                   |         |
-| up to 1e6   | MMNN of 4 m weights, offset, d <= N / 10 | 0.1 of each tensor | N(0, 0.5^2)       | Lanczos |
-| beyond      | CMMNN of 3 m weights, offset             | 0.1 of each tensor | N(0, 0.5^2)       | Lanczos |
+| up to 1e6   | MMNN of 4 m weights, offset, d <= N / 10 | 0.2 of each tensor | N(0, 1)           | Lanczos |
+| beyond      | CMMNN of 3 m weights, offset             | 0.2 of each tensor | N(0, 1)           | Lanczos |
 
 * s = 3 / sqrt(fan-in), 8 / sqrt(fan-in) in the last layer of a classifier, but at least 1: narrow layers need large
   weights.
@@ -84,15 +84,13 @@ def default_noise(size: Size) -> Noise:
         return FixedNoise(0.01)
     if size.num_params <= MIDDLE and not size.classes:
         return DiagonalNoise(size.num_params, 0.03)
-    return RelativeNoise.for_layout(size.layout, 0.1)
+    return RelativeNoise.for_layout(size.layout, 0.1 if size.num_params <= MIDDLE else 0.2)
 
 
 def default_prior(layout: Layout, *, classes: bool) -> Prior:
     """Of the whole network: integrating its last layer out changes nothing about the model."""
-    if layout.num_params <= SMALL:
+    if layout.num_params <= SMALL or layout.num_params > MIDDLE:
         return Normal(1.0)
-    if layout.num_params > MIDDLE:
-        return Normal(0.5)
     last = layout.groups[-1].slots
     gains = [8.0 if classes and slot in last else 3.0 for slot in layout.slots]
     scales = [max(1.0, gain / math.sqrt(slot.fan_in)) for gain, slot in zip(gains, layout.slots, strict=True)]
@@ -120,7 +118,9 @@ def default_recipe(size: Size, components: int = 1) -> Recipe:
         samples = max(8, min(64, affordable), min(256, int(0.3 * affordable)))
         few = Recipe(num_samples=samples + samples % 2, num_entropy_samples=2, map_restarts=4, spread=0.02)
         rates = replace(few, affine_rate=3e-3, nonlinear_rate=1e-3, hyper_rate=3e-2)
-        return replace(rates, steps=2000 if size.classes else 3000, map_steps=3000)
+        if size.classes:
+            return replace(rates, steps=2000, map_steps=1500, map_restarts=max(2, components))
+        return replace(rates, steps=3000, map_steps=3000)
     base = Recipe(num_samples=4 if m <= LARGE else 2, num_entropy_samples=1, map_restarts=1, map_rate=1e-3)
     rates = replace(base, affine_rate=1e-3, nonlinear_rate=1e-3, hyper_rate=2e-3, spread=0.1, relative_spread=True)
     length = 100 * size.steps_per_epoch
