@@ -5,9 +5,9 @@ For m stochastic weights and N examples:
 | m           | generator                                | noise              | prior             | entropy |
 |-------------|------------------------------------------|--------------------|-------------------|---------|
 | up to 300   | MLP of width m, tanh, affine skip, d = m | fixed 0.01         | N(0, 1)           | Exact   |
-| up to 5,000 | MLP, tanh, affine skip                   |                    | N(0, s^2)*        | Exact   |
-| - classes   | - of width 32, d = N / 20, 4 to 64       | 0.1 of each tensor |                   |         |
-| - numbers   | - of width 64, d = 128                   | learned per weight |                   |         |
+| up to 5,000 | MLP of width 32, tanh, affine skip       |                    | N(0, s^2)*        | Exact   |
+| - classes   | - d = N / 20, 4 to 64                    | 0.1 of each tensor |                   |         |
+| - numbers   | - d = 32                                 | learned per weight |                   |         |
 | up to 1e6   | MMNN of 4 m weights, offset, d <= N / 10 | 0.2 of each tensor | N(0, 1)           | Lanczos |
 | beyond      | CMMNN of 3 m weights, offset             | 0.2 of each tensor | N(0, 1)           | Lanczos |
 
@@ -70,8 +70,8 @@ def default_generator(size: Size) -> Generator:
     if m <= SMALL:
         return MLP.for_layout(layout, activation=nn.Tanh, skip=True, offset=True)
     if m <= MIDDLE:
-        dim, width = (min(64, max(4, size.num_data // 20)), 32) if size.classes else (128, 64)
-        made = MLP(dim, m, hidden=(width,), activation=nn.Tanh, skip=True, offset=True)
+        dim = min(64, max(4, size.num_data // 20)) if size.classes else 32
+        made = MLP(dim, m, hidden=(32,), activation=nn.Tanh, skip=True, offset=True)
         return made.to(layout.device, layout.dtype)
     tensors = [slot.numel for slot in layout.slots]
     side = min(latent_side(m, None), max(4, math.isqrt(size.num_data // 10)))
@@ -120,7 +120,7 @@ def default_recipe(size: Size, components: int = 1) -> Recipe:
         rates = replace(few, affine_rate=3e-3, nonlinear_rate=1e-3, hyper_rate=3e-2)
         if size.classes:
             return replace(rates, steps=2000, map_steps=1500, map_restarts=max(2, components))
-        return replace(rates, steps=2500, map_steps=3000, affine_rate=4e-3, nonlinear_rate=1.5e-3)
+        return replace(rates, steps=3000, map_steps=3000)
     base = Recipe(num_samples=4 if m <= LARGE else 2, num_entropy_samples=1, map_restarts=1, map_rate=1e-3)
     rates = replace(base, affine_rate=1e-3, nonlinear_rate=1e-3, hyper_rate=2e-3, spread=0.1, relative_spread=True)
     length = 100 * size.steps_per_epoch
@@ -129,4 +129,4 @@ def default_recipe(size: Size, components: int = 1) -> Recipe:
 
 def from_trained(recipe: Recipe) -> Recipe:
     """For a network that is trained already: no MAP fit, and fewer steps."""
-    return replace(recipe, map_steps=0, map_restarts=1, steps=max(min(600, recipe.steps), 2 * recipe.steps // 3))
+    return replace(recipe, map_steps=0, map_restarts=1, steps=max(min(600, recipe.steps), recipe.steps // 2))
