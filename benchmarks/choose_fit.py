@@ -75,7 +75,11 @@ def large(examples_per_latent: float | None = None, noise: float = 0.1, prior: A
 
 
 def middle(
-    examples_per_latent: float | None = None, noise: float | None = 0.1, prior: Any = 1.0, steps: int = 1000
+    examples_per_latent: float | None = None,
+    noise: float | None = 0.1,
+    prior: Any = 1.0,
+    steps: int = 1000,
+    **recipe: Any,
 ) -> Any:
     """An MLP with a skip and one latent for so many examples (32 without); noise relative, or learned per weight."""
 
@@ -88,8 +92,8 @@ def middle(
 
         learned = lambda layout: livi.DiagonalNoise(layout.num_params, 0.03)  # noqa: E731
         chosen = learned if noise is None else relative(noise)
-        recipe = livi.Recipe(steps=steps)
-        return {"generator": generator, "noise": chosen, "prior": as_prior(prior), "recipe": recipe}
+        schedule = livi.Recipe(steps=steps, **recipe)
+        return {"generator": generator, "noise": chosen, "prior": as_prior(prior), "recipe": schedule}
 
     return options
 
@@ -134,6 +138,13 @@ GROUPS: dict[str, tuple[list[str], dict[str, Any]]] = {
         },
     ),
     "large-steps": (LARGE, {f"{steps} steps": large(20, steps=steps) for steps in (300, 600, 2000)}),
+    "samples": (
+        ["waves"],
+        {
+            f"{count} samples": middle(noise=None, prior=fan_in(3.0, 3.0), steps=3000, num_samples=count)
+            for count in (64, 256)
+        },
+    ),
     "middle": (
         MIDDLE,
         {

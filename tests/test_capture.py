@@ -233,7 +233,7 @@ def test_a_bad_label_in_a_later_batch_is_named_though_steps_are_replayed():
 
         def __iter__(self):
             Spoiled.epochs += 1
-            if Spoiled.epochs == 15:
+            if Spoiled.epochs == 10:
                 batches[2][1][3] = 7
             return iter(batches)
 
