@@ -136,14 +136,14 @@ class Trainer:
         for batch in remaining_batches(self.data, self.seed, self.step, self.recipe.steps):
             terms = self._step(batch)
             if self.step % LOG_EVERY == 0 or self.step == self.recipe.steps:
-                broken = self._broken(terms)
+                broken = self._broken()
                 if broken:
                     return f"{', '.join(broken[:3])} became non-finite"
                 self._log(terms)
                 self._record_anew(terms)
             due = self.checkpoint is not None and self.step % self.checkpoint_every == 0
             if due or self.step % SNAPSHOT_EVERY == 0:
-                broken = self._broken(terms)
+                broken = self._broken()
                 if broken:
                     return f"{', '.join(broken[:3])} became non-finite"
                 if self.step % SNAPSHOT_EVERY == 0:
@@ -224,10 +224,10 @@ class Trainer:
         self.history.append(row)
         self.progress.show(self.step, row)
 
-    def _broken(self, terms: BoundTerms) -> tuple[str, ...]:
-        """Names of the terms that were first to be non-finite, or of parameters where the terms are still finite."""
-        if terms.non_finite():
-            first = self.failed_at.min()
+    def _broken(self) -> tuple[str, ...]:
+        """Names of the terms that were first to be non-finite at any step, or of such parameters."""
+        first = int(self.failed_at.min())
+        if first < NEVER:
             return tuple(name for name, step in zip(TERMS, self.failed_at, strict=True) if step == first)
         return tuple(name for name, p in self.bound.named_parameters() if not bool(torch.isfinite(p).all()))
 
