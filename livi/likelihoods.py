@@ -36,6 +36,10 @@ class Likelihood(Specified, nn.Module):
         """
         return []
 
+    def for_map(self, targets: Tensor) -> Likelihood:  # noqa: ARG002
+        """What a MAP fit maximises in its place, where that alone would have no useful maximum. Here: the same."""
+        return self
+
     def constant_log_prob(self, targets: Tensor) -> float | None:  # (N, ...)
         """log p(targets) under the best prediction that is the same for all inputs; None where that is not known."""
         del targets
@@ -164,6 +168,14 @@ class HeteroscedasticGaussian(RegressionLikelihood):
         super().__init__()
         self.floor = checks.positive_float("floor", floor)
         self.log_level = nn.Parameter(torch.tensor(0.0)) if learned else None
+
+    def for_map(self, targets: Tensor) -> Likelihood:
+        """With a floor of a tenth of the targets' spread: single points would else be fitted exactly, down to `floor`,
+        and the posterior could not start from there."""
+        spread = float(targets.detach().double().std()) if targets.numel() > 1 else 0.0
+        blunt = copy.copy(self)  # which shares its parameters
+        blunt.floor = max(self.floor, 0.1 * spread)
+        return blunt
 
     def std(self, raw: Tensor) -> Tensor:
         """Standard deviations for raw scales, of the same shape."""

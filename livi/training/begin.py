@@ -38,7 +38,8 @@ def begin(
         save: is given the state of the search now and then, and when it is interrupted.
     """
     bound = prepared.bound
-    joint = Joint(prepared.layout, bound.likelihood, bound.prior, prepared.data, prepared.strategy)
+    likelihood = bound.likelihood.for_map(prepared.data.first()[1])
+    joint = Joint(prepared.layout, likelihood, bound.prior, prepared.data, prepared.strategy)
     search = MapStart(joint, prepared.recipe, seed=seed, capture=prepared.capture, progress=progress)
     if state is not None:
         search.load(dict(state))
