@@ -185,7 +185,8 @@ def test_the_judgement_is_between_a_constant_and_the_start():
     constant, reached = constant_log_likelihood(bound, trainer.data), log_predictive(bound, trainer.data, rng)
     assert reached > constant + 50
     assert lost_likelihood(bound, trainer.data, reached, rng) == ""
-    assert "worth" in lost_likelihood(bound, trainer.data, 2 * (reached + 60) - constant, rng)
+    assert lost_likelihood(bound, trainer.data, constant + 3 * (reached - constant), rng) == ""
+    assert "worth" in lost_likelihood(bound, trainer.data, constant + 4 * (reached - constant + 60), rng)
     assert lost_likelihood(bound, trainer.data, constant + 19.0, rng) == ""  # nothing to lose
     bound.likelihood = livi.FunctionLikelihood(lambda outputs, targets: -(outputs[..., 0] - targets).square())
     assert lost_likelihood(bound, trainer.data, 1e9, rng) == ""  # nothing to compare with
@@ -339,3 +340,13 @@ def test_a_term_that_is_not_finite_between_two_logged_steps_does_not_go_unnotice
     recipe = Recipe(steps=60, map_steps=0, map_restarts=1, num_samples=8, num_entropy_samples=2)
     with pytest.raises(FitError, match="log_likelihood became non-finite"):
         livi.fit(net, Spoiled(), livi.Categorical(), num_data=64, recipe=recipe, progress=False)
+
+
+def test_a_map_fit_of_varying_noise_cannot_fit_single_points():
+    likelihood, targets = livi.HeteroscedasticGaussian(0.01, learned=True), torch.tensor([-4.0, 0.0, 4.0])
+    blunt = likelihood.for_map(targets)
+    raw = torch.full((1, 3, 1), -50.0)
+    assert float(blunt.std(raw).max()) == pytest.approx(0.4)
+    assert float(likelihood.std(raw).max()) == pytest.approx(0.01)
+    assert blunt.log_level is likelihood.log_level  # what is learned is learned of both
+    assert livi.Gaussian(0.1).for_map(targets).obs_std() == pytest.approx(0.1)

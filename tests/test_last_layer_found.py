@@ -318,7 +318,7 @@ def test_a_residual_in_place_is_learned_all_the_same():
 def test_outputs_are_checked_against_targets_before_anything_else(
     outputs, targets, likelihood, last_layer, monkeypatch
 ):
-    monkeypatch.setattr(sys.modules["livi.training.fit"], "exact_last_layer", None)
+    monkeypatch.setattr(sys.modules["livi.training.prepare"], "exact_last_layer", None)
     with pytest.raises(ValueError, match=r"outputs: expected|targets: expected"):
         planned(sequential(outputs=outputs), (data()[0], targets), likelihood, last_layer=last_layer)
 

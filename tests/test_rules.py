@@ -182,7 +182,7 @@ def test_a_relative_spread_makes_each_tensor_vary_in_proportion_to_its_size():
         assert width == pytest.approx(plan.recipe.spread * size, rel=0.2)
         floor = 1e-3 if len(slot.shape) > 1 else 0.1
         own = float(begun.theta[0, part].square().mean().sqrt())
-        torch.testing.assert_close(noise.std()[part], torch.full((slot.numel,), 0.1 * max(own, floor)))
+        torch.testing.assert_close(noise.std()[part], torch.full((slot.numel,), 0.2 * max(own, floor)))
     assert float((made.mean(0) - begun.theta[0]).abs().max()) < plan.recipe.spread * float(begun.theta.abs().max())
 
 
@@ -216,14 +216,14 @@ def test_the_prior_of_the_network_is_the_same_whether_its_last_layer_is_sampled_
     torch.testing.assert_close(exact.bound.likelihood.prior.scale().expand(width + 1), scales[split:])
 
 
-def test_the_prior_of_classes_is_wider_in_the_last_layer_alone():
+def test_the_prior_is_wider_in_narrow_layers_and_in_the_last_layer_of_a_classifier():
     layout = Layout(tabular(outputs=3))
-    numbers, classes = (default_prior(layout, classes=kind).scale() for kind in (False, True))
-    last = layout.groups[-1]
-    torch.testing.assert_close(classes[: last.start], numbers[: last.start])
-    torch.testing.assert_close(classes[last.start :], numbers[last.start :] * 8 / 3)
-    for slot in layout.slots:
-        torch.testing.assert_close(numbers[slot.start], torch.tensor(3.0 / math.sqrt(slot.fan_in)))
+    for classes in (False, True):
+        scale = default_prior(layout, classes=classes).scale()
+        for slot in layout.slots:
+            gain = 8.0 if classes and slot in layout.groups[-1].slots else 3.0
+            expected = max(1.0, gain / math.sqrt(slot.fan_in))
+            torch.testing.assert_close(scale[slot.start : slot.stop], torch.full((slot.numel,), expected))
 
 
 @pytest.mark.parametrize(
