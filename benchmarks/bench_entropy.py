@@ -22,9 +22,9 @@ from benchmarks.entropy_memory import memory_kind, peak_bytes
 from benchmarks.entropy_problems import CONVERGED, ESTIMATORS, NOISES, PROBLEMS, SIZES, SPREAD, Problem, prepare
 from benchmarks.entropy_reference import Reference, references
 from livi import Exact, SmallestSingularValue
-from livi.entropy import EntropyEstimator
 from livi.experiments.machine import machine, versions
-from livi.generators import Generator
+from livi.family.entropy import EntropyEstimator
+from livi.family.generators import Generator
 
 QUICK = ("--sizes", "small")
 FULL = ("--sizes", "all")

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 
 import livi
-from livi.last_layer import LinearGaussian, evidence
-from livi.training import Trainer
-from livi.training.memory import kept_memory
+from livi.family.last_layer import LinearGaussian, evidence
+from livi.inference import Trainer
+from livi.inference.memory import kept_memory
 
 QUICK = ("--steps", "2")
 FULL = ("--steps", "30")

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 import livi
 from benchmarks.bench_evaluation import CASES, Case
 from livi.experiments.machine import machine, versions
-from livi.training import Trainer
+from livi.inference import Trainer
 
 QUICK = ("--steps", "10")
 FULL = ("--steps", "100")

@@ -28,11 +28,11 @@ from torch import Tensor, nn
 
 import livi
 from benchmarks.choose_problems import PROBLEMS, Problem
-from livi.generators.sizing import latent_side
-from livi.layout import Layout
-from livi.metrics import nll
-from livi.prediction import predict
-from livi.training import FitError
+from livi.family.generators.sizing import latent_side
+from livi.inference import FitError
+from livi.network import Layout
+from livi.posterior.metrics import nll
+from livi.posterior.prediction import predict
 
 Options = dict[str, Any]
 

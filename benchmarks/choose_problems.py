@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import livi
-from livi.likelihoods import Likelihood
+from livi.model.likelihoods import Likelihood
 
 Rows = tuple[Tensor, Tensor]
 

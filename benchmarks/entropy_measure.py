@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.entropy_reference import Reference
-from livi.entropy import EntropyEstimate, EntropyEstimator
-from livi.generators import Generator
+from livi.family.entropy import EntropyEstimate, EntropyEstimator
+from livi.family.generators import Generator
 
 T = TypeVar("T")
 Row = dict[str, object]

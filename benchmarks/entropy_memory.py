@@ -22,8 +22,8 @@ from torch import Tensor
 from benchmarks.entropy_measure import value_and_gradient
 from benchmarks.entropy_problems import ESTIMATORS, PROBLEMS, Problem
 from livi import MLP, Lanczos, SmallestSingularValue
-from livi.entropy import EntropyEstimator
-from livi.generators import Generator
+from livi.family.entropy import EntropyEstimator
+from livi.family.generators import Generator
 
 _ITERATIONS = 20  # enough for every buffer to exist: a later iteration adds a few numbers at most
 

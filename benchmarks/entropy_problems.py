@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from livi import MLP, MMNN, Exact, Lanczos, PerLayer, SmallestSingularValue
-from livi.entropy import EntropyEstimator
-from livi.generators import Generator, presets
+from livi.family.entropy import EntropyEstimator
+from livi.family.generators import Generator, presets
 
 SIZES = ("small", "medium", "large")
 NOISES = (0.01, 0.05)

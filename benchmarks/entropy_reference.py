@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from livi import PerLayer
-from livi.entropy.estimate import gaussian_constants, whitened
-from livi.generators import Generator
-from livi.jacobian import Jacobian
+from livi.family.entropy.estimate import gaussian_constants, whitened
+from livi.family.generators import Generator
+from livi.family.jacobian import Jacobian
 
 _CHUNK_BYTES = {"cpu": 2**28, "cuda": 2**31}  # of one chunk of products; a dozen of them may be alive at once
 

@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 import livi
-from livi.metrics import accuracy, ece, nll
+from livi.posterior.metrics import accuracy, ece, nll
 from livi.report.style import new_figure, save, style
 
 SEED = 0

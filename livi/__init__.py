@@ -10,25 +10,35 @@ from typing import TYPE_CHECKING, Any
 from livi.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from livi import estimators as estimators
-    from livi.estimators import LIVIClassifier as LIVIClassifier
-    from livi.estimators import LIVIRegressor as LIVIRegressor
     from livi.public import *  # noqa: F403
+    from livi.tables import estimators as estimators
+    from livi.tables.estimators import LIVIClassifier as LIVIClassifier
+    from livi.tables.estimators import LIVIRegressor as LIVIRegressor
 
 # Not in __all__, so that a star import works without the packages that they need.
 _ESTIMATORS = ("LIVIClassifier", "LIVIRegressor")
+# Parts of a room that have a name of their own.
+_PARTS = {
+    "diagnostics": "livi.posterior.diagnostics",
+    "estimators": "livi.tables.estimators",
+    "generators": "livi.family.generators",
+    "metrics": "livi.posterior.metrics",
+    "storage": "livi.posterior.storage",
+    "training": "livi.inference",
+}
 
 
 def __getattr__(name: str) -> Any:
     """What is asked for is imported then, so that the command line can answer without waiting for torch."""
     if name.startswith("__") and name != "__all__":
         raise AttributeError(f"module 'livi' has no attribute {name!r}")
+    where = _PARTS.get(name, f"livi.{name}")
     try:
-        value: Any = importlib.import_module(f"livi.{name}")  # a room
+        value: Any = importlib.import_module(where)
     except ModuleNotFoundError as error:
-        if error.name != f"livi.{name}":
+        if error.name != where:
             raise
-        home = importlib.import_module("livi.estimators" if name in _ESTIMATORS else "livi.public")
+        home = importlib.import_module("livi.tables.estimators" if name in _ESTIMATORS else "livi.public")
         if not hasattr(home, name):
             raise AttributeError(f"module 'livi' has no attribute {name!r}") from None
         value = getattr(home, name)

@@ -1,12 +1,14 @@
 """The names of the package: what `livi.<name>` and `from livi import *` give."""
 
-from livi import metrics, training
-from livi.entropy import Exact, Lanczos, SmallestSingularValue
-from livi.fitted import Posterior, load
-from livi.generators import CMMNN, MLP, MMNN, Affine, PerLayer
-from livi.latents import Antithetic, Independent, Orthogonal
-from livi.layout import Layout, Loop, Vmap, apply_many, estimate_statistics
-from livi.likelihoods import (
+from livi import inference as training
+from livi.family.entropy import Exact, Lanczos, SmallestSingularValue
+from livi.family.generators import CMMNN, MLP, MMNN, Affine, PerLayer
+from livi.family.implicit import ImplicitPosterior
+from livi.family.latents import Antithetic, Independent, Orthogonal
+from livi.family.noise import DiagonalNoise, FixedNoise, LayerNoise, LearnedNoise, RelativeNoise
+from livi.family.objective import Bound, BoundTerms
+from livi.inference import FitError, FitWarning, Recipe, fit, plan
+from livi.model.likelihoods import (
     Bernoulli,
     Categorical,
     FunctionLikelihood,
@@ -15,12 +17,11 @@ from livi.likelihoods import (
     Multilabel,
     Weighted,
 )
-from livi.noise import DiagonalNoise, FixedNoise, LayerNoise, LearnedNoise, RelativeNoise
-from livi.objective import Bound, BoundTerms
-from livi.posterior import ImplicitPosterior
-from livi.priors import FunctionPrior, Laplace, Normal, Relevance
-from livi.storage import StorageError
-from livi.training import FitError, FitWarning, Recipe, fit, plan
+from livi.model.priors import FunctionPrior, Laplace, Normal, Relevance
+from livi.network import Layout, Loop, Vmap, apply_many, estimate_statistics
+from livi.posterior import metrics
+from livi.posterior.posterior import Posterior, load
+from livi.posterior.storage import StorageError
 
 __all__ = [
     "CMMNN",

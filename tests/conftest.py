@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from livi.layout import Layout
+from livi.network import Layout
 
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 

@@ -4,12 +4,12 @@ from dataclasses import dataclass, field
 
 import torch
 
-from livi.diagnostics import Effort
-from livi.generators import Affine
-from livi.likelihoods import Gaussian, Likelihood
-from livi.noise import DiagonalNoise
-from livi.posterior import ImplicitPosterior
-from livi.priors import Normal, Prior
+from livi.family.generators import Affine
+from livi.family.implicit import ImplicitPosterior
+from livi.family.noise import DiagonalNoise
+from livi.model.likelihoods import Gaussian, Likelihood
+from livi.model.priors import Normal, Prior
+from livi.posterior.diagnostics import Effort
 
 CHEAP = Effort(num_densities=24, num_importance=32, num_starts=1, num_latents=2, num_prior=16, mean_field_steps=20)
 

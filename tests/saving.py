@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 import livi
 from livi import ImplicitPosterior, Layout
-from livi.likelihoods import Gaussian, Likelihood
-from livi.priors import Prior
+from livi.model.likelihoods import Gaussian, Likelihood
+from livi.model.priors import Prior
 
 
 @dataclass

@@ -18,8 +18,8 @@ from torch.nn.utils import parametrize
 from torch.utils import _pytree as pytree
 
 import livi
-from livi.layout import as_call
-from livi.likelihoods import Likelihood
+from livi.model.likelihoods import Likelihood
+from livi.network import as_call
 
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 BATCH, CLASSES = 4, 3

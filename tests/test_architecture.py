@@ -20,16 +20,15 @@ PACKAGE = Path(__file__).resolve().parents[1] / "livi"
 # A room (a file or a folder directly under the package) may import only from strictly lower floors. Files in
 # one folder may import each other, without cycles. The package's own __init__.py may import anything.
 FLOORS = {
-    -1: {"checks", "spec", "version"},
-    0: {"data", "jacobian", "latents", "layout", "linalg"},
-    1: {"datasets", "entropy", "generators", "likelihoods", "models", "noise", "priors"},
-    2: {"posterior"},
-    3: {"last_layer", "objective"},
-    4: {"diagnostics", "metrics", "prediction", "storage"},
-    5: {"fitted"},
-    6: {"training"},
-    7: {"baselines", "estimators", "public"},
-    8: {"experiments", "tables"},
+    0: {"checks", "draws", "spec", "version"},
+    1: {"network"},
+    2: {"model"},
+    3: {"family"},
+    4: {"posterior"},
+    5: {"inference"},
+    6: {"public", "rivals"},
+    7: {"tables"},
+    8: {"experiments"},
     9: {"report"},
     10: {"cli"},
     11: {"__main__"},
@@ -54,7 +53,7 @@ def source_files(package: Path) -> dict[str, Path]:
 
 
 def room_of(module: str) -> str:
-    """`livi.linalg.lanczos` is in the room `linalg`; the package's own __init__.py is in the room ''."""
+    """`livi.family.linalg.lanczos` is in the room `linalg`; the package's own __init__.py is in the room ''."""
     return [*module.split("."), ""][1]
 
 
@@ -119,6 +118,22 @@ def import_cycles(package: Path) -> list[str]:
     return []
 
 
+def cycles_between_parts(package: Path) -> list[str]:
+    """Folders inside a room, and its files, are parts: they too import one way, whatever their files do."""
+    graph: dict[str, set[str]] = {}
+    for module, targets in imports_by_file(package).items():
+        if len(module.split(".")) < 3:  # the rooms' own __init__.py, which gather names
+            continue
+        part = ".".join(module.split(".")[:3])
+        others = {".".join(target.split(".")[:3]) for target in targets}
+        graph.setdefault(part, set()).update(others - {part})
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return [" -> ".join(reversed(error.args[1]))]
+    return []
+
+
 def unknown_rooms(package: Path) -> list[str]:
     rooms = {room_of(module) for module in source_files(package)} - {""}
     return [f"{room} has no floor; add it to FLOORS" for room in sorted(rooms - FLOOR_OF.keys())]
@@ -156,6 +171,7 @@ def optional_modules_loaded(package: Path) -> list[str]:
 CHECKS = (
     upward_imports,
     import_cycles,
+    cycles_between_parts,
     unknown_rooms,
     names_that_say_nothing,
     long_files,
@@ -189,14 +205,14 @@ def test_a_sound_package_gives_no_complaint(tmp_path):
     house = build(
         tmp_path,
         {
-            "__init__.py": "from house.cli import main\nfrom house import entropy",
+            "__init__.py": "from house.cli import main\nfrom house import family",
             "cli.py": "from house import posterior\nmain = posterior.Exact",
-            "posterior.py": "from house.entropy import Exact\nfrom house.checks import positive",
-            "entropy/__init__.py": "from house.entropy.exact import Exact",
-            "entropy/exact.py": "from .base import Entropy\nfrom ..linalg.cg import solve\nExact = Entropy",
-            "entropy/base.py": "from house.jacobian import Entropy",
-            "linalg/cg.py": "from house.checks import positive as solve",
-            "jacobian.py": "import houseboat\nEntropy = houseboat",
+            "posterior.py": "from house.family import Exact\nfrom house.checks import positive",
+            "family/__init__.py": "from house.family.entropy.exact import Exact",
+            "family/entropy/exact.py": "from .base import Entropy\nfrom ..linalg.cg import solve\nExact = Entropy",
+            "family/entropy/base.py": "from house.network import Entropy",
+            "family/linalg/cg.py": "from house.checks import positive as solve",
+            "network.py": "import houseboat\nEntropy = houseboat",
             "checks.py": "positive = 1",
         },
     )
@@ -217,13 +233,13 @@ def test_a_sound_package_gives_no_complaint(tmp_path):
     ],
 )
 def test_an_import_from_a_higher_floor_is_found_however_it_is_written(tmp_path, statement):
-    house = build(tmp_path, {"jacobian.py": statement, "posterior.py": ""})
-    assert upward_imports(house) == ["house.jacobian (floor 0) imports house.posterior (floor 2)"]
+    house = build(tmp_path, {"network.py": statement, "posterior.py": ""})
+    assert upward_imports(house) == ["house.network (floor 1) imports house.posterior (floor 4)"]
 
 
 def test_an_import_from_the_same_floor_is_found(tmp_path):
-    house = build(tmp_path, {"jacobian.py": "from house.linalg import cg", "linalg/cg.py": ""})
-    assert upward_imports(house) == ["house.jacobian (floor 0) imports house.linalg.cg (floor 0)"]
+    house = build(tmp_path, {"public.py": "from house.rivals import swag", "rivals/swag.py": ""})
+    assert upward_imports(house) == ["house.public (floor 6) imports house.rivals.swag (floor 6)"]
 
 
 def test_an_import_of_the_package_itself_is_found(tmp_path):
@@ -234,11 +250,26 @@ def test_an_import_of_the_package_itself_is_found(tmp_path):
 def test_a_cycle_inside_a_folder_is_found(tmp_path):
     house = build(
         tmp_path,
-        {"linalg/cg.py": "from house.linalg import lanczos", "linalg/lanczos.py": "from . import cg"},
+        {"network/modes.py": "from house.network import statistics", "network/statistics.py": "from . import modes"},
     )
     assert upward_imports(house) == []
     [cycle] = import_cycles(house)
-    assert set(cycle.split(" -> ")) == {"house.linalg.cg", "house.linalg.lanczos"}
+    assert set(cycle.split(" -> ")) == {"house.network.modes", "house.network.statistics"}
+
+
+def test_a_cycle_between_the_folders_of_a_room_is_found_even_if_no_file_is_in_one(tmp_path):
+    house = build(
+        tmp_path,
+        {
+            "family/entropy/exact.py": "from house.family.linalg import cg",
+            "family/entropy/report.py": "",
+            "family/linalg/cg.py": "",
+            "family/linalg/lanczos.py": "from house.family.entropy import report",
+        },
+    )
+    assert import_cycles(house) == []
+    [cycle] = cycles_between_parts(house)
+    assert set(cycle.split(" -> ")) == {"house.family.entropy", "house.family.linalg"}
 
 
 @pytest.mark.parametrize("name", ["attic.py", "attic/__init__.py", "attic/box.py"])

@@ -6,17 +6,17 @@ import pytest
 import torch
 from torch import nn
 
-from livi.baselines import Constant, Ensemble, fit_ensemble, fit_full_rank, fit_map, fit_mean_field
-from livi.entropy import Exact, Lanczos, SmallestSingularValue
 from livi.experiments.toy import evidence_bound
-from livi.fitted import Posterior, load
-from livi.layout import Layout
-from livi.likelihoods import Gaussian
-from livi.noise import DiagonalNoise
-from livi.posterior import ImplicitPosterior
-from livi.priors import Normal
-from livi.training import Recipe, plan
-from livi.training.begin import begin
+from livi.family.entropy import Exact, Lanczos, SmallestSingularValue
+from livi.family.implicit import ImplicitPosterior
+from livi.family.noise import DiagonalNoise
+from livi.inference import Recipe, plan
+from livi.inference.begin import begin
+from livi.model.likelihoods import Gaussian
+from livi.model.priors import Normal
+from livi.network import Layout
+from livi.posterior.posterior import Posterior, load
+from livi.rivals import Constant, Ensemble, fit_ensemble, fit_full_rank, fit_map, fit_mean_field
 
 OBS_STD = 0.5
 RECIPE = Recipe(steps=800, map_steps=300, map_restarts=2, num_samples=16, affine_rate=2e-2, hyper_rate=5e-2)

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 import livi
 from livi import ImplicitPosterior, Layout, Posterior
-from livi.layout import Loop, Vmap, apply_many, record_statistics
-from livi.prediction.chunks import measure_statistics
+from livi.network import Loop, Vmap, apply_many, record_statistics
+from livi.posterior.prediction.chunks import measure_statistics
 
 both_strategies = pytest.mark.parametrize("strategy", [Vmap(), Vmap(2), Loop(), None], ids=repr)
 
@@ -194,7 +194,7 @@ def test_saved_draws_hold_no_training_inputs_and_predict_like_frozen_ones(tmp_pa
 def test_every_member_of_an_ensemble_predicts_with_its_own_statistics_also_after_loading(tmp_path):
     x = 3.0 + 2.0 * x_for(40, 3)
     y = x.sum(1) - 9.0 + 0.1 * torch.randn(40, generator=torch.Generator().manual_seed(0))
-    fitted = livi.baselines.fit_ensemble(regression_net(), (x, y), livi.Gaussian(0.5), members=3, steps=30)
+    fitted = livi.rivals.fit_ensemble(regression_net(), (x, y), livi.Gaussian(0.5), members=3, steps=30)
     theta = fitted.sampler.theta
     own = record_statistics(fitted.layout, theta, x)
     first = {name: own[name] for name in ("1.running_mean", "1.running_var")}

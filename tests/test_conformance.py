@@ -8,7 +8,7 @@ from torch import nn
 
 import livi
 from livi import ImplicitPosterior, Layout
-from livi.generators import Generator
+from livi.family.generators import Generator
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 GENERATORS = {
@@ -141,7 +141,7 @@ def test_generators_work_under_grad_vmap_and_jvp(generator):
 def test_every_public_class_is_in_the_sweep():
     for room, swept in (("generators", GENERATORS), ("noise", NOISES)):
         assert swept, room
-    from livi import generators, noise
+    from livi.family import generators, noise
 
     classes = {
         name

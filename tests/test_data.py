@@ -13,7 +13,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from livi.data import (
+from livi.model.data import (
     LoaderData,
     TensorData,
     as_data,

@@ -17,7 +17,7 @@ from PIL import Image
 from livi import cli
 from livi.experiments.toy import network
 from livi.experiments.toy_data import true_function
-from livi.fitted import load
+from livi.posterior.posterior import load
 from livi.report import demo
 from livi.report.demo_figures import FIGURES, TITLES
 from livi.report.demo_page import MEANINGLESS, findings, page, table, trust

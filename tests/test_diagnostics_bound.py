@@ -8,15 +8,15 @@ from diagnosed import CHEAP, Fitted, Members, affine, close, covariance, gaussia
 from scipy import stats
 from torch import nn
 
-from livi.diagnostics import Effort, Estimate, Skipped, diagnose
-from livi.diagnostics.entropy import check_densities
-from livi.diagnostics.estimate import from_batches, jackknife
-from livi.diagnostics.log_det import check_log_det, default_estimators
-from livi.generators.generator import Generator
-from livi.layout import Layout, apply_many
-from livi.likelihoods import Gaussian
-from livi.noise import FixedNoise
-from livi.posterior import ImplicitPosterior
+from livi.family.generators.generator import Generator
+from livi.family.implicit import ImplicitPosterior
+from livi.family.noise import FixedNoise
+from livi.model.likelihoods import Gaussian
+from livi.network import Layout, apply_many
+from livi.posterior.diagnostics import Effort, Estimate, Skipped, diagnose
+from livi.posterior.diagnostics.entropy import check_densities
+from livi.posterior.diagnostics.estimate import from_batches, jackknife
+from livi.posterior.diagnostics.log_det import check_log_det, default_estimators
 
 
 class Folded(Generator):
@@ -138,7 +138,7 @@ def test_an_unaffordable_exact_value_is_said_to_be_so_and_estimates_remain(deep_
 def test_the_chunked_exact_value_is_the_same(deep_layout, monkeypatch):
     posterior = affine(deep_layout, latent_dim=8)
     whole = check_log_det(posterior, Effort(), (), seeded())
-    monkeypatch.setattr("livi.diagnostics.log_det.DENSE_ENTRIES", 1)
+    monkeypatch.setattr("livi.posterior.diagnostics.log_det.DENSE_ENTRIES", 1)
     chunked = check_log_det(posterior, Effort(), (), seeded())
     assert chunked.log_det == pytest.approx(whole.log_det, rel=1e-9)
 

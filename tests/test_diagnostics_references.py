@@ -9,18 +9,18 @@ import torch
 from diagnosed import CHEAP, Fitted, Members, affine, close, gaussian, seeded
 from torch import nn
 
-from livi.diagnostics import Effort, Estimate, MeanFieldBound, NoiseCost, PriorBound, Skipped, diagnose
-from livi.diagnostics.comparison import MEAN_FIELD, NO_LEARNING
-from livi.diagnostics.mean_field import check_mean_field
-from livi.diagnostics.reference import check_references
-from livi.diagnostics.verdict import verdict
-from livi.generators import MLP, Affine
-from livi.last_layer import LinearGaussian
-from livi.layout import Layout, apply_many
-from livi.likelihoods import Bernoulli, Categorical, Gaussian, Weighted
-from livi.noise import FixedNoise, LearnedNoise
-from livi.posterior import ImplicitPosterior
-from livi.priors import FunctionPrior, Laplace, Normal, Relevance
+from livi.family.generators import MLP, Affine
+from livi.family.implicit import ImplicitPosterior
+from livi.family.last_layer import LinearGaussian
+from livi.family.noise import FixedNoise, LearnedNoise
+from livi.model.likelihoods import Bernoulli, Categorical, Gaussian, Weighted
+from livi.model.priors import FunctionPrior, Laplace, Normal, Relevance
+from livi.network import Layout, apply_many
+from livi.posterior.diagnostics import Effort, Estimate, MeanFieldBound, NoiseCost, PriorBound, Skipped, diagnose
+from livi.posterior.diagnostics.comparison import MEAN_FIELD, NO_LEARNING
+from livi.posterior.diagnostics.mean_field import check_mean_field
+from livi.posterior.diagnostics.reference import check_references
+from livi.posterior.diagnostics.verdict import verdict
 
 NOISE = 0.5  # of the observations
 
@@ -106,7 +106,7 @@ def test_examples_that_depend_on_each_other_are_not_parted(monkeypatch):
     posterior = Fitted(affine(layout, 2), LinearGaussian(Gaussian(0.5)))
     assert isinstance(references(posterior, x, x.sum(1), effort=CHEAP).mean_field, MeanFieldBound)
     assert sizes == {700}
-    monkeypatch.setattr("livi.diagnostics.mean_field.MAX_WHOLE", 699)
+    monkeypatch.setattr("livi.posterior.diagnostics.mean_field.MAX_WHOLE", 699)
     skipped = references(posterior, x, x.sum(1), effort=CHEAP).mean_field
     assert skipped == Skipped("not affordable: 700 examples in every step, as they depend on each other")
 
@@ -226,7 +226,7 @@ def test_fixed_noise_on_a_large_network_is_said_to_make_the_bound_worthless():
     assert "Predictions may be good all the same" in worthless.text
     assert f"fixed noise of 0.05 on {layout.num_params:,} weights would alone cost" in worthless.text
     assert "that a mean-field Gaussian reached in 150 steps" in beaten.text
-    assert "livi.baselines.fit_mean_field" in beaten.text
+    assert "livi.rivals.fit_mean_field" in beaten.text
     text = str(found)
     assert "bound of the prior itself" in text
     assert "in 150 steps, or more" in text

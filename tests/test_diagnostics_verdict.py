@@ -8,16 +8,16 @@ import torch
 from diagnosed import CHEAP, Fitted, Members, affine, close, gaussian, seeded
 from torch import nn
 
-from livi.diagnostics import Diagnosis, Effort, Estimate, Skipped, diagnose, kernel_density
-from livi.diagnostics.verdict import verdict
-from livi.entropy import Exact
-from livi.fitted import Posterior
-from livi.generators import MLP
-from livi.layout import Layout
-from livi.likelihoods import Gaussian
-from livi.noise import FixedNoise
-from livi.posterior import ImplicitPosterior
-from livi.priors import FunctionPrior, Normal
+from livi.family.entropy import Exact
+from livi.family.generators import MLP
+from livi.family.implicit import ImplicitPosterior
+from livi.family.noise import FixedNoise
+from livi.model.likelihoods import Gaussian
+from livi.model.priors import FunctionPrior, Normal
+from livi.network import Layout
+from livi.posterior.diagnostics import Diagnosis, Effort, Estimate, Skipped, diagnose, kernel_density
+from livi.posterior.diagnostics.verdict import verdict
+from livi.posterior.posterior import Posterior
 
 
 def test_a_sampler_without_generators_gets_what_samples_tell(deep_layout, plane):
@@ -199,7 +199,7 @@ def test_single_precision_posteriors_can_be_diagnosed(deep_layout, plane):
         ({"rng": 0}, TypeError, r"rng: expected a torch.Generator or None, got int 0"),
         ({"num_samples": 0}, ValueError, "num_samples: expected at least 1"),
         ({"weights": [31]}, ValueError, "weights: expected places in theta, 0 to 30, got 31"),
-        ({"effort": "much"}, TypeError, "effort: expected a livi.diagnostics.Effort, got str"),
+        ({"effort": "much"}, TypeError, "effort: expected a livi.posterior.diagnostics.Effort, got str"),
     ],
 )
 def test_bad_input_is_a_clear_error(deep_layout, plane, change, error, message):

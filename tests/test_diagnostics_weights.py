@@ -8,11 +8,16 @@ from diagnosed import CHEAP, Fitted, affine, close, covariance, gaussian, seeded
 from scipy import stats
 from torch import nn
 
-from livi.diagnostics import Effort, cross_validated, diagnose, kernel_density, weight_name
-from livi.diagnostics.correlation import check_correlation, squared_covariances, squared_variances
-from livi.diagnostics.kernel import silverman
-from livi.diagnostics.layers import Layers
-from livi.diagnostics.shape import (
+from livi.family.generators import MLP, Affine, PerLayer
+from livi.family.implicit import ImplicitPosterior
+from livi.family.noise import FixedNoise
+from livi.model.priors import FunctionPrior, Laplace, Normal
+from livi.network import Layout
+from livi.posterior.diagnostics import Effort, cross_validated, diagnose, kernel_density, weight_name
+from livi.posterior.diagnostics.correlation import check_correlation, squared_covariances, squared_variances
+from livi.posterior.diagnostics.kernel import silverman
+from livi.posterior.diagnostics.layers import Layers
+from livi.posterior.diagnostics.shape import (
     bimodality,
     check_shape,
     critical_depth,
@@ -20,12 +25,7 @@ from livi.diagnostics.shape import (
     kurtosis_score,
     significant_modes,
 )
-from livi.diagnostics.spread import check_rank, check_spread
-from livi.generators import MLP, Affine, PerLayer
-from livi.layout import Layout
-from livi.noise import FixedNoise
-from livi.posterior import ImplicitPosterior
-from livi.priors import FunctionPrior, Laplace, Normal
+from livi.posterior.diagnostics.spread import check_rank, check_spread
 
 # --- spread and rank ------------------------------------------------------------------------------
 

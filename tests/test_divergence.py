@@ -13,12 +13,12 @@ import torch
 from torch import nn
 
 import livi
-from livi.datasets import uci
-from livi.training import FitError, Recipe, Trainer, begin
-from livi.training import loop as loop_module
-from livi.training.judgement import constant_log_likelihood, log_predictive, lost_likelihood
+from livi.experiments.datasets import uci
+from livi.inference import FitError, Recipe, Trainer, begin
+from livi.inference import loop as loop_module
+from livi.inference.judgement import constant_log_likelihood, log_predictive, lost_likelihood
 
-fit_module = sys.modules["livi.training.fit"]
+fit_module = sys.modules["livi.inference.fit"]
 QUICK = Recipe(steps=60, map_steps=200, map_restarts=2, num_samples=8, num_entropy_samples=2)
 
 

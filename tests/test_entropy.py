@@ -7,8 +7,8 @@ import torch
 from torch.distributions import LowRankMultivariateNormal, MultivariateNormal
 
 from livi import CMMNN, MLP, MMNN, Affine, Exact, Lanczos, Layout, PerLayer, SmallestSingularValue
-from livi.entropy import importance_log_density
-from livi.jacobian import dense_jacobian
+from livi.family.entropy import importance_log_density
+from livi.family.jacobian import dense_jacobian
 
 CONVERGED = {
     "exact": Exact(),
@@ -244,7 +244,7 @@ def test_a_gram_matrix_beyond_rounding_is_an_error_where_qr_cannot_help(monkeypa
     generator.skip.data = torch.eye(25, 8) * torch.logspace(-9, 3, 8)
     if kind == "indefinite":
         gram = torch.diag(torch.tensor([1e6, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, -1e6]))
-        monkeypatch.setattr("livi.entropy.exact._gram", lambda *_: gram[None])
+        monkeypatch.setattr("livi.family.entropy.exact._gram", lambda *_: gram[None])
     with torch.no_grad(), pytest.raises(ValueError, match="singular to working precision; drop chunk_size"):
         Exact(chunk_size=4)(generator, torch.randn(1, 8), torch.tensor(1e-8))
 

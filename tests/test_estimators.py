@@ -18,12 +18,12 @@ from sklearn.preprocessing import PolynomialFeatures
 
 import livi
 from livi import LIVIClassifier, LIVIRegressor, StorageError
-from livi.estimators import load, load_with_extra
-from livi.estimators.conformal import threshold
-from livi.estimators.network import build_network
-from livi.estimators.prior import prior_of
-from livi.estimators.scaling import Scaling
-from livi.likelihoods import pass_weights
+from livi.model.likelihoods import pass_weights
+from livi.tables.estimators import load, load_with_extra
+from livi.tables.estimators.conformal import threshold
+from livi.tables.estimators.network import build_network
+from livi.tables.estimators.prior import prior_of
+from livi.tables.estimators.scaling import Scaling
 
 # So short a fit may rightly be told that it has not spread out yet.
 pytestmark = pytest.mark.filterwarnings("ignore::livi.FitWarning")
@@ -66,7 +66,7 @@ def test_a_clone_has_the_parameters_and_nothing_fitted(kind):
 
 
 def test_the_module_has_the_estimators_and_says_so():
-    assert livi.LIVIRegressor is livi.estimators.LIVIRegressor
+    assert livi.LIVIRegressor is livi.tables.estimators.LIVIRegressor
     assert {"LIVIRegressor", "LIVIClassifier", "estimators"} <= set(dir(livi))
     with pytest.raises(AttributeError, match="no attribute 'LIVITransformer'"):
         _ = livi.LIVITransformer
@@ -166,7 +166,7 @@ def test_threads_are_set_inside_and_given_back(part, monkeypatch):
     def watched(*args, **kwargs):
         raise KeyboardInterrupt(torch.get_num_threads())
 
-    monkeypatch.setattr(f"livi.estimators.base.{part}", watched)
+    monkeypatch.setattr(f"livi.tables.estimators.base.{part}", watched)
     with pytest.raises(KeyboardInterrupt, match=str(before + 2)):
         model.fit(X, y).predict(X) if part == "fit" else model.predict(X)
     assert torch.get_num_threads() == before
@@ -263,7 +263,7 @@ def test_a_density_integrates_to_one(regressor):
 def test_predictions_in_blocks_are_predictions_in_one(regressor, monkeypatch):
     X, y = wave(11, seed=2)
     whole = regressor.predict(X), regressor.predict_interval(X), regressor.log_density(X, y)
-    monkeypatch.setattr("livi.estimators.base._CPU_BLOCK", 3 * SHORT["num_samples"] * SHORT["hidden"][0])
+    monkeypatch.setattr("livi.tables.estimators.base._CPU_BLOCK", 3 * SHORT["num_samples"] * SHORT["hidden"][0])
     assert regressor._rows_at_a_time(SHORT["num_samples"]) == 3
     blocks = regressor.predict(X), regressor.predict_interval(X), regressor.log_density(X, y)
     for one, other in zip(whole, blocks, strict=True):

@@ -15,14 +15,14 @@ from matplotlib.figure import Figure
 from PIL import Image
 from torch import nn
 
-from livi.diagnostics import Skipped, diagnose
-from livi.generators import Affine
-from livi.layout import Layout
-from livi.likelihoods import Gaussian
-from livi.metrics import coverage, pit
-from livi.posterior import ImplicitPosterior
-from livi.prediction import RegressionPrediction
-from livi.priors import Normal
+from livi.family.generators import Affine
+from livi.family.implicit import ImplicitPosterior
+from livi.model.likelihoods import Gaussian
+from livi.model.priors import Normal
+from livi.network import Layout
+from livi.posterior.diagnostics import Skipped, diagnose
+from livi.posterior.metrics import coverage, pit
+from livi.posterior.prediction import RegressionPrediction
 from livi.report import figures
 from livi.report.style import tint
 

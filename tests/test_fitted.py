@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 import livi
-from livi.baselines import fit_ensemble
-from livi.diagnostics import Effort
+from livi.posterior.diagnostics import Effort
+from livi.rivals import fit_ensemble
 
 CHEAP = Effort(num_densities=4, num_importance=4, num_starts=1, num_latents=1)
 

@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 from livi import CMMNN, MLP, MMNN, Affine, Layout, PerLayer
-from livi.generators import Head, presets
-from livi.generators.cmmnn import merge_small
-from livi.generators.sizing import square_enough, widest
-from livi.jacobian import dense_jacobian
+from livi.family.generators import Head, presets
+from livi.family.generators.cmmnn import merge_small
+from livi.family.generators.sizing import square_enough, widest
+from livi.family.jacobian import dense_jacobian
 
 
 def count(module):

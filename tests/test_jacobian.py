@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from livi import MMNN
-from livi.jacobian import Jacobian, dense_jacobian
+from livi.family.jacobian import Jacobian, dense_jacobian
 
 
 @pytest.fixture(params=["elu", "tanh", "gelu", "mmnn", "affine"])
@@ -44,7 +44,7 @@ def test_a_stack_of_vectors_is_as_good_as_one_after_the_other(function, stack):
 def test_large_vectors_go_one_after_the_other_with_the_same_result(function, monkeypatch):
     z, v, u = torch.randn(4, 6), torch.randn(3, 4, 6), torch.randn(3, 4, 11)
     together = Jacobian(function, z).matvec(v), Jacobian(function, z).rmatvec(u)
-    monkeypatch.setattr("livi.jacobian.LARGE", 0)
+    monkeypatch.setattr("livi.family.jacobian.LARGE", 0)
     torch.testing.assert_close((Jacobian(function, z).matvec(v), Jacobian(function, z).rmatvec(u)), together)
 
 

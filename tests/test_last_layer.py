@@ -10,8 +10,8 @@ from torch import nn
 from torch.distributions import MultivariateNormal
 
 import livi
-from livi.last_layer import Conditional, ExactLastLayer, LinearGaussian
-from livi.training import Recipe
+from livi.family.last_layer import Conditional, ExactLastLayer, LinearGaussian
+from livi.inference import Recipe
 
 QUICK = Recipe(steps=60, map_steps=60, map_restarts=2, num_samples=8, num_entropy_samples=2)
 
@@ -136,7 +136,7 @@ def test_blocks_of_samples_change_nothing(monkeypatch):
     (likelihood, outputs, _), (_, y) = varying(), data()
     found = []
     for block in (400_000, 1):
-        monkeypatch.setattr("livi.last_layer.evidence._CPU_BLOCK", block)
+        monkeypatch.setattr("livi.family.last_layer.evidence._CPU_BLOCK", block)
         leaf = outputs.clone().requires_grad_()
         likelihood.zero_grad()
         values = likelihood.log_prob(leaf, y)
@@ -209,7 +209,7 @@ def test_examples_may_count_several_times():
         network(),
         ((x, counts), y),
         livi.Weighted(livi.Gaussian(0.2)),
-        forward=livi.likelihoods.pass_weights,
+        forward=livi.model.likelihoods.pass_weights,
         **options,
     )
     times = counts.long()
@@ -218,7 +218,7 @@ def test_examples_may_count_several_times():
     values = [made.bound(*made.data.first(), torch.Generator().manual_seed(0)).bound for made in (weighted, repeated)]
     torch.testing.assert_close(*values)
     posterior = fitted(
-        rows=((x, counts), y), likelihood=livi.Weighted(livi.Gaussian(0.2)), forward=livi.likelihoods.pass_weights
+        rows=((x, counts), y), likelihood=livi.Weighted(livi.Gaussian(0.2)), forward=livi.model.likelihoods.pass_weights
     )
     assert isinstance(posterior.sampler, ExactLastLayer)
     assert isinstance(posterior.likelihood, livi.Gaussian)

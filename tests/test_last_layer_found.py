@@ -10,9 +10,9 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, RandomSampler, TensorDataset
 
 import livi
-from livi.last_layer import ExactLastLayer, NotExactError, earlier_layout, find_last
-from livi.layout import as_call
-from livi.training import Recipe
+from livi.family.last_layer import ExactLastLayer, NotExactError, earlier_layout, find_last
+from livi.inference import Recipe
+from livi.network import as_call
 
 QUICK = Recipe(steps=40, map_steps=40, map_restarts=2, num_samples=8, num_entropy_samples=2)
 
@@ -300,7 +300,7 @@ def test_a_residual_in_place_is_learned_all_the_same():
     y = 3.0 * x[:, 0] + torch.tanh(x[:, 1])
     recipe = replace(QUICK, steps=300, map_steps=600, map_restarts=4)
     posterior = livi.fit(made(Shifted), (x, y), livi.Gaussian(0.1), recipe=recipe, progress=False)
-    assert livi.metrics.rmse(posterior.predict(x), y) < 0.15
+    assert livi.posterior.metrics.rmse(posterior.predict(x), y) < 0.15
 
 
 @pytest.mark.parametrize("last_layer", ["exact if possible", "sampled"])
@@ -318,7 +318,7 @@ def test_a_residual_in_place_is_learned_all_the_same():
 def test_outputs_are_checked_against_targets_before_anything_else(
     outputs, targets, likelihood, last_layer, monkeypatch
 ):
-    monkeypatch.setattr(sys.modules["livi.training.prepare"], "exact_last_layer", None)
+    monkeypatch.setattr(sys.modules["livi.inference.prepare"], "exact_last_layer", None)
     with pytest.raises(ValueError, match=r"outputs: expected|targets: expected"):
         planned(sequential(outputs=outputs), (data()[0], targets), likelihood, last_layer=last_layer)
 
@@ -417,8 +417,8 @@ def test_batches_that_are_not_all_of_the_data_are_refused(rows, options, reason)
 
 
 def test_batches_that_do_not_fit_in_memory_are_not_read(monkeypatch):
-    monkeypatch.setattr("livi.training.gather.MEMORY", 400)
-    monkeypatch.setattr("livi.training.last.gathered", None)
+    monkeypatch.setattr("livi.inference.gather.MEMORY", 400)
+    monkeypatch.setattr("livi.inference.last.gathered", None)
     assert "all batches together are" in planned(made(sequential), batches()).summary()["last_layer_reason"]
 
 

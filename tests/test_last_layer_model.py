@@ -9,9 +9,9 @@ from torch import nn
 from torch.distributions import MultivariateNormal
 
 import livi
-from livi.last_layer import ExactLastLayer, LinearGaussian
+from livi.family.last_layer import ExactLastLayer, LinearGaussian
+from livi.inference import Recipe
 from livi.spec import build, known_classes, spec_of
-from livi.training import Recipe
 
 QUICK = Recipe(steps=40, map_steps=40, map_restarts=2, num_samples=8, num_entropy_samples=2)
 
@@ -288,7 +288,7 @@ def test_three_outputs_have_three_noises(last_layer, tmp_path):
     posterior = livi.fit(net, three(300, 0), livi.Gaussian(), last_layer=last_layer, recipe=recipe, progress=False)
     torch.testing.assert_close(posterior.likelihood.obs_std(), STDS, rtol=0.25, atol=0.0)
     x, y = three(2000, 1)
-    scores = livi.metrics.score_outputs(posterior.predict(x, rng=torch.Generator().manual_seed(0)), y)
+    scores = livi.posterior.metrics.score_outputs(posterior.predict(x, rng=torch.Generator().manual_seed(0)), y)
     assert max(scores["coverage_error"]) < 0.05
     torch.testing.assert_close(torch.tensor(scores["rmse"]), STDS, rtol=0.25, atol=0.0)
     posterior.save(tmp_path / "p.livi")

@@ -10,7 +10,8 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from livi.latents import Antithetic, Independent, Latents, Orthogonal, mirrored, normal, rademacher
+from livi.draws import normal, rademacher
+from livi.family.latents import Antithetic, Independent, Latents, Orthogonal, mirrored
 
 SCHEMES = {
     "independent": Independent(),

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from livi.layout import Layout, Loop, Vmap, apply_many, multiplications, suitable_strategy
-from livi.layout.evaluation import out_of_memory
+from livi.network import Layout, Loop, Vmap, apply_many, multiplications, suitable_strategy
+from livi.network.evaluation import out_of_memory
 
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 

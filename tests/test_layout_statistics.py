@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from livi.layout import Layout, Loop, Vmap, apply_many, estimate_statistics, has_batch_norm
+from livi.network import Layout, Loop, Vmap, apply_many, estimate_statistics, has_batch_norm
 
 # Layers in front of a norm, and the shape of one example.
 KINDS = {

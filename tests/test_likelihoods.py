@@ -10,7 +10,7 @@ from torch import Tensor, distributions
 from torch.nn import functional as F
 
 import livi
-from livi.likelihoods import Likelihood, aligned
+from livi.model.likelihoods import Likelihood, aligned
 from livi.spec import build, known_classes, spec_of
 
 S, B = 3, 4

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from livi.linalg import conjugate_gradient, log_quadrature, smallest_eigenpair
+from livi.family.linalg import conjugate_gradient, log_quadrature, smallest_eigenpair
 
 DOUBLE = torch.float64
 SPECTRA = {

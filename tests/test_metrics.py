@@ -9,7 +9,7 @@ import torch
 from scipy import integrate, stats
 
 from livi import Bernoulli, Categorical, FunctionLikelihood
-from livi.metrics import (
+from livi.posterior.metrics import (
     METRICS,
     accuracy,
     auroc,
@@ -25,7 +25,7 @@ from livi.metrics import (
     score,
     score_outputs,
 )
-from livi.prediction import ClassificationPrediction, RegressionPrediction, SampledOutputs
+from livi.posterior.prediction import ClassificationPrediction, RegressionPrediction, SampledOutputs
 
 
 @pytest.fixture

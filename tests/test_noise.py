@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import livi
-from livi.noise import DiagonalNoise, FixedNoise, LayerNoise, LearnedNoise, Noise, RelativeNoise
+from livi.family.noise import DiagonalNoise, FixedNoise, LayerNoise, LearnedNoise, Noise, RelativeNoise
 
 SIZES = (2, 1, 3)
 NOISES = {

@@ -17,9 +17,9 @@ from livi.experiments.plain_methods import METHODS, Answer, scores
 from livi.experiments.plain_problems import PROBLEMS, Parts, Rows, available, build_network
 from livi.experiments.plain_text import COLUMNS, messages, summary, table, text, verdicts, worse
 from livi.experiments.plain_training import PlainNetwork, Training, predict_plain, train
-from livi.likelihoods import Categorical, FunctionLikelihood, Gaussian, HeteroscedasticGaussian
-from livi.prediction import RegressionPrediction
-from livi.training import FitError, FitWarning
+from livi.inference import FitError, FitWarning
+from livi.model.likelihoods import Categorical, FunctionLikelihood, Gaussian, HeteroscedasticGaussian
+from livi.posterior.prediction import RegressionPrediction
 
 NLL, ACCURACY, _ = COLUMNS["classification"]
 COVERAGE = COLUMNS["regression"][2]

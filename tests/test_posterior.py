@@ -119,7 +119,7 @@ def test_posterior_parameters_are_the_variational_ones_alone(layout):
         (
             lambda q: ImplicitPosterior(q, nn.Linear(3, 8)),
             TypeError,
-            "expected a livi.generators.Generator, got Linear",
+            "expected a livi.family.generators.Generator, got Linear",
         ),
         (lambda q: ImplicitPosterior(q, MLP(3, 9)), ValueError, r"expected num_params=8 .* MLP.for_layout"),
         (lambda q: ImplicitPosterior(q, []), ValueError, "as many noises as generators"),

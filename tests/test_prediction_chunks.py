@@ -8,8 +8,8 @@ from samplers import convolutional, sampler_for, x_for
 from torch import nn
 
 from livi import Categorical, Gaussian, Loop, Vmap, apply_many, estimate_statistics
-from livi.prediction import FunctionDraws, evaluate, predict
-from livi.prediction import chunks as chunking
+from livi.posterior.prediction import FunctionDraws, evaluate, predict
+from livi.posterior.prediction import chunks as chunking
 
 
 class Coupled(nn.Module):

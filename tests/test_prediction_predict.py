@@ -22,9 +22,9 @@ from livi import (
     Multilabel,
     apply_many,
 )
-from livi.likelihoods import ClassificationLikelihood, RegressionLikelihood
-from livi.metrics import score
-from livi.prediction import (
+from livi.model.likelihoods import ClassificationLikelihood, RegressionLikelihood
+from livi.posterior.metrics import score
+from livi.posterior.prediction import (
     ClassificationPrediction,
     DensityPrediction,
     DrawnPrediction,
@@ -33,7 +33,7 @@ from livi.prediction import (
     WeightSampler,
     predict,
 )
-from livi.prediction.density import NUM_DRAWS
+from livi.posterior.prediction.density import NUM_DRAWS
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
@@ -264,7 +264,7 @@ def test_draws_in_parts_are_as_many_and_an_rng_decides_them(monkeypatch):
     )
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
-    monkeypatch.setattr("livi.prediction.density._AT_ONCE", 1)
+    monkeypatch.setattr("livi.posterior.prediction.density._AT_ONCE", 1)
     parts = predict(sampler, DrawnStudentT(), x, num_samples=6, rng=torch.Generator().manual_seed(0)).quantile(0.3)
     assert parts.shape == (5,)
     assert (parts - one).abs().max() < 0.3

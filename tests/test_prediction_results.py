@@ -10,7 +10,7 @@ from torch.distributions import MixtureSameFamily
 from torch.distributions import Normal as Gauss
 
 from livi import Bernoulli, Categorical
-from livi.prediction import ClassificationPrediction, RegressionPrediction
+from livi.posterior.prediction import ClassificationPrediction, RegressionPrediction
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from scipy import stats
 from torch import Tensor, distributions, nn
 
 import livi
-from livi.priors import Prior
+from livi.model.priors import Prior
 
 FAMILIES = {
     "Normal": (livi.Normal, distributions.Normal, lambda theta: theta.square().mean().sqrt()),

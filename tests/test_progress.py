@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import nn
 
 import livi
-from livi.training.progress import Progress
+from livi.inference.progress import Progress
 
 ROW = {"step": 10.0, "bound": -1.0, "log_likelihood": -2.0, "log_prior": -3.0, "entropy": 4.0, "rate": 1e-3}
 CLEAR = "\r\x1b[2K"

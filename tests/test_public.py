@@ -29,7 +29,7 @@ def test_the_package_alone_does_not_load_torch():
 
 def test_any_room_may_be_the_first_to_be_used():
     rooms = {path.stem for path in (ROOT / "livi").glob("*") if path.suffix in ("", ".py") and path.name[0] != "_"}
-    assert len(rooms) > 20
+    assert len(rooms) > 10
     script = f"""
 import sys
 for room in {sorted(rooms)}:
@@ -48,7 +48,7 @@ def test_every_public_name_is_there_in_every_way():
     assert names.keys() - {"__builtins__"} == set(livi.__all__)
     assert all(value is getattr(livi, name) for name, value in names.items() if name != "__builtins__")
     assert set(livi.__all__) <= set(dir(livi))
-    assert livi.fit is livi.training.fit
+    assert livi.fit is livi.inference.fit
 
 
 @pytest.mark.parametrize("name", ["nothing", "_nothing", "__nothing__"])

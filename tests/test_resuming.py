@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 import livi
-from livi.storage import read_checkpoint
-from livi.training import FitWarning, Recipe, Trainer, begin
-from livi.training import loop as loop_module
-from livi.training import start as start_module
-from livi.training.progress import Progress
+from livi.inference import FitWarning, Recipe, Trainer, begin
+from livi.inference import loop as loop_module
+from livi.inference import start as start_module
+from livi.inference.progress import Progress
+from livi.posterior.storage import read_checkpoint
 
 QUICK = Recipe(steps=60, map_steps=60, map_restarts=2, num_samples=8, num_entropy_samples=2)
 
@@ -202,7 +202,7 @@ def test_another_recipe_than_the_checkpoint_s_is_an_error_that_names_it(tmp_path
 def test_another_strategy_goes_on_from_the_same_checkpoint(tmp_path, monkeypatch):
     path, whole = tmp_path / "c.livi", quick_fit()
     interrupted(monkeypatch, Trainer, "_step", 30, checkpoint=path, checkpoint_every=20)
-    monkeypatch.setattr(sys.modules["livi.training.plan"], "suitable_strategy", lambda *_, **__: livi.Loop())
+    monkeypatch.setattr(sys.modules["livi.inference.plan"], "suitable_strategy", lambda *_, **__: livi.Loop())
     resumed = quick_fit(checkpoint=path)
     assert resumed.plan["strategy"] == "Loop()"
     torch.testing.assert_close(draws(resumed), draws(whole))
@@ -214,7 +214,7 @@ def test_a_device_of_another_kind_goes_on_from_the_same_checkpoint(tmp_path, mon
     kept = read_checkpoint(path)
     kept["facts"]["device"] = "cuda:0"
     kept["state"]["rng"] = torch.zeros(16, dtype=torch.uint8)  # a GPU's generator has another state
-    livi.storage.write_checkpoint(path, kept)
+    livi.posterior.storage.write_checkpoint(path, kept)
     resumed = quick_fit(checkpoint=path)
     assert resumed.history[-1]["step"] == 60
     assert torch.isfinite(draws(resumed)).all()

@@ -10,10 +10,10 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import livi
-from livi.layout import Layout, multiplications
-from livi.training import begin
-from livi.training.begin import spread_out
-from livi.training.rules import Size, default_noise, default_prior, default_recipe, from_trained
+from livi.inference import begin
+from livi.inference.begin import spread_out
+from livi.inference.rules import Size, default_noise, default_prior, default_recipe, from_trained
+from livi.network import Layout, multiplications
 
 QUICK = livi.Recipe(num_samples=2, map_restarts=1)
 SHORT = livi.Recipe(num_samples=2, map_restarts=1, map_steps=0)

@@ -7,9 +7,10 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import livi
-from livi import ImplicitPosterior, Layout, Posterior, fitted
-from livi.last_layer import LinearGaussian
-from livi.prediction import Ensemble, draw_networks, networks
+from livi import ImplicitPosterior, Layout, Posterior
+from livi.family.last_layer import LinearGaussian
+from livi.posterior import posterior as fitted
+from livi.posterior.prediction import Ensemble, draw_networks, networks
 
 
 def network():
@@ -164,7 +165,7 @@ def test_what_is_frozen_from_an_exact_last_layer_holds_no_training_rows(exact, t
     exact.save(tmp_path / "draws.livi", draws=15)
 
     def holds_rows(path):
-        tensors = livi.storage.read(path)[0]
+        tensors = livi.posterior.storage.read(path)[0]
         return any(
             rows & {tuple(row) for row in tensor.tolist()} for tensor in tensors.values() if tensor.shape[1:] == (3,)
         )

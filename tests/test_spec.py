@@ -14,8 +14,8 @@ from torch import nn
 
 import livi
 from livi import CMMNN, MLP, MMNN, Affine, Layout, PerLayer
-from livi.generators import Generator, Head
-from livi.likelihoods import Likelihood
+from livi.family.generators import Generator, Head
+from livi.model.likelihoods import Likelihood
 from livi.spec import NotSpecifiedError, Specified, build, class_name, from_json, known_classes, spec_of, to_json
 
 
@@ -247,8 +247,8 @@ def test_names_tell_your_classes_from_the_package_s():
 
 def test_every_class_of_the_package_is_known():
     known = known_classes()
-    for name in (*livi.generators.__all__, *livi.__all__):
-        found = getattr(livi, name, None) or getattr(livi.generators, name)
+    for name in (*livi.family.generators.__all__, *livi.__all__):
+        found = getattr(livi, name, None) or getattr(livi.family.generators, name)
         if isinstance(found, type) and issubclass(found, Specified):
             assert known[name] is found
     assert {"Affine", "CMMNN", "DiagonalNoise", "Head", "ImplicitPosterior", "Laplace", "Multilabel"} <= known.keys()

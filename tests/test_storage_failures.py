@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from livi.storage import StorageError, file, read, write
+from livi.posterior.storage import StorageError, file, read, write
 
 
 class Full:
@@ -101,7 +101,7 @@ def test_leftovers_of_the_dead_are_removed_and_those_of_the_living_and_others_ke
 KILLED_AT_RANDOM = """
 import os, random, signal, sys, time
 import torch
-from livi.storage import read, write
+from livi.posterior.storage import read, write
 
 path, folder = sys.argv[1], os.path.dirname(sys.argv[1])
 rng = random.Random(int(sys.argv[2]))

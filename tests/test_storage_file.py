@@ -14,8 +14,8 @@ import torch
 from saving import same
 from torch import nn
 
-from livi import storage
-from livi.storage import StorageError, file, read, write
+from livi.posterior import storage
+from livi.posterior.storage import StorageError, file, read, write
 
 # --- tensors and JSON in a file -------------------------------------------------------------------
 

@@ -8,10 +8,11 @@ from saving import Fitted, affine, assert_identical, draws, network, perturbed, 
 from torch import nn
 
 import livi
-from livi import ImplicitPosterior, Layout, storage
-from livi.likelihoods import Gaussian, Likelihood
+from livi import ImplicitPosterior, Layout
+from livi.model.likelihoods import Gaussian, Likelihood
+from livi.posterior import storage
+from livi.posterior.storage import StorageError, load_parts, read, save_posterior, write
 from livi.spec import Specified
-from livi.storage import StorageError, load_parts, read, save_posterior, write
 
 # --- classes of your own --------------------------------------------------------------------------
 

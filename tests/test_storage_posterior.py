@@ -9,11 +9,11 @@ from torch import nn
 
 import livi
 from livi import ImplicitPosterior, Layout
-from livi.generators import Generator
-from livi.likelihoods import Gaussian, Likelihood
-from livi.noise import Noise
-from livi.priors import Prior
-from livi.storage import StorageError, load_parts, read, save_posterior
+from livi.family.generators import Generator
+from livi.family.noise import Noise
+from livi.model.likelihoods import Gaussian, Likelihood
+from livi.model.priors import Prior
+from livi.posterior.storage import StorageError, load_parts, read, save_posterior
 
 
 def begun(noise, theta):

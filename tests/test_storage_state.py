@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from saving import affine, assert_identical, network, same
 
-from livi import storage
-from livi.storage import StorageError, flatten_state, load_parts, save_posterior, unflatten_state
+from livi.posterior import storage
+from livi.posterior.storage import StorageError, flatten_state, load_parts, save_posterior, unflatten_state
 
 TENSOR_KINDS = st.sampled_from(
     [

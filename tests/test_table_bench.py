@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from livi import cli
-from livi.datasets import uci
 from livi.experiments import table_bench, table_methods
+from livi.experiments.datasets import uci
 from livi.experiments.table_bench import Config, available_methods, bench, default_data, fit_row
 from livi.experiments.table_data import BUNDLED, read_split
 from livi.experiments.table_scores import Band, classes, normal_band, scores

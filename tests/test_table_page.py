@@ -21,11 +21,11 @@ from table_contents import (
     unvalidated,
 )
 
+from livi.posterior.storage import StorageError
 from livi.report import table_figures as draw
 from livi.report.elements import clipped
 from livi.report.interactive import MOST_POINTS, label, sample, shortened
 from livi.report.table_page import page, write_report
-from livi.storage import StorageError
 from livi.tables.evaluation import ENOUGH_ROWS
 
 SECTIONS = [

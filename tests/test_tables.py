@@ -15,13 +15,14 @@ import pytest
 import torch
 from scipy import stats
 
-from livi.diagnostics import verdict
-from livi.estimators import LIVIRegressor
-from livi.prediction import RegressionPrediction
+from livi.inference import alarms
+from livi.posterior.diagnostics import verdict
+from livi.posterior.prediction import RegressionPrediction
 from livi.tables import Table, TableError, check_output, frame_bytes, read_table, write_frame
 from livi.tables.content import ClassificationRows, RegressionRows
 from livi.tables.detection import choose_task, class_names, column_kinds, counts_rows, learn_schema
 from livi.tables.encoding import encode, target_classes, target_numbers
+from livi.tables.estimators import LIVIRegressor
 from livi.tables.evaluation import Evaluation, binomial_band, score_classification, score_regression, uniformity
 from livi.tables.fitting import FitOptions, fit_table, split
 from livi.tables.model import load_model
@@ -29,7 +30,6 @@ from livi.tables.predicting import regression_rows as predicted_rows
 from livi.tables.schema import Column, Dropped, Schema
 from livi.tables.values import clean, day, label, number, texts
 from livi.tables.wording import in_options
-from livi.training import alarms
 
 
 def table(**columns):
@@ -876,6 +876,6 @@ def test_a_diagnosis_that_fails_does_not_cost_the_fit(houses, monkeypatch):
     def failing(*_, **__):
         raise RuntimeError("no eigenvalues")
 
-    monkeypatch.setattr("livi.fitted.diagnose", failing)
+    monkeypatch.setattr("livi.posterior.posterior.diagnose", failing)
     [finding] = fit_table(houses, "price", FitOptions(steps=2, hidden=(2,)), silent).findings
     assert finding.text == "could not be made: no eigenvalues"

@@ -11,8 +11,8 @@ import pytest
 
 from livi import cli
 from livi.cli.options import names
+from livi.inference.progress import Progress
 from livi.tables import predicting
-from livi.training.progress import Progress
 
 SMALL = ("--steps", "20", "--hidden", "4")
 
@@ -451,7 +451,7 @@ def test_wrong_usage_has_exit_code_two(here, capsys, arguments, complaint):
 
 
 def test_a_model_of_something_else_is_refused(here, capsys):
-    from livi.estimators import LIVIRegressor
+    from livi.tables.estimators import LIVIRegressor
 
     estimator = LIVIRegressor((2,), steps=2, random_state=0).fit(np.arange(10.0)[:, None], np.arange(10.0))
     estimator.save("bare.livi")

@@ -14,11 +14,11 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import livi
-from livi.training import FitError, FitWarning, Recipe, Trainer, make_optimiser, map_weights
-from livi.training import loop as loop_module
-from livi.training import start as start_module
-from livi.training.begin import begin
-from livi.training.progress import Progress
+from livi.inference import FitError, FitWarning, Recipe, Trainer, make_optimiser, map_weights
+from livi.inference import loop as loop_module
+from livi.inference import start as start_module
+from livi.inference.begin import begin
+from livi.inference.progress import Progress
 
 QUICK = Recipe(steps=60, map_steps=60, map_restarts=2, num_samples=8, num_entropy_samples=2)
 
@@ -522,7 +522,7 @@ def test_alarms_name_collapse_runaway_convergence_and_lost_likelihood():
     plan = livi.plan(network(), data(), livi.Gaussian(0.1), recipe=QUICK, last_layer="sampled")
     generator = plan.bound.posterior.generators[0]
     rng = torch.Generator().manual_seed(0)
-    alarms = livi.training.alarms.alarms
+    alarms = livi.inference.alarms.alarms
     generator.init_around(torch.zeros(16), 0.3)
     assert alarms(plan.bound, -10.0, -9.0, 0.0, rng) == []
     generator.init_around(torch.zeros(16), 1e-5)

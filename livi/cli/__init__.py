@@ -112,7 +112,7 @@ def _bench_toy(chosen: argparse.Namespace) -> int:
 
 
 def _expected(error: Exception) -> bool:
-    from livi.storage import StorageError
+    from livi.posterior.storage import StorageError
     from livi.tables import TableError
 
     return isinstance(error, (StorageError, TableError, ImportError))

@@ -208,7 +208,7 @@ def _evaluate(chosen: argparse.Namespace) -> int:
     print(evaluation)
     if chosen.json is not None:
         text = json.dumps(content.summary(), indent=2, ensure_ascii=False, allow_nan=False)
-        _load("livi.storage").replace_file(chosen.json, [text.encode("utf-8", "backslashreplace"), b"\n"])
+        _load("livi.posterior.storage").replace_file(chosen.json, [text.encode("utf-8", "backslashreplace"), b"\n"])
         print(f"\nwritten: {chosen.json}")
     _report(chosen.report, content)
     return 0

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from livi import checks
-from livi.datasets import uci
+from livi.experiments.datasets import uci
 from livi.experiments.machine import machine, versions
 from livi.experiments.plain_methods import METHODS, Task, scores
 from livi.experiments.plain_problems import PROBLEMS, Part, available, missing

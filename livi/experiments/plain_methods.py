@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from livi import metrics
 from livi.experiments.plain_problems import Parts, Problem, Rows, build_network
 from livi.experiments.plain_training import PlainNetwork, predict_plain, train
-from livi.prediction import ClassificationPrediction, RegressionPrediction
-from livi.training import fit
+from livi.inference import fit
+from livi.posterior import metrics
+from livi.posterior.prediction import ClassificationPrediction, RegressionPrediction
 
 MEMBERS = 5
 LEVEL = 0.9

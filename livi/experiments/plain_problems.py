@@ -13,9 +13,9 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from livi.datasets import uci
+from livi.experiments.datasets import uci
 from livi.experiments.plain_training import Training
-from livi.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian, Likelihood
+from livi.model.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian, Likelihood
 
 Task = Literal["classification", "regression"]
 Part = Literal["validation", "test"]

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from livi.likelihoods import Categorical, Gaussian, Likelihood, RegressionLikelihood
-from livi.prediction import ClassificationPrediction, RegressionPrediction
-from livi.training.recipe import cosine
+from livi.inference.recipe import cosine
+from livi.model.likelihoods import Categorical, Gaussian, Likelihood, RegressionLikelihood
+from livi.posterior.prediction import ClassificationPrediction, RegressionPrediction
 
 WHOLE = 500  # fewer rows are one batch
 BATCH = 64

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from livi import checks
-from livi.datasets import uci
+from livi.experiments.datasets import uci
 from livi.experiments.machine import machine, versions
 from livi.experiments.processes import side_by_side, threads
 from livi.experiments.rows import Row, complete, started

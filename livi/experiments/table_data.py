@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from livi.datasets import uci
+from livi.experiments.datasets import uci
 
 Array = NDArray[np.float64]
 Task = Literal["regression", "classification"]

@@ -22,15 +22,15 @@ from sklearn.linear_model import BayesianRidge, LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from livi.baselines import fit_ensemble
-from livi.estimators import LIVIClassifier, LIVIRegressor
-from livi.estimators.network import build_network, widths
-from livi.estimators.prior import prior_of
-from livi.estimators.scaling import Scaling
 from livi.experiments.table_data import Split
 from livi.experiments.table_scores import LEVEL, Answer, Band, Classes, band, classes, normal_band
-from livi.likelihoods import Categorical, Gaussian
-from livi.prediction import ClassificationPrediction, RegressionPrediction
+from livi.model.likelihoods import Categorical, Gaussian
+from livi.posterior.prediction import ClassificationPrediction, RegressionPrediction
+from livi.rivals import fit_ensemble
+from livi.tables.estimators import LIVIClassifier, LIVIRegressor
+from livi.tables.estimators.network import build_network, widths
+from livi.tables.estimators.prior import prior_of
+from livi.tables.estimators.scaling import Scaling
 
 GP_ROWS = {"regression": 2000, "classification": 500}  # a Gaussian process costs their number cubed
 MEMBERS = 5

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from livi import metrics
-from livi.prediction import ClassificationPrediction, RegressionPrediction
+from livi.posterior import metrics
+from livi.posterior.prediction import ClassificationPrediction, RegressionPrediction
 
 Array = NDArray[np.float64]
 

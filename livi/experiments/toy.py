@@ -14,15 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from livi.baselines import fit_ensemble, fit_full_rank, fit_map, fit_mean_field
 from livi.experiments.toy_data import OBS_STD, PRIOR_STD, SIZES, ToyData, reference, toy_data, wasserstein2
-from livi.fitted import Posterior
-from livi.last_layer import ExactLastLayer
-from livi.likelihoods import Gaussian
-from livi.objective import Bound
-from livi.posterior import ImplicitPosterior
-from livi.priors import Normal
-from livi.training import FitWarning, Recipe, fit
+from livi.family.implicit import ImplicitPosterior
+from livi.family.last_layer import ExactLastLayer
+from livi.family.objective import Bound
+from livi.inference import FitWarning, Recipe, fit
+from livi.model.likelihoods import Gaussian
+from livi.model.priors import Normal
+from livi.posterior.posterior import Posterior
+from livi.rivals import fit_ensemble, fit_full_rank, fit_map, fit_mean_field
 
 __all__ = [
     "METHODS",

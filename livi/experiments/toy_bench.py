@@ -12,7 +12,7 @@ from livi.experiments.machine import machine, versions
 from livi.experiments.rows import Row, complete, spread, started
 from livi.experiments.toy import method_named, run
 from livi.experiments.toy_data import check_name, reference
-from livi.training import Recipe
+from livi.inference import Recipe
 
 FILE = "toy.json"
 QUANTITIES = ("elbo", "w2_to_nuts", "gap_std", "seconds")

@@ -19,7 +19,7 @@ Pair = tuple[Tensor, Tensor]  # x and y of data points
 
 
 class Band(Protocol):
-    """A prediction with a mean and two standard deviations, such as livi.prediction.RegressionPrediction."""
+    """A prediction with a mean and two standard deviations, such as livi.posterior.prediction.RegressionPrediction."""
 
     @property
     def mean(self) -> Tensor: ...  # (B,)

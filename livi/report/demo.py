@@ -16,16 +16,16 @@ from typing import Any
 
 import torch
 
-from livi.diagnostics import CorrelationCheck, DensityCheck, Diagnosis, Effort, ShapeCheck, weight_name
 from livi.experiments.machine import machine, versions
 from livi.experiments.toy import as_tensors, fit_toy, measure, network, reference, toy_data
 from livi.experiments.toy_bench import QUICK
 from livi.experiments.toy_data import NAMES, Reference
-from livi.fitted import Posterior, load
-from livi.layout import Layout
+from livi.network import Layout
+from livi.posterior.diagnostics import CorrelationCheck, DensityCheck, Diagnosis, Effort, ShapeCheck, weight_name
+from livi.posterior.posterior import Posterior, load
+from livi.posterior.storage import replace_file
 from livi.report.demo_figures import FIGURES, draw_all
 from livi.report.demo_page import MEANINGLESS, page, table
-from livi.storage import replace_file
 
 METHODS = ("livi", "mean_field", "ensemble-5")  # the longest fit first, so that two workers end at about the same time
 Say = Callable[[str], None]

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from livi.diagnostics import Diagnosis, ShapeCheck
 from livi.experiments.toy import as_tensors
 from livi.experiments.toy_data import OBS_STD, reference, true_function
-from livi.fitted import Posterior
+from livi.posterior.diagnostics import Diagnosis, ShapeCheck
+from livi.posterior.posterior import Posterior
 from livi.report.bands import Band, predictive_bands
 from livi.report.course import learning_curve
 from livi.report.style import COLOURS, save, shared_legend, style

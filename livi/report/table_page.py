@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 
+from livi.posterior.storage import replace_file
 from livi.report.elements import prose
 from livi.report.interactive import Figure
 from livi.report.table_figures import level_text
 from livi.report.table_sections import LEVEL, SEVERITY, Section, sections
 from livi.report.table_style import SCRIPT, STYLE
-from livi.storage import replace_file
 from livi.tables.content import Content
 from livi.version import __version__
 

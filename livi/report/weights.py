@@ -11,8 +11,15 @@ import numpy.typing as npt
 from torch import Tensor
 
 from livi import checks
-from livi.diagnostics import CorrelationCheck, Diagnosis, Skipped, cross_validated, kernel_density, weight_name
-from livi.layout import Layout
+from livi.network import Layout
+from livi.posterior.diagnostics import (
+    CorrelationCheck,
+    Diagnosis,
+    Skipped,
+    cross_validated,
+    kernel_density,
+    weight_name,
+)
 from livi.report.style import COLOURS, FAINT, INK, TEXT_WIDTH, as_numpy, figure_of, new_figure, shared_legend, style
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from livi import metrics
-from livi.prediction import ClassificationPrediction
+from livi.posterior import metrics
+from livi.posterior.prediction import ClassificationPrediction
 from livi.tables.content import ClassificationRows, Coverage, Judgement, Metric, RegressionRows, UnsureRow
 
 SHOWN_LEVELS = (0.5, 0.8, 0.9, 0.95)

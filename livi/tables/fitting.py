@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from livi.estimators import LIVIClassifier, LIVIRegressor
-from livi.estimators.network import network_facts
 from livi.tables.content import Finding, Task
 from livi.tables.detection import Say, choose_task, column_kinds, counts_rows, learn_schema
 from livi.tables.encoding import encode, target_classes, target_numbers
+from livi.tables.estimators import LIVIClassifier, LIVIRegressor
+from livi.tables.estimators.network import network_facts
 from livi.tables.model import TableModel, warnings_said
 from livi.tables.reading import Table
 from livi.tables.schema import Schema

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from livi.estimators import load_with_extra
-from livi.storage import StorageError
+from livi.posterior.storage import StorageError
 from livi.tables.content import Content, Finding, UnsureRow
 from livi.tables.detection import Say
 from livi.tables.encoding import encode, target_classes, target_numbers
+from livi.tables.estimators import load_with_extra
 from livi.tables.evaluation import SHOWN_LEVELS, Evaluation, score_classification, score_regression
 from livi.tables.predicting import (
     classification_columns,

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from livi.storage import replace_file
+from livi.posterior.storage import replace_file
 from livi.tables.reading import TableError
 
 

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from livi import metrics
-from livi.estimators.conformal import rank, threshold
+from livi.inference.progress import Progress
+from livi.posterior import metrics
 from livi.tables.content import ClassificationRows, RegressionRows
+from livi.tables.estimators.conformal import rank, threshold
 from livi.tables.evaluation import CRPS_ROWS
-from livi.training.progress import Progress
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 QUANTILES = (0.05, 0.5, 0.95)

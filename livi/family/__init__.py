@@ -1,0 +1,1 @@
+"""What a posterior can be: theta = g(z) + noise, mixtures of such, an exact last layer; its entropy and its bound."""

@@ -1,0 +1,82 @@
+"""What every entropy estimator takes and returns."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from livi import checks
+from livi.family.jacobian import RowFunction
+
+
+@dataclass(frozen=True)
+class EntropyReport:
+    """How good an estimate was. Fields that a method has nothing to say about are None; per-sample ones are (S,)."""
+
+    converged: Tensor  # (S,) bool
+    products: int  # Jacobian products and adjoint products per sample and probe
+    residual: Tensor | None = None  # (S,) relative residual of the iterative solver
+    standard_error: Tensor | None = None  # (S,) nats, from the spread of the probes
+    truncation: Tensor | None = None  # (S,) nats, width of the bracket around each probe's quadrature
+    condition: Tensor | None = None  # (S,) estimated condition number of the factorised matrix
+    remedy: str = ""  # what to change where not converged
+
+
+@dataclass(frozen=True)
+class EntropyEstimate:
+    """Entropy of q in nats, one value for each latent, every constant kept; average over z for H[q]."""
+
+    nats: Tensor  # (S,), differentiable in the generator and the noise
+    report: EntropyReport
+
+
+class EntropyEstimator(Protocol):
+    """(g, z, noise_std) -> nats. A new estimator is one file with such a class, and a line in `livi.family.entropy`."""
+
+    def __call__(
+        self,
+        generator: RowFunction,
+        z: Tensor,  # (S, d)
+        noise_std: Tensor,  # () or (m,)
+        rng: torch.Generator | None = None,
+    ) -> EntropyEstimate: ...
+
+
+@runtime_checkable
+class Capturable(Protocol):
+    """An estimator that can be part of a CUDA graph, which cannot wait for a result and decide by it."""
+
+    def captured(self, products: int) -> EntropyEstimator:
+        """The same estimator in a form that reads no result back, when so many products were enough of late."""
+        ...
+
+
+def whitened(generator: RowFunction, noise_std: Tensor) -> RowFunction:
+    """z -> g(z) / sigma, whose Jacobian A = D^-1/2 J turns every noise into the unit one.
+
+    log det(J J^T + D) = log det(I + A^T A) + log det D, for any diagonal D = diag(sigma^2).
+    """
+    return lambda z: generator(z) / noise_std
+
+
+def gaussian_constants(noise_std: Tensor, num_params: int) -> Tensor:
+    """m/2 (1 + log 2 pi) + sum log sigma: the entropy of the noise alone, to which 1/2 log det(I + A^T A) is added."""
+    return 0.5 * num_params * (1.0 + math.log(2.0 * math.pi)) + noise_std.log().expand(num_params).sum()
+
+
+def check_inputs(z: Tensor, noise_std: Tensor, num_params: int) -> None:
+    """The generator has been called on z: check the shapes that met there, and that there are digits to count with."""
+    checks.matrix("z", z, z.shape[-1])
+    if z.dtype.itemsize < 4:
+        raise ValueError(
+            f"entropy: expected a network and generator in float32 or float64, got {z.dtype}, too coarse for a "
+            "log-determinant; fit `net.float()`, with autocast=torch.bfloat16 where speed matters."
+        )
+    if noise_std.shape not in ((), (num_params,)):
+        raise ValueError(
+            f"noise_std: expected a scalar or {num_params} values, one a parameter, got {tuple(noise_std.shape)}."
+        )

@@ -1,0 +1,55 @@
+"""Sizing a generator to a budget of parameters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from livi.family.generators.generator import Extras
+
+Shape = tuple[int, int]
+
+
+def widest(count: Callable[[int], int], limit: float, unit: str) -> int:
+    """The largest width whose parameter count, increasing in the width, stays within the limit.
+
+    Raises:
+        ValueError: even a width of 1 exceeds it.
+    """
+    if count(1) > limit:
+        raise ValueError(
+            f"budget: one {unit} takes {count(1):,} generator weights, more than the {int(limit):,} allowed; "
+            "raise the budget, lower latent_dim, or use MMNN, which needs fewer."
+        )
+    low, high = 1, 2
+    while count(high) <= limit:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if count(middle) <= limit else (low, middle)
+    return low
+
+
+def square_enough(size: int) -> Shape:
+    """The most nearly square matrix shape with at least `size` entries and the least surplus for its height."""
+    rows = max(1, math.isqrt(size))
+    return rows, -(-size // rows)
+
+
+def latent_side(num_params: int, latent_dim: int | None) -> int:
+    """Side of a square latent matrix: given by latent_dim, or 0.31 sqrt(m) as in the paper's MNIST run, at most 128."""
+    if latent_dim is not None:
+        side = math.isqrt(latent_dim)
+        if side * side != latent_dim or side < 1:
+            raise ValueError(f"latent_dim: expected a square number for a matrix latent, got {latent_dim}.")
+        return side
+    return max(1, min(128, round(0.31 * math.sqrt(num_params))))
+
+
+def extra_weights(latent_dim: int, num_params: int, extras: Extras) -> int:
+    """Weights that skip, offset and per-layer scale add to a branch."""
+    return (
+        num_params * latent_dim * extras.get("skip", False)
+        + num_params * extras.get("offset", False)
+        + len(extras.get("scale_sizes") or ())
+    )

@@ -1,0 +1,198 @@
+"""The implicit posterior: theta = g(z) + sigma * eps over the weights of a module, or a mixture of K such."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from livi import checks
+from livi.draws import normal
+from livi.family.entropy import DensityEstimate, EntropyEstimate, EntropyEstimator, importance_log_density
+from livi.family.generators import Generator
+from livi.family.latents import Independent, Latents, mirrored
+from livi.family.noise import FixedNoise, Noise
+from livi.network import Layout
+from livi.spec import Specified
+
+
+class Draw(NamedTuple):
+    """Weights and the latents they came from, component by component in equal shares."""
+
+    theta: Tensor  # (S, m)
+    latents: tuple[Tensor, ...]  # K of (S / K, d)
+
+
+class ImplicitPosterior(Specified, nn.Module):
+    """q(theta) = 1/K sum_k E_z N(theta; g_k(z), diag(sigma_k^2)), over the stochastic weights of a layout.
+
+    Args:
+        layout: which weights, in which order. Moving or converting the posterior moves its module along.
+        generators: one generator, or one for each mixture component; each maps to layout.num_params.
+        noises: as many noises as generators; FixedNoise(0.01) where not given.
+
+    >>> from livi.family.generators import MLP
+    >>> layout = Layout(nn.Linear(2, 1))
+    >>> posterior = ImplicitPosterior(layout, MLP(4, layout.num_params, hidden=(8,)))
+    >>> posterior.sample(5, torch.Generator().manual_seed(0)).shape
+    torch.Size([5, 3])
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        generators: Generator | Sequence[Generator],
+        noises: Noise | Sequence[Noise] | None = None,
+    ) -> None:
+        super().__init__()
+        generators = [generators] if isinstance(generators, nn.Module) else list(generators)
+        if noises is None:
+            noises = [FixedNoise() for _ in generators]
+        noises = [noises] if isinstance(noises, Noise) else list(noises)
+        if not generators or len(generators) != len(noises):
+            raise ValueError(f"expected as many noises as generators, got {len(noises)} and {len(generators)}.")
+        for generator in generators:
+            _check_generator(generator, layout)
+        self.layout = layout
+        self.generators = nn.ModuleList(generators).to(layout.device, layout.dtype)
+        self.noises = nn.ModuleList(noises).to(layout.device, layout.dtype)
+        for noise in self._noises():
+            if noise.std().shape not in ((), (layout.num_params,)):
+                raise ValueError(
+                    f"noise: expected a scalar or {layout.num_params} values, got {tuple(noise.std().shape)}."
+                )
+
+    @property
+    def num_components(self) -> int:
+        return len(self.generators)
+
+    @property
+    def num_params(self) -> int:
+        return self.layout.num_params
+
+    def sample(
+        self, num_samples: int, rng: torch.Generator | None = None, *, latents: Latents | None = None
+    ) -> Tensor:  # (S, m)
+        """Weight vectors from q. Components get equal shares; a remainder goes to randomly chosen ones."""
+        return self._draw(num_samples, rng, latents or Independent(), exact_shares=False).theta
+
+    def draw(self, num_samples: int, rng: torch.Generator | None = None, *, latents: Latents | None = None) -> Draw:
+        """`sample` with the latents, in exactly equal shares: num_samples must be a multiple of num_components."""
+        return self._draw(num_samples, rng, latents or Independent(), exact_shares=True)
+
+    def centre(self) -> Tensor:  # (m,)
+        """The first component's weights at z = 0: one network for a quick, deterministic answer."""
+        generator = self._generators()[0]
+        origin = torch.zeros(1, generator.latent_dim, dtype=self.layout.dtype, device=self.layout.device)
+        with torch.no_grad():
+            theta: Tensor = generator(origin)
+        return theta[0]
+
+    def entropy(
+        self,
+        latents: Sequence[Tensor],  # K of (S_k, d)
+        estimator: EntropyEstimator,
+        rng: torch.Generator | None = None,
+    ) -> tuple[EntropyEstimate, ...]:
+        """Each component's entropy at its latents.
+
+        The mean over components is a lower bound on the mixture's entropy, which exceeds it by the mutual information
+        between theta and the component: at most log K, and that much when the components do not overlap.
+        """
+        if len(latents) != self.num_components:
+            raise ValueError(f"latents: expected {self.num_components} tensors, one a component, got {len(latents)}.")
+        return tuple(
+            estimator(generator, z, noise.std(), rng)
+            for generator, noise, z in zip(self._generators(), self._noises(), latents, strict=True)
+        )
+
+    def log_prob(
+        self,
+        theta: Tensor,  # (S, m)
+        *,
+        num_importance: int = 256,
+        starts: Tensor | None = None,
+        rng: torch.Generator | None = None,
+    ) -> DensityEstimate:
+        """log q(theta) estimated by importance sampling: a diagnostic for small latent dimensions.
+
+        See `importance_log_density` for what it misses. `starts` (S, d) or (R, S, d), where the search for each row's
+        latents begins in every component, helps most with the latent that theta was drawn from among them.
+        """
+        checks.matrix("theta", theta, self.num_params)
+        parts = [
+            importance_log_density(
+                generator,
+                theta,
+                noise.std(),
+                latent_dim=generator.latent_dim,
+                starts=starts,
+                num_importance=num_importance,
+                rng=rng,
+            )
+            for generator, noise in zip(self._generators(), self._noises(), strict=True)
+        ]
+        logs = torch.stack([part.log_prob for part in parts])
+        shares = logs.softmax(0)
+        errors = torch.stack([part.standard_error for part in parts])
+        return DensityEstimate(
+            log_prob=torch.logsumexp(logs, 0) - math.log(len(parts)),
+            standard_error=(shares * errors).square().sum(0).sqrt(),
+            effective=(shares * torch.stack([part.effective for part in parts])).sum(0),
+            preimages=(shares * torch.stack([part.preimages for part in parts])).sum(0),
+        )
+
+    def _draw(self, num_samples: int, rng: torch.Generator | None, scheme: Latents, *, exact_shares: bool) -> Draw:
+        checks.rng("rng", rng)
+        shares = self._shares(checks.positive_int("num_samples", num_samples), rng, exact_shares)
+        dtype, device = self.layout.dtype, self.layout.device
+        thetas, latents = [], []
+        for share, generator, noise in zip(shares, self._generators(), self._noises(), strict=True):
+            if share == 0:
+                continue
+            z = scheme.draw(share, generator.latent_dim, rng, dtype=dtype, device=device)
+
+            def draw_eps(rows: int) -> Tensor:
+                return normal((rows, self.num_params), rng, dtype, device)
+
+            # A mirrored latent gets mirrored noise, so that the pair is antithetic in theta itself.
+            eps = mirrored(share, draw_eps) if scheme.antithetic else draw_eps(share)
+            thetas.append(generator(z) + noise.std() * eps)
+            latents.append(z)
+        return Draw(torch.cat(thetas), tuple(latents))
+
+    def _shares(self, num_samples: int, rng: torch.Generator | None, exact: bool) -> list[int]:
+        share, rest = divmod(num_samples, self.num_components)
+        if exact and rest:
+            raise ValueError(
+                f"num_samples: expected a multiple of the {self.num_components} mixture components, got {num_samples}."
+            )
+        shares = [share] * self.num_components
+        if rest:
+            for k in torch.randperm(self.num_components, generator=rng, device=rng.device if rng else None)[:rest]:
+                shares[int(k)] += 1
+        return shares
+
+    def _generators(self) -> list[Generator]:
+        return [generator for generator in self.generators if isinstance(generator, Generator)]
+
+    def _noises(self) -> list[Noise]:
+        return [noise for noise in self.noises if isinstance(noise, Noise)]
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        # `.to`, `.cuda`, `.double` reach the network too: theta must always match it in dtype and device.
+        self.layout.module._apply(fn, recurse)
+        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+
+
+def _check_generator(generator: Generator, layout: Layout) -> None:
+    if not isinstance(generator, Generator):
+        raise TypeError(f"generator: expected a livi.family.generators.Generator, got {type(generator).__name__}.")
+    if generator.num_params != layout.num_params:
+        raise ValueError(
+            f"generator: expected num_params={layout.num_params} as in the layout, got {generator.num_params}; "
+            f"size it with {type(generator).__name__}.for_layout(layout)."
+        )

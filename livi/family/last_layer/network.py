@@ -1,0 +1,215 @@
+"""Where a network's last layer is, and the network as a function of all other layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from livi.draws import normal
+from livi.network import Layout, as_call, has_batch_norm
+from livi.network.parameters import Forward
+
+_DRAWS = 3  # of all weights, at each of which a last layer must prove to be one
+_ROUNDING = 1e3  # units in the last place, relative to the sum of the terms' sizes
+
+_ALONE = "no stochastic weights come before the last layer"
+
+
+class NotExactError(ValueError):
+    """Why the last layer cannot be integrated out, in words that can stand behind "sampled: "."""
+
+
+def find_last(layout: Layout, inputs: Any, *, beside: bool = False) -> str:
+    """The name of the nn.Linear whose output is the network's: net(x) = W h(x) + b.
+
+    Found by trial, at weights drawn from a stream of its own: the equation must hold whatever the weights are, and h(x)
+    must not depend on W and b. These must all be stochastic, the layer's own, and not the only ones.
+
+    Args:
+        inputs: those of a few examples, as the network takes them.
+        beside: the network returns two columns: W h(x) + b, and another that does not depend on W and b.
+
+    Raises:
+        NotExactError: there is none; the message says why.
+    """
+    if has_batch_norm(layout.module):
+        raise NotExactError("the network has BatchNorm, which ties the examples of a batch together")
+    try:
+        with torch.no_grad():
+            name = _find(layout, inputs, beside)
+        args, kwargs = as_call(inputs)
+        earlier_layout(layout, name, beside=beside).verify(*args, **kwargs)
+    except NotExactError:
+        raise
+    except TypeError as error:
+        raise NotExactError("what enters the last layer does not depend on other stochastic weights") from error
+    except Exception as error:  # a user's forward may raise anything at weights that are not its own
+        raise NotExactError(f"the network fails at other weights, with {type(error).__name__}: {error}") from error
+    return name
+
+
+def earlier_layout(layout: Layout, last: str, *, beside: bool = False) -> Layout:
+    """The same network as a function of its earlier weights: what enters the last layer, instead of what leaves it.
+
+    Args:
+        beside: with the network's second column behind it; see `find_last`.
+    """
+    names = [slot.name for slot in layout.slots if slot.name.rpartition(".")[0] != last]
+    return Layout(layout.module, include=names, forward=_Entering(last, beside, layout.forward))
+
+
+@dataclass(frozen=True)
+class _Entering:
+    """A forward that returns what enters a layer. (A class, unlike a closure, can be pickled.)"""
+
+    last: str
+    beside: bool
+    inner: Forward | None
+
+    def __call__(self, module: nn.Module, *args: Any, **kwargs: Any) -> Tensor:  # (B, H), or (B, H + 1) with a column
+        with _entries(module, [self.last]) as entries:
+            output = module(*args, **kwargs) if self.inner is None else self.inner(module, *args, **kwargs)
+        if len(entries) != 1:
+            raise RuntimeError(
+                f"{self.last}: expected it to run once, as on the first examples, got {len(entries)} times; "
+                "fit with last_layer='sampled'."
+            )
+        features = entries[0][1]
+        return torch.cat([features, output[:, 1:]], 1) if self.beside else features
+
+
+@contextmanager
+def _entries(module: nn.Module, names: Iterable[str]) -> Iterator[list[tuple[str, Tensor]]]:
+    """Inside, what enters each of these layers is noted, in the order in which they run."""
+    noted: list[tuple[str, Tensor]] = []
+
+    def note(name: str) -> Any:
+        return lambda _, args, kwargs: noted.append((name, args[0] if args else kwargs["input"]))
+
+    handles = [module.get_submodule(name).register_forward_pre_hook(note(name), with_kwargs=True) for name in names]
+    try:
+        yield noted
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+class _Pass(NamedTuple):
+    """One forward pass, and the weights it was made at."""
+
+    theta: Tensor  # (m,)
+    output: Any
+    entries: list[tuple[str, Tensor]]
+
+
+def _run(layout: Layout, theta: Tensor, inputs: Any, names: Iterable[str]) -> _Pass:
+    args, kwargs = as_call(inputs)
+    with _entries(layout.module, names) as entries:
+        return _Pass(theta, layout.apply(theta, *args, **kwargs), entries)
+
+
+def _find(layout: Layout, inputs: Any, beside: bool) -> str:
+    linear = [name for name, part in layout.module.named_modules() if type(part) is nn.Linear]
+    if linear == [""]:
+        raise NotExactError(_ALONE)
+    rng = torch.Generator().manual_seed(0)
+    first = _run(layout, _drawn(layout, rng), inputs, linear)
+    ran = list(dict.fromkeys(name for name, _ in first.entries))
+    if not ran:
+        raise NotExactError("the network has no nn.Linear")
+    objections = {name: _objection(layout, name, first, beside) for name in ran}
+    fitting = [name for name in ran if not objections[name]]
+    if not fitting:
+        raise NotExactError(objections[ran[-1]])
+    name = fitting[-1]
+    for _ in range(_DRAWS):
+        theta = _drawn(layout, rng)
+        passes = [_run(layout, each, inputs, [name]) for each in _with_other_last(layout, name, theta, rng)]
+        for each in passes:
+            objection = _objection(layout, name, each, beside) or _difference(name, passes[0], each, beside)
+            if objection:
+                raise NotExactError(objection)
+    return name
+
+
+def _drawn(layout: Layout, rng: torch.Generator) -> Tensor:  # (m,)
+    """The module's weights with as much noise as keeps units of the order of one."""
+    theta = layout.flatten()
+    noise = normal((layout.num_params,), rng, theta.dtype, theta.device)
+    for slot in layout.slots:
+        noise[slot.start : slot.stop] /= slot.fan_in**0.5
+    return theta + noise
+
+
+def _with_other_last(layout: Layout, name: str, theta: Tensor, rng: torch.Generator) -> Iterator[Tensor]:
+    """The weights, then with the last layer's negative, and with large others: no clamp or kink leaves all as it is."""
+    negative, large = theta.clone(), theta.clone()
+    for slot in layout.slots:
+        if slot.name in (f"{name}.weight", f"{name}.bias"):
+            part = slice(slot.start, slot.stop)
+            negative[part] *= -1.0
+            large[part] = 100.0 * normal((slot.numel,), rng, theta.dtype, theta.device)
+    yield from (theta, negative, large)
+
+
+def _objection(layout: Layout, name: str, made: _Pass, beside: bool) -> str:
+    """Why this layer is not the last one, as far as one pass shows it; empty where it may be."""
+    layer = layout.module.get_submodule(name)
+    assert isinstance(layer, nn.Linear)
+    entered = [features for each, features in made.entries if each == name]
+    slots = {slot.name: slot for slot in layout.slots}
+    if len(entered) != 1:
+        return f"{name!r}, an nn.Linear, runs {len(entered)} times in a forward pass"
+    if layer.bias is None:
+        return f"{name!r}, an nn.Linear, has no bias"
+    for part in (f"{name}.weight", f"{name}.bias"):
+        if part not in slots:
+            return f"{part!r} is not stochastic"
+        if len(slots[part].names) > 1:
+            return f"{part!r} is tied to {slots[part].names[1]!r}"
+    if len(slots) == 2:
+        return _ALONE
+    if not isinstance(made.output, Tensor):
+        return f"the network returns a {type(made.output).__name__}, not one tensor"
+    if entered[0].ndim != 2:
+        return f"{name!r} takes inputs of shape {tuple(entered[0].shape)}, not one row per example"
+    if not bool(torch.isfinite(made.output).all()):
+        return "the network's output is not finite at other weights"
+    mean = _mean(made.output, len(entered[0]), layer.out_features, beside)
+    if mean is None and beside and layer.out_features == made.output.shape[-1]:
+        return f"{name!r} gives the raw scales of the noise too, along with the means"
+    weights = layout.unflatten(made.theta)
+    weight, bias = weights[f"{name}.weight"], weights[f"{name}.bias"]
+    size = entered[0].abs() @ weight.abs().T + bias.abs()
+    if mean is None or not _close(mean, F.linear(entered[0], weight, bias), size):
+        return f"the output is not that of an nn.Linear: something comes after {name!r}, or beside it"
+    return ""
+
+
+def _difference(name: str, before: _Pass, now: _Pass, beside: bool) -> str:
+    """What else than its output the last layer's weights change; empty where there is nothing."""
+    [(_, features)], [(_, again)] = before.entries, now.entries
+    pairs = [(again, features)] + ([(now.output[:, 1:], before.output[:, 1:])] if beside else [])
+    if all(_close(one, other, other.abs().amax(1, keepdim=True)) for one, other in pairs):
+        return ""
+    return f"the weights of {name!r} are used elsewhere too, or the network is random"
+
+
+def _mean(output: Tensor, rows: int, width: int, beside: bool) -> Tensor | None:  # (B, T)
+    """The columns that should be the layer's."""
+    if beside:
+        return output[:, :1] if tuple(output.shape) == (rows, 2) and width == 1 else None
+    return output.reshape(rows, width) if output.shape[:1] == (rows,) and output.numel() == rows * width else None
+
+
+def _close(one: Tensor, other: Tensor, size: Tensor) -> bool:
+    """Equal up to rounding of terms of this size."""
+    return one.shape == other.shape and bool(
+        ((one - other).abs() <= _ROUNDING * torch.finfo(one.dtype).eps * size).all()
+    )

@@ -1,0 +1,146 @@
+"""The evidence lower bound: the only place that scales by N/B, and the only place that tempers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from livi import checks
+from livi.family.entropy import EntropyEstimator, EntropyReport, Exact
+from livi.family.implicit import ImplicitPosterior
+from livi.family.latents import Latents, Orthogonal
+from livi.model.likelihoods import Likelihood
+from livi.model.priors import Prior
+from livi.network import Strategy, apply_many, as_call
+
+
+@dataclass(frozen=True)
+class BoundTerms:
+    """The three terms of L' (15) or L'' (18), in nats for the whole data set, each a differentiable scalar.
+
+    `log_likelihood` is N/B times the batch's, so the terms add up to the bound on log p(D) whatever the batch size.
+    """
+
+    log_likelihood: Tensor  # E_q log p(D | theta)
+    log_prior: Tensor  # E_q log p(theta)
+    entropy: Tensor  # H[q]
+    reports: tuple[EntropyReport, ...] = ()
+
+    @property
+    def bound(self) -> Tensor:
+        """log_likelihood + log_prior + entropy."""
+        return self.log_likelihood + self.log_prior + self.entropy
+
+    def detached(self) -> BoundTerms:
+        """The same numbers without their graph."""
+        parts = (self.log_likelihood.detach(), self.log_prior.detach(), self.entropy.detach())
+        return BoundTerms(*parts, self.reports)
+
+    def tempered(self, kl_weight: float | Tensor = 1.0) -> Tensor:
+        """log_likelihood - kl_weight KL(q || p): what to maximise during a warm-up, or for a cold posterior (< 1)."""
+        return self.log_likelihood + kl_weight * (self.log_prior + self.entropy)
+
+    def non_finite(self) -> tuple[str, ...]:
+        """Names of the terms that are NaN or infinite."""
+        names = ("log_likelihood", "log_prior", "entropy")
+        return tuple(name for name in names if not bool(torch.isfinite(getattr(self, name))))
+
+
+class Bound(nn.Module):
+    """L(gamma) = E_q[log p(D | theta) + log p(theta)] + H[q], estimated on a batch.
+
+    Its parameters are all that is learned: the generators' and noises', the likelihood's (observation noise) and the
+    prior's (scale), so `torch.optim.Adam(bound.parameters())` is a complete type-II fit.
+
+    Args:
+        num_data: N, the number of examples in the whole data set.
+        entropy: Exact() for L', SmallestSingularValue() for L'', Lanczos() for L' at scale.
+        num_samples: weight vectors for likelihood and prior, shared equally by mixture components.
+        num_entropy_samples: latents, of those, for the entropy: its variance over z is small and its cost high.
+        latents: how to draw z.
+        batch_statistics: BatchNorm by the batch at hand (fitting); False uses the module's buffers.
+        strategy: how to evaluate many weight vectors; see `livi.network.apply_many`.
+        autocast: run the network in this dtype (torch.bfloat16) by torch.autocast; likelihood, prior and the entropy
+            with its log-determinant stay in the module's own.
+    """
+
+    def __init__(
+        self,
+        posterior: ImplicitPosterior,
+        likelihood: Likelihood,
+        prior: Prior,
+        *,
+        num_data: int,
+        entropy: EntropyEstimator | None = None,
+        num_samples: int = 8,
+        num_entropy_samples: int | None = None,
+        latents: Latents | None = None,
+        batch_statistics: bool = True,
+        strategy: Strategy | None = None,
+        autocast: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        for name, part, kind in (("likelihood", likelihood, Likelihood), ("prior", prior, Prior)):
+            if not isinstance(part, kind):
+                raise TypeError(f"{name}: expected a livi {name}, got {type(part).__name__}.")
+        components = posterior.num_components
+        self.num_data = checks.positive_int("num_data", num_data)
+        self.num_samples = checks.positive_int("num_samples", num_samples)
+        wanted = min(num_samples, 4 * components) if num_entropy_samples is None else num_entropy_samples
+        self.num_entropy_samples = checks.positive_int("num_entropy_samples", wanted)
+        if num_samples % components or wanted % components or wanted > num_samples:
+            raise ValueError(
+                f"expected multiples of the {components} mixture components with num_entropy_samples <= num_samples, "
+                f"got num_samples={num_samples}, num_entropy_samples={wanted}."
+            )
+        self.posterior = posterior
+        self.likelihood = likelihood.to(posterior.layout.device, posterior.layout.dtype)
+        self.prior = prior.to(posterior.layout.device, posterior.layout.dtype)
+        self.entropy = Exact() if entropy is None else entropy
+        self.latents = Orthogonal() if latents is None else latents
+        self.batch_statistics = batch_statistics
+        self.strategy = strategy
+        self.autocast = autocast
+
+    def forward(self, inputs: Any, targets: Tensor, rng: torch.Generator | None = None) -> BoundTerms:
+        """The bound's terms from B examples.
+
+        Args:
+            inputs: the module's input; a tuple is passed as positional, a dict as keyword arguments.
+            targets: (B, ...).
+        """
+        theta, latents = self.posterior.draw(self.num_samples, rng, latents=self.latents)
+        share = self.num_entropy_samples // self.posterior.num_components
+        estimates = self.posterior.entropy([z[:share] for z in latents], self.entropy, rng)
+        return BoundTerms(
+            log_likelihood=self.num_data * self.log_likelihood(theta, inputs, targets).mean(),
+            log_prior=self.prior.log_prob(theta).mean(),
+            entropy=torch.stack([estimate.nats for estimate in estimates]).mean(),
+            reports=tuple(estimate.report for estimate in estimates),
+        )
+
+    def log_likelihood(self, theta: Tensor, inputs: Any, targets: Tensor) -> Tensor:  # (S, m) -> (S, B)
+        """log p(y | x, theta) of each example, not scaled."""
+        args, kwargs = as_call(inputs)
+        with torch.autocast(theta.device.type, self.autocast, enabled=self.autocast is not None):
+            outputs = apply_many(
+                self.posterior.layout,
+                theta,
+                *args,
+                batch_statistics=self.batch_statistics,
+                strategy=self.strategy,
+                **kwargs,
+            )
+        if self.autocast is not None:
+            outputs = pytree.tree_map(lambda leaf: leaf.to(theta.dtype) if leaf.is_floating_point() else leaf, outputs)
+        values = self.likelihood.log_prob(outputs, targets)
+        if values.shape != (theta.shape[0], len(targets)) or len(targets) == 0:
+            raise ValueError(
+                f"log_prob: expected shape ({theta.shape[0]}, {len(targets)}), samples by a batch >= 1, got "
+                f"{tuple(values.shape)}; sum over one example's targets, not over examples."
+            )
+        return values

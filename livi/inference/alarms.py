@@ -1,0 +1,83 @@
+"""Alarms: what can go wrong with a fitted posterior without an error, said in words."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from livi.family.generators import Generator
+from livi.family.latents import Independent
+from livi.family.noise import Noise
+from livi.family.objective import Bound
+from livi.model.priors import Laplace, Normal
+
+
+class FitWarning(UserWarning):
+    """A fit that ran through but should not be trusted as it stands."""
+
+
+@torch.no_grad()
+def alarms(
+    bound: Bound, log_likelihood: float, start_log_likelihood: float, unconverged: float, rng: torch.Generator
+) -> list[str]:
+    """Sentences about a collapsed or runaway spread, an unconverged log-determinant, a lost likelihood.
+
+    Args:
+        log_likelihood, start_log_likelihood: of the data, expected under q, and at the MAP start.
+        unconverged: share of steps whose entropy estimate missed its tolerance.
+    """
+    found = []
+    names = [group.name for group in bound.posterior.layout.groups]
+    idle, spread = _spreads(bound, rng)
+    collapsed = [name for i, name in enumerate(names) if spread[i] < 1e-3 or idle[i]]
+    runaway = [name for i, name in enumerate(names) if spread[i] > 3.0]
+    if collapsed:
+        found.append(
+            f"Collapsed spread: the weights of {', '.join(collapsed[:4])} vary no more than their fixed noise, or less "
+            "than 1/1000 of their prior scale; uncertainty will be too small. Raise Recipe.steps or spread, or check "
+            "num_data."
+        )
+    if runaway:
+        found.append(
+            f"Runaway spread: the weights of {', '.join(runaway[:4])} vary more than 3 times their prior scale; "
+            "lower the learning rates or raise Recipe.num_samples."
+        )
+    if unconverged > 0.1:
+        found.append(
+            f"Unconverged log-determinant: {unconverged:.0%} of the entropy estimates missed their tolerance; raise "
+            "max_iterations or the noise."
+        )
+    allowed = bound.posterior.num_params + 0.1 * abs(start_log_likelihood)
+    if start_log_likelihood - log_likelihood > allowed:
+        found.append(
+            f"Likelihood far below the MAP start: {log_likelihood:.1f} against {start_log_likelihood:.1f} nats; the "
+            "posterior may be too wide or not converged. Raise Recipe.steps or num_samples."
+        )
+    return found
+
+
+def _spreads(bound: Bound, rng: torch.Generator) -> tuple[Tensor, Tensor]:  # (layers,), (layers,)
+    """Whether each layer's generated part is lost in a fixed noise, and its largest deviation over the prior's.
+
+    Both within a component: the distance between components must not hide that each of them has collapsed.
+    """
+    layout, prior = bound.posterior.layout, bound.prior
+    scale = torch.ones(layout.num_params, dtype=layout.dtype, device=layout.device)
+    if isinstance(prior, (Normal, Laplace)):
+        scale = prior.scale().expand(layout.num_params) * (2.0**0.5 if isinstance(prior, Laplace) else 1.0)
+    idle, widest = [], []
+    for generator, noise in zip(bound.posterior.generators, bound.posterior.noises, strict=True):
+        assert isinstance(generator, Generator)
+        assert isinstance(noise, Noise)
+        z = Independent().draw(64, generator.latent_dim, rng, dtype=layout.dtype, device=layout.device)
+        made, std = generator(z).std(0), noise.std().expand(layout.num_params)
+        total = (made.square() + std.square()).sqrt() / scale
+        slices = [slice(group.start, group.stop) for group in layout.groups]
+        lost = torch.stack([_rms(made[part]) < 0.1 * _rms(std[part]) for part in slices])
+        idle.append(lost & (not any(True for _ in noise.parameters())))  # fixed
+        widest.append(torch.stack([_rms(total[part]) for part in slices]))
+    return torch.stack(idle).any(0), torch.stack(widest).amax(0)
+
+
+def _rms(values: Tensor) -> Tensor:
+    return values.square().mean().sqrt()

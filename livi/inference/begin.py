@@ -1,0 +1,70 @@
+"""Where the components of a posterior begin: each around its own MAP estimate, or around the network's weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from livi.family.generators import Generator
+from livi.family.noise import Noise
+from livi.inference.plan import Plan
+from livi.inference.progress import Progress
+from livi.inference.start import Joint, MapStart
+
+
+class Beginning(NamedTuple):
+    """The weights in the middle of each component, and what they explain."""
+
+    theta: Tensor  # (K, m)
+    log_likelihood: float  # of the best of them
+    interrupted: bool  # by Ctrl-C, before the search was over
+
+
+def begin(
+    prepared: Plan,
+    seed: int,
+    progress: Progress | None = None,
+    *,
+    state: Mapping[str, Any] | None = None,
+    save: Callable[[dict[str, Any]], None] | None = None,
+    save_every: int = 500,
+) -> Beginning:
+    """Find where to start, and put every component there.
+
+    Args:
+        state: that of a search which was cut short, to go on with.
+        save: is given the state of the search now and then, and when it is interrupted.
+    """
+    bound = prepared.bound
+    likelihood = bound.likelihood.for_map(prepared.data.first()[1])
+    joint = Joint(prepared.layout, likelihood, bound.prior, prepared.data, prepared.strategy)
+    search = MapStart(joint, prepared.recipe, seed=seed, capture=prepared.capture, progress=progress)
+    if state is not None:
+        search.load(dict(state))
+    # A scale that the priors of the last layer and of others share would shrink to nothing in a MAP fit.
+    shared = {*bound.likelihood.parameters()} & {*bound.prior.parameters()}
+    for parameter in shared:
+        parameter.requires_grad_(False)
+    starts = search.run(None if save is None else lambda: save(search.state()), save_every)
+    for parameter in shared:
+        parameter.requires_grad_(True)
+    components, own = bound.posterior.num_components, prepared.start == "net"
+    rows = starts.theta[:1].expand(components, -1) if own else starts.pick(components, seed)
+    spread_out(prepared, rows)
+    return Beginning(rows, float(starts.log_likelihood[0]), search.interrupted)
+
+
+def spread_out(prepared: Plan, rows: Tensor, factor: float = 1.0) -> None:  # (K, m)
+    """Put each component around its row, as wide as the recipe says, or a share of that."""
+    recipe, posterior = prepared.recipe, prepared.bound.posterior
+    for generator, noise, row in zip(posterior.generators, posterior.noises, rows, strict=True):
+        assert isinstance(generator, Generator)
+        assert isinstance(noise, Noise)
+        noise.init_around(row)
+        spread: float | list[float] = factor * recipe.spread
+        if recipe.relative_spread and generator.scale_sizes is not None:
+            sizes = [float(part.square().mean().sqrt()) for part in row.split(generator.scale_sizes)]
+            spread = [factor * recipe.spread * max(size, 0.01) for size in sizes]
+        generator.init_around(row, spread)

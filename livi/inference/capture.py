@@ -1,0 +1,230 @@
+"""Steps as CUDA graphs: recorded once and replayed, without the CPU's cost of launching every kernel again.
+
+A small network leaves a GPU idle between kernels; replaying a recorded step is then several times quicker than taking
+it. Nothing is trusted: a recording is used only after it has given the same as the step itself, and taken less time.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+import warnings
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from livi.model.data import Batch
+
+T = TypeVar("T")
+
+WARM_UP = 3  # steps before a recording, in which optimisers and libraries allocate what they keep
+COMPARED = 3  # steps taken both ways
+DIFFERENCE = 1e-2  # between both ways, at most, as a share of the distance that a tensor moved
+GAIN = 0.9  # of the time that a step takes, at most, for a recording to be worth its memory
+MOST_SHAPES = 4  # recordings of batches of different shapes
+
+
+class CaptureError(RuntimeError):
+    """A step that was to be captured and cannot be."""
+
+
+class Stepper(Generic[T]):
+    """Calls `step`, or replays a recording of it on a GPU where that is quicker and gives the same.
+
+    Args:
+        step: takes a batch, changes tensors in place, and returns tensors without a graph. To be recorded it must not
+            read a result back; a step that does is simply taken as it is.
+        state: the tensors that a step changes, the same ones at every call.
+        rng: where the step draws from.
+        capture: None decides by itself, False never records, True raises where it cannot.
+        prepare: called before every recording, to bring the step into a form that can be recorded.
+        release: called whenever recordings are forgotten, to bring it back.
+
+    Attributes:
+        captured: whether the last step was replayed.
+    """
+
+    def __init__(
+        self,
+        step: Callable[[Batch], T],
+        state: Callable[[], Sequence[Tensor]],
+        rng: torch.Generator | None = None,
+        *,
+        capture: bool | None = None,
+        prepare: Callable[[], None] = lambda: None,
+        release: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.step, self.state, self.rng, self.capture = step, state, rng, capture
+        self.prepare, self.release = prepare, release
+        self.reason = ""  # why steps are not recorded
+        self.captured = False
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the recordings: tensors that a step changes were replaced, or the step is to be taken otherwise."""
+        self.taken = 0
+        self.recordings: dict[Hashable, _Recording[T]] = {}
+        self.release()
+
+    def give_up(self, reason: str) -> None:
+        """Record no more."""
+        self.reset()
+        self.capture, self.reason = False, reason
+
+    def __call__(self, batch: Batch) -> T:
+        self.captured = False
+        shapes = _shapes(batch)
+        if shapes in self.recordings:
+            self.captured = True
+            return self.recordings[shapes].replay(batch)
+        self.taken += 1
+        if self._ready(shapes):
+            try:
+                self.recordings[shapes] = self._record(batch)
+            except (CaptureError, RuntimeError) as error:  # torch names a forbidden operation by a RuntimeError
+                if self.capture:
+                    raise CaptureError(f"capture: expected a step that can be recorded, got {error}") from error
+                self.give_up(str(error).splitlines()[0])
+            return self(batch)
+        return self.step(batch)
+
+    def _ready(self, shapes: Hashable) -> bool:
+        wanted = self.capture is not False and shapes is not None and self.taken > WARM_UP
+        return wanted and len(self.recordings) < MOST_SHAPES
+
+    def _record(self, batch: Batch) -> _Recording[T]:
+        """A recording that has proved itself; everything is left as it was."""
+        self.prepare()
+        gc.collect()  # graphs of earlier steps that only a cycle keeps alive would tie the recording to their stream
+        before = _clones(self.state())
+        draws = None if self.rng is None else self.rng.get_state()
+
+        @torch.no_grad()
+        def restore() -> None:
+            for tensor, value in zip(self.state(), before, strict=True):
+                tensor.copy_(value)
+            if self.rng is not None and draws is not None:
+                self.rng.set_state(draws)
+
+        aside = torch.cuda.Stream()  # the default stream's unfinished work must not leak into the recording
+        aside.wait_stream(torch.cuda.current_stream())
+        try:
+            with torch.cuda.stream(aside):
+                self._refuse_to_wait(batch)
+                restore()
+                eager = _seconds(lambda: self.step(batch))
+                expected = _clones(self.state())
+                restore()
+            torch.cuda.current_stream().wait_stream(aside)
+            recording = _Recording(self.step, batch, self.rng)
+            replayed = _seconds(lambda: recording.replay(batch))
+            difference = _difference(before, self.state(), expected)
+        finally:
+            restore()
+        if not difference <= DIFFERENCE:
+            raise CaptureError(f"a recording that differs from the step by {difference:.3g} of the distance moved")
+        if self.capture is None and replayed > GAIN * eager:
+            raise CaptureError(f"a recording that is not quicker: {1e3 * replayed:.2f} ms against {1e3 * eager:.2f} ms")
+        return recording
+
+    def _refuse_to_wait(self, batch: Batch) -> None:
+        """Take a step in which torch raises an error wherever it would read a result back."""
+        mode = torch.cuda.get_sync_debug_mode()
+        with warnings.catch_warnings():  # torch calls this mode a prototype; what it overlooks, the recording finds
+            warnings.filterwarnings("ignore", "Synchronization debug mode is a prototype")
+            try:
+                torch.cuda.set_sync_debug_mode("error")
+                self.step(batch)
+            finally:
+                torch.cuda.set_sync_debug_mode(mode)
+
+
+class _Recording(Generic[T]):
+    """A step on batches of one shape, as a CUDA graph with its own copy of the batch."""
+
+    def __init__(self, step: Callable[[Batch], T], batch: Batch, rng: torch.Generator | None) -> None:
+        self.batch = pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, batch)
+        self.graph = torch.cuda.CUDAGraph()
+        if rng is not None:
+            self.graph.register_generator_state(rng)
+        # A recording that fails leaves the generators that it uses unusable; torch's own is always among them.
+        used = [torch.cuda.default_generators[torch.cuda.current_device()], *([] if rng is None else [rng])]
+        kept = [generator.clone_state() for generator in used]
+        try:
+            with torch.cuda.graph(self.graph):
+                self.outputs = step(self.batch)
+        except BaseException:
+            for generator, state in zip(used, kept, strict=True):
+                generator.graphsafe_set_state(state)
+            raise
+
+    def replay(self, batch: Batch) -> T:
+        for mine, given in zip(pytree.tree_leaves(self.batch), pytree.tree_leaves(batch), strict=True):
+            if isinstance(mine, Tensor) and mine is not given:
+                mine.copy_(given)
+        self.graph.replay()
+        return self.outputs
+
+
+def _shapes(batch: Batch) -> Hashable:
+    """What a recording depends on: shapes and types, and everything that is not a tensor. None: nothing to record."""
+    leaves, structure = pytree.tree_flatten(batch)
+    if not all(leaf.is_cuda for leaf in leaves if isinstance(leaf, Tensor)):
+        return None
+    key = (str(structure), *((leaf.shape, leaf.dtype) if isinstance(leaf, Tensor) else repr(leaf) for leaf in leaves))
+    return key if any(isinstance(leaf, Tensor) for leaf in leaves) else None
+
+
+def _seconds(step: Callable[[], Any]) -> float:
+    """The mean over the compared steps."""
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    for _ in range(COMPARED):
+        step()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - started) / COMPARED
+
+
+def _clones(tensors: Sequence[Tensor]) -> list[Tensor]:
+    return [tensor.detach().clone() for tensor in tensors]
+
+
+def _difference(before: Sequence[Tensor], after: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
+    """The largest, over tensors, of how far they are from where they should be, in units of how far they moved."""
+    shares = [torch.zeros(())]
+    for start, end, goal in zip(before, after, expected, strict=True):
+        missed, moved = (torch.linalg.vector_norm((goal - other.detach()).double()) for other in (end, start))
+        rounding = 1e-6 * torch.linalg.vector_norm(goal.double())
+        shares.append((missed / (moved + rounding).clamp_min(1e-30)).cpu())
+    return float(torch.stack([share.double() for share in shares]).max())
+
+
+# --- an optimiser that can be recorded ------------------------------------------------------------
+
+
+def adam(parameters: Any, **options: Any) -> torch.optim.Adam:
+    """Adam whose step can be recorded where its parameters are on a GPU. Change its learning rates by `set_rate`."""
+    optimiser = torch.optim.Adam(parameters, **options)
+    for group in optimiser.param_groups:
+        device = group["params"][0].device
+        if device.type == "cuda":
+            group["lr"], group["capturable"] = torch.tensor(group["lr"], device=device), True
+    return optimiser
+
+
+def set_rate(group: dict[str, Any], rate: float) -> None:
+    """Change a learning rate where a recording looks for it."""
+    if isinstance(group["lr"], Tensor):
+        group["lr"].fill_(rate)
+    else:
+        group["lr"] = rate
+
+
+def for_optimiser(state: dict[str, Any], optimiser: torch.optim.Optimizer) -> dict[str, Any]:
+    """An optimiser's saved state for this one, which may live on another kind of device."""
+    pairs = zip(state["param_groups"], optimiser.param_groups, strict=True)
+    kept = ("lr", "capturable")
+    return state | {"param_groups": [group | {name: mine[name] for name in kept} for group, mine in pairs]}

@@ -1,0 +1,56 @@
+"""Whether a fit explains in the end what its start could explain."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from livi.family.objective import Bound
+from livi.model.data import Data
+
+DRAWS = 32  # networks that predict together
+BATCHES = 40
+
+
+@torch.no_grad()
+def log_predictive(bound: Bound, data: Data, rng: torch.Generator) -> float:
+    """sum_i log E_q p(y_i | x_i, theta) over all data, in nats, from one epoch's batches, at most forty.
+
+    Unlike the expected log likelihood it is what predictions are worth: single draws that fit badly cost little.
+    """
+    size = bound.num_samples
+    blocks = [bound.posterior.sample(size, rng) for _ in range(max(1, math.ceil(DRAWS / size)))]
+    total, seen = torch.zeros((), dtype=torch.float64), 0
+    for (inputs, targets), _ in zip(data.epoch(0), range(BATCHES), strict=False):
+        values = torch.cat([bound.log_likelihood(theta, inputs, targets) for theta in blocks])  # (S, B)
+        total += (torch.logsumexp(values, 0) - math.log(len(values))).sum().double().cpu()
+        seen += len(targets)
+    return data.num_data * float(total) / max(1, seen)
+
+
+def constant_log_likelihood(bound: Bound, data: Data) -> float | None:
+    """Of the best prediction that is the same for all inputs; None where the likelihood does not know it."""
+    targets: list[Tensor] = [target for (_, target), _ in zip(data.epoch(0), range(BATCHES), strict=False)]
+    seen = sum(map(len, targets))
+    value = bound.likelihood.constant_log_prob(torch.cat(targets))
+    return None if value is None else data.num_data * value / seen
+
+
+def lost_likelihood(bound: Bound, data: Data, start_log_likelihood: float, rng: torch.Generator) -> str:
+    """A sentence where predictions explain less than a quarter of what the start explained beyond a constant, else "".
+
+    A quarter, since a MAP estimate explains more than any posterior should: it fits noise, and drives a noise that
+    varies with the inputs towards zero.
+    """
+    constant = constant_log_likelihood(bound, data)
+    if constant is None or not start_log_likelihood > constant + 20.0:
+        return ""
+    reached = log_predictive(bound, data, rng)
+    if reached > constant + 0.25 * (start_log_likelihood - constant) - 20.0:
+        return ""
+    return (
+        f"the fit ended far below its start: its predictions of the training data are worth {reached:,.0f} nats, where "
+        f"the weights that it started from had {start_log_likelihood:,.0f} and a constant prediction {constant:,.0f}."
+    )

@@ -1,0 +1,372 @@
+"""The training loop: steps that can be watched, interrupted, rolled back, and resumed bit for bit."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from livi.family.entropy import Capturable
+from livi.family.generators import Generator
+from livi.family.objective import Bound, BoundTerms
+from livi.inference.alarms import FitWarning
+from livi.inference.capture import CaptureError, Stepper, adam, for_optimiser, set_rate
+from livi.inference.divergence import Window
+from livi.inference.progress import Progress
+from livi.inference.recipe import Recipe
+from livi.model.data import Batch, Data, remaining_batches
+from livi.posterior import storage
+
+LOG_EVERY = 10
+SNAPSHOT_EVERY = 100
+WINDOW = SNAPSHOT_EVERY // LOG_EVERY  # logged steps that are judged together
+MAX_ROLLBACKS = 3
+MAX_RECORDINGS = 10
+FORGIVEN_AFTER = 500
+TERMS = ("log_likelihood", "log_prior", "entropy")
+NEVER = 2**62  # a step that no run reaches
+
+
+class FitError(RuntimeError):
+    """A fit that could not go on, or ended far from where it began; the message says what to try.
+
+    Attributes:
+        posterior: what was reached all the same, where there is something; None otherwise.
+    """
+
+    posterior: Any = None
+
+
+class Trainer:
+    """One fit's state: what the next step needs. `run` takes it to the end; `state` and `load` carry it elsewhere.
+
+    Args:
+        checkpoint: file to write every `checkpoint_every` steps and at the end.
+        facts: the plan's summary, written along so that a resumed run can be checked against it.
+        capture: replay steps as CUDA graphs; see `livi.inference.capture.Stepper`.
+    """
+
+    def __init__(
+        self,
+        bound: Bound,
+        data: Data,
+        recipe: Recipe,
+        *,
+        seed: int = 0,
+        progress: Progress | None = None,
+        checkpoint: str | Path | None = None,
+        checkpoint_every: int = 500,
+        facts: dict[str, Any] | None = None,
+        capture: bool | None = None,
+    ) -> None:
+        self.bound, self.data, self.recipe, self.seed = bound, data, recipe, seed
+        self.progress = progress or Progress(recipe.steps, quiet=True)
+        self.checkpoint, self.checkpoint_every = checkpoint, checkpoint_every
+        self.facts = facts or {}
+        self.start_log_likelihood = float("-inf")
+        self.optimiser = make_optimiser(bound, recipe)
+        device, dtype = bound.posterior.layout.device, bound.posterior.layout.dtype
+        self.rng = torch.Generator(device=device).manual_seed(seed)
+        self.step = 0
+        self.rate_scale = 1.0
+        self.rollbacks = 0
+        self.history: list[dict[str, float]] = []
+        # What a step reads and changes besides the parameters lives on the device, so that a step can be recorded.
+        self.clock = torch.zeros((), dtype=torch.long, device=device)
+        self.kl_weight = torch.zeros((), dtype=dtype, device=device)
+        self.missed = torch.zeros((), device=device)
+        self.usual_norm = torch.zeros((), dtype=dtype, device=device)
+        self.failed_at = torch.full((len(TERMS),), NEVER, device=device)
+        self.windows: list[Window] = []
+        self.rolled_back_at = 0
+        self.average = None if recipe.averaging is None else _values(bound)
+        self.interrupted = False
+        self.entropy, self.products, self.converging = bound.entropy, 0, True
+        self.recordings = 0
+        self.stepper = Stepper(
+            self._advance, self._changed, self.rng, capture=capture, prepare=self._prepare, release=self._release
+        )
+
+    def run(self) -> None:
+        """Train to the end. Ctrl-C stops early and keeps what has been learned; steps that diverge are undone.
+
+        Raises:
+            FitError: smaller steps diverged as well.
+        """
+        self.progress.begin(self.step)
+        if self.step == 0 and self.average is not None:
+            self.average = _values(self.bound)  # the start may have moved the parameters since they were made
+        self._keep()
+        try:
+            while self.step < self.recipe.steps:
+                trouble = self._run_until_trouble()
+                if trouble:
+                    self._roll_back(trouble)
+        except KeyboardInterrupt:
+            self.interrupted = True
+            self.progress.say(f"interrupted at step {self.step}")
+            self._restore()
+            if self.checkpoint is not None:
+                self.save()
+            warmth = self.recipe.kl_weight(max(0, self.step - 1))
+            cold = "" if warmth == 1.0 else f"; its KL weight was only {warmth:.2f}, so it is too sure"
+            text = f"interrupted: keeping the posterior of step {self.step} of {self.recipe.steps}{cold}."
+            warnings.warn(text, FitWarning, stacklevel=2)
+        if self.average is not None:
+            _assign(self.bound, self.average)
+        if self.checkpoint is not None and not self.interrupted:
+            self.save()
+
+    def restart(self, rate_scale: float) -> None:
+        """Forget everything but the bound's parameters as they are now, and take smaller steps."""
+        self.optimiser = make_optimiser(self.bound, self.recipe)
+        self.rng.manual_seed(self.seed + 1)
+        self.step, self.rate_scale, self.rollbacks, self.rolled_back_at = 0, rate_scale, 0, 0
+        self.history, self.windows = [], []
+        for counter, value in ((self.clock, 0), (self.missed, 0), (self.usual_norm, 0), (self.failed_at, NEVER)):
+            counter.fill_(value)
+        self.stepper.reset()
+
+    def _run_until_trouble(self) -> str:
+        """Train to the end, or to the first sign of divergence, which is returned."""
+        for batch in remaining_batches(self.data, self.seed, self.step, self.recipe.steps):
+            terms = self._step(batch)
+            if self.step % LOG_EVERY == 0 or self.step == self.recipe.steps:
+                broken = self._broken()
+                if broken:
+                    return f"{', '.join(broken[:3])} became non-finite"
+                self._log(terms)
+                self._record_anew(terms)
+            due = self.checkpoint is not None and self.step % self.checkpoint_every == 0
+            if due or self.step % SNAPSHOT_EVERY == 0:
+                broken = self._broken()
+                if broken:
+                    return f"{', '.join(broken[:3])} became non-finite"
+                if self.step % SNAPSHOT_EVERY == 0:
+                    if self._fell(WINDOW):
+                        return "the bound fell far below what had been reached"
+                    self.windows.append(Window.of(self.history[-WINDOW:]))
+                if self._fell(1):
+                    continue  # perhaps a spike; but if it is the beginning of a divergence, no state to go back to
+                self._keep()
+                if due:
+                    self.save()
+        return ""
+
+    def _step(self, batch: Batch) -> BoundTerms:
+        factor = self.recipe.rate_factor(self.step) * self.rate_scale
+        for group in self.optimiser.param_groups:
+            set_rate(group, factor * group["peak"])
+        self.kl_weight.fill_(self.recipe.kl_weight(self.step))
+        terms = self.stepper(batch)
+        self.step += 1
+        if self.clock.is_cuda and not self.stepper.captured:
+            self.products = max(report.products for report in terms.reports)
+            self.converging = _converged(terms)
+        return terms
+
+    def _advance(self, batch: Batch) -> BoundTerms:
+        """The part of a step that runs on the device. It changes tensors in place, and reads none."""
+        terms: BoundTerms = self.bound(*batch, self.rng)
+        self.optimiser.zero_grad()
+        (-terms.tempered(self.kl_weight) / self.bound.num_data).backward()
+        if self.recipe.clip_factor is not None:
+            self._clip(self.recipe.clip_factor)
+        self.optimiser.step()
+        self.clock += 1
+        self._note_failures(terms)
+        self.missed += sum((~report.converged).any().float() for report in terms.reports) / len(terms.reports)
+        if self.average is not None and self.recipe.averaging is not None:
+            _blend(self.average, self.bound, self.recipe.averaging)
+        return terms.detached()
+
+    def _changed(self) -> list[Tensor]:
+        """Every tensor that `_advance` changes."""
+        moments = [value for state in self.optimiser.state.values() for value in state.values()]
+        own = [self.clock, self.missed, self.usual_norm, self.failed_at]
+        return [*self.bound.parameters(), *moments, *own, *(self.average or {}).values()]
+
+    def _prepare(self) -> None:
+        """Before a recording: an entropy that decides nothing by its own results."""
+        if not isinstance(self.entropy, Capturable):
+            raise CaptureError(f"{type(self.entropy).__name__}, which waits for its own results")
+        self.bound.entropy = self.entropy.captured(self.products)
+
+    def _release(self) -> None:
+        self.bound.entropy = self.entropy
+
+    def _record_anew(self, terms: BoundTerms) -> None:
+        """A recording whose entropy no longer converges gives way to eager steps, and to a new recording by them.
+
+        Where eager steps did not converge either, there is nothing to win.
+        """
+        if self.stepper.captured and self.converging and not _converged(terms):
+            self.recordings += 1
+            if self.recordings < MAX_RECORDINGS:
+                self.stepper.reset()
+            else:
+                self.stepper.give_up("an entropy that needs more and more products")
+
+    def _log(self, terms: BoundTerms) -> None:
+        row = {
+            "step": float(self.step),
+            "bound": terms.bound.item(),
+            "log_likelihood": terms.log_likelihood.item(),
+            "log_prior": terms.log_prior.item(),
+            "entropy": terms.entropy.item(),
+            "kl_weight": self.recipe.kl_weight(self.step - 1),
+            "rate": float(self.optimiser.param_groups[0]["lr"]),
+        }
+        self.history.append(row)
+        self.progress.show(self.step, row)
+
+    def _broken(self) -> tuple[str, ...]:
+        """Names of the terms that were first to be non-finite at any step, or of such parameters."""
+        first = int(self.failed_at.min())
+        if first < NEVER:
+            return tuple(name for name, step in zip(TERMS, self.failed_at, strict=True) if step == first)
+        return tuple(name for name, p in self.bound.named_parameters() if not bool(torch.isfinite(p).all()))
+
+    def _note_failures(self, terms: BoundTerms) -> None:
+        """Remember, without reading a result back, the step at which each term first became non-finite."""
+        values = torch.stack([getattr(terms, name).detach() for name in TERMS])
+        new = ~torch.isfinite(values) & (self.failed_at > self.clock)
+        self.failed_at.copy_(torch.where(new, self.clock, self.failed_at))
+
+    def _clip(self, factor: float) -> None:
+        """Scale the gradient down to `factor` times the running average of its norm; no result is read back."""
+        gradients = [parameter.grad for parameter in self.bound.parameters() if parameter.grad is not None]
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        allowed = torch.where(self.usual_norm > 0, factor * self.usual_norm, norm)
+        scale = torch.clamp(allowed / norm.clamp_min(1e-30), max=1.0)
+        torch._foreach_mul_(gradients, scale)
+        kept = torch.where(torch.isfinite(norm), norm * scale, self.usual_norm)
+        self.usual_norm.copy_(torch.where(self.usual_norm > 0, 0.98 * self.usual_norm + 0.02 * kept, kept))
+
+    def _fell(self, count: int) -> bool:
+        """Whether the last so many logged steps lie far below earlier ones, by today's weight of the KL term."""
+        if not self.windows:
+            return False
+        now, weight = Window.of(self.history[-count:]), self.recipe.kl_weight(self.step - 1)
+        return now.far_below(self.windows, weight, max(20.0, 0.25 * self.bound.posterior.num_params))
+
+    def _roll_back(self, trouble: str) -> None:
+        failed_at = self.step
+        rollbacks, scale = self.rollbacks + 1, 0.5 * self.rate_scale
+        self._restore()
+        self.rollbacks, self.rate_scale = rollbacks, scale
+        self.failed_at.fill_(NEVER)
+        if rollbacks > MAX_ROLLBACKS:
+            raise FitError(
+                f"{trouble} at step {failed_at}, after {MAX_ROLLBACKS} attempts with smaller steps, the last at "
+                f"{2 * scale:g} of the learning rate. Check the data for extreme values, standardise inputs and "
+                "targets, raise num_samples, or lower the Recipe's rates."
+            )
+        self.progress.say(f"{trouble} at step {failed_at}: back to step {self.step} with {scale:g} of the rate")
+        self.rng.manual_seed(self.seed + 1_000_003 * (rollbacks + self.step))  # the same draws would fail again
+        self.rolled_back_at = failed_at
+
+    def state(self) -> dict[str, Any]:
+        """Everything the next step depends on."""
+        return {
+            "bound": self.bound.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "rng": self.rng.get_state(),
+            "step": self.step,
+            "seed": self.seed,
+            "rate_scale": self.rate_scale,
+            "rollbacks": self.rollbacks,
+            "missed": self.missed,
+            "usual_norm": self.usual_norm,
+            "windows": [tuple(window) for window in self.windows],
+            "rolled_back_at": self.rolled_back_at,
+            "history": self.history,
+            "average": self.average,
+            "start_log_likelihood": self.start_log_likelihood,
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        self.bound.load_state_dict(state["bound"])
+        self.optimiser.load_state_dict(for_optimiser(state["optimiser"], self.optimiser))
+        draws = state["rng"].cpu()
+        if draws.shape == self.rng.get_state().shape:
+            self.rng.set_state(draws)
+        else:  # of another kind of device, where the same draws cannot be had
+            self.rng.manual_seed(self.seed + 1_000_003 * state["step"])
+        self.step, self.seed = state["step"], state["seed"]
+        self.rate_scale, self.rollbacks = state["rate_scale"], state["rollbacks"]
+        self.clock.fill_(self.step)
+        self.missed.copy_(state["missed"])
+        self.usual_norm.copy_(state["usual_norm"])
+        self.windows = [Window(*values) for values in state.get("windows", ())]  # older checkpoints have none
+        self.rolled_back_at = state["rolled_back_at"]
+        self.start_log_likelihood = state["start_log_likelihood"]
+        self.history = list(state["history"])
+        if state["average"] is not None:
+            homes = dict(self.bound.named_parameters())
+            self.average = {name: value.to(homes[name], copy=True) for name, value in state["average"].items()}
+        self.stepper.reset()  # the optimiser has new tensors now
+
+    def save(self) -> None:
+        assert self.checkpoint is not None
+        storage.write_checkpoint(self.checkpoint, {"facts": self.facts, "state": self.state()})
+
+    def save_search(self, state: dict[str, Any]) -> None:
+        """Write a checkpoint of a search for the start, which comes before this loop."""
+        assert self.checkpoint is not None
+        kept = {"facts": self.facts, "state": {"start": state, "seed": self.seed}}
+        storage.write_checkpoint(self.checkpoint, kept)
+
+    def _keep(self) -> None:
+        """Remember this state as one to go back to. Long after the last trouble, steps grow again, one by one."""
+        if self.rollbacks and self.step - self.rolled_back_at >= FORGIVEN_AFTER:
+            self.rollbacks, self.rate_scale, self.rolled_back_at = self.rollbacks - 1, 2.0 * self.rate_scale, self.step
+        self._kept = copy.deepcopy(self.state() | {"history": []}) | {"history": self.history[:]}
+
+    def _restore(self) -> None:
+        self.load(copy.deepcopy(self._kept))
+
+
+def make_optimiser(bound: Bound, recipe: Recipe) -> torch.optim.Adam:
+    """Adam with three learning rates: affine, nonlinear, and the hyper-parameters of noise, likelihood and prior."""
+    affine: list[nn.Parameter] = []
+    nonlinear: list[nn.Parameter] = []
+    for generator in bound.posterior.generators:
+        assert isinstance(generator, Generator)
+        affine += generator.affine_parameters()
+        nonlinear += generator.nonlinear_parameters()
+    hyper = [*bound.posterior.noises.parameters(), *bound.likelihood.parameters(), *bound.prior.parameters()]
+    groups = [
+        {"params": list(dict.fromkeys(parameters)), "lr": rate, "peak": rate}
+        for parameters, rate in (
+            (affine, recipe.affine_rate),
+            (nonlinear, recipe.nonlinear_rate),
+            (hyper, recipe.hyper_rate),
+        )
+        if parameters
+    ]
+    return adam(groups, betas=recipe.betas)
+
+
+def _converged(terms: BoundTerms) -> bool:
+    return all(bool(report.converged.all()) for report in terms.reports)
+
+
+def _values(module: nn.Module) -> dict[str, Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
+
+
+@torch.no_grad()
+def _blend(average: dict[str, Tensor], module: nn.Module, decay: float) -> None:
+    for name, parameter in module.named_parameters():
+        average[name].lerp_(parameter, 1.0 - decay)
+
+
+@torch.no_grad()
+def _assign(module: nn.Module, values: dict[str, Tensor]) -> None:
+    for name, parameter in module.named_parameters():
+        parameter.copy_(values[name])

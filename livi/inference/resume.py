@@ -1,0 +1,62 @@
+"""Going on from a checkpoint: the same fit again, by its own recipe, perhaps a longer one."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Any
+
+from torch import nn
+
+from livi.inference.plan import Plan
+from livi.inference.prepare import plan
+from livi.inference.recipe import Recipe
+from livi.model.likelihoods import Likelihood
+
+
+def plan_again(
+    resumed: dict[str, Any], net: nn.Module, data: Any, likelihood: Likelihood, *, seed: int, **options: Any
+) -> Plan:
+    """The plan of a checkpoint's fit, by its own recipe, which may be lengthened; an error names what differs."""
+    before = resumed["facts"]
+    if resumed["state"]["seed"] != seed:
+        raise ValueError(f"checkpoint: expected seed {resumed['state']['seed']} as before, got {seed}.")
+    kept = Recipe(**before["recipe"] | {"betas": tuple(before["recipe"]["betas"])})
+    asked, steps = (options.pop("recipe", None) or Recipe()).over(kept), options.pop("steps", None)
+    asked = asked if steps is None else replace(asked, steps=steps, map_steps=kept.map_steps)  # the start had its share
+    # Lengthened before, the fit may be asked for by the recipe of its first run, which knows nothing of that.
+    asked = replace(asked, lengthened_from=kept.lengthened_from)
+    prepared = plan(net, data, likelihood, seed=seed, recipe=asked, **options)
+    for name, value in asdict(prepared.recipe).items():
+        if value != getattr(kept, name) and not (name == "steps" and value > kept.steps):
+            raise ValueError(
+                f"checkpoint: expected the same recipe as before, or more steps, but {name} was {getattr(kept, name)} "
+                f"and is {value}; pass the same arguments, or another checkpoint file."
+            )
+    now = prepared.summary()
+    free = {
+        "seconds_per_step",
+        "seconds_per_map_step",
+        "memory_bytes",
+        "strategy",
+        "device",
+        "recipe",
+        "last_layer_reason",
+    }
+    for name in sorted((now.keys() & before.keys()) - free, key=lambda name: (name != "num_data", name)):
+        if before.get(name) != now[name]:
+            raise ValueError(
+                f"checkpoint: expected the same fit as before, but {_difference(name, before.get(name), now[name])}; "
+                "pass the same arguments, or another checkpoint file."
+            )
+    return replace(prepared, recipe=kept.lengthened(prepared.recipe.steps))
+
+
+def _difference(name: str, before: Any, now: Any) -> str:
+    """What was and is, of the innermost part that differs."""
+    if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        before, now = dict(enumerate(before)), dict(enumerate(now))
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in [*now, *(key for key in before if key not in now)]:
+            if before.get(key) != now.get(key):
+                return _difference(f"{name}.{key}", before.get(key), now.get(key))
+    return f"{name} was {before} and is {now}"

@@ -1,0 +1,240 @@
+"""Where a fit starts: maximum a posteriori weights, the best of a few short runs trained side by side."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from livi.draws import normal
+from livi.inference.capture import Stepper, adam, for_optimiser, set_rate
+from livi.inference.progress import Progress
+from livi.inference.recipe import Recipe, cosine
+from livi.model.data import Batch, Data, remaining_batches
+from livi.model.likelihoods import Likelihood
+from livi.model.priors import Prior
+from livi.network import Layout, Strategy, apply_many, as_call
+from livi.network.evaluation import synchronise
+
+TEMPERATURE = 3.0  # nats
+
+
+class Starts(NamedTuple):
+    """MAP estimates, best first."""
+
+    theta: Tensor  # (R, m)
+    log_likelihood: Tensor  # (R,)
+    log_joint: Tensor  # (R,)
+
+    def pick(self, count: int, seed: int) -> Tensor:  # (count, m)
+        """The best row, or for a mixture so many different ones, drawn with odds exp(log joint / 3).
+
+        The best few of many rows are often one mode found again and again. A mode's height is not its mass, from which
+        it differs by a few nats, so rows within a few nats of the best have about its chance, and others none.
+        """
+        if count == 1 or count >= len(self.theta):
+            return self.theta[:count]
+        uniform = torch.rand(len(self.theta), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        gumbel = -(-uniform.log()).log()
+        keys = self.log_joint.double().cpu() / TEMPERATURE + gumbel  # whose largest are draws without replacement
+        return self.theta[keys.topk(count).indices.sort().values.to(self.theta.device)]
+
+
+def map_weights(joint: Joint, recipe: Recipe, *, seed: int, capture: bool | None = None) -> Starts:
+    """The MAP estimates of a whole `MapStart`, best first."""
+    return MapStart(joint, recipe, seed=seed, capture=capture).run()
+
+
+class MapStart:
+    """`map_restarts` MAP fits as rows of one tensor, trained side by side; `run` takes them to the end.
+
+    Row 0 starts at the module's own weights, the others at fresh initialisations of it. Only the weights and the
+    likelihood's parameters are fitted: a MAP estimate of the prior's scale would shrink it to nothing.
+
+    Attributes:
+        interrupted: whether Ctrl-C ended the run; what was found by then is what `run` returns.
+    """
+
+    def __init__(
+        self,
+        joint: Joint,
+        recipe: Recipe,
+        *,
+        seed: int,
+        capture: bool | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.joint, self.recipe, self.seed = joint, recipe, seed
+        self.progress = progress or Progress(recipe.map_steps, quiet=True)
+        self.theta = initial_weights(joint.layout, recipe.map_restarts, seed).requires_grad_()
+        self.ascent = _Ascent(joint, self.theta, recipe.map_rate)
+        self.stepper = Stepper(self.ascent.advance, self.ascent.changed, capture=capture)
+        self.step = 0
+        self.interrupted = False
+
+    def run(self, save: Callable[[], None] | None = None, save_every: int = 500) -> Starts:
+        """The weights, best first. Ctrl-C stops early and keeps what has been found; `save` is called now and then."""
+        recipe, group = self.recipe, self.ascent.optimiser.param_groups[0]
+        self.progress.begin(self.step, max(1, recipe.map_steps), "MAP start")
+        try:
+            for batch in remaining_batches(self.joint.data, self.seed, self.step, recipe.map_steps):
+                set_rate(group, recipe.map_rate * cosine(self.step / recipe.map_steps))
+                fit, penalty = self.stepper(batch)
+                self.step += 1
+                if self.step % 50 == 0:
+                    _replace_lost(self.theta, fit + penalty)
+                if self.step % 100 == 0 or self.step == recipe.map_steps:
+                    best = (fit + penalty).nan_to_num(nan=float("-inf")).argmax()
+                    row = {"log_likelihood": float(fit[best]), "log_prior": float(penalty[best])}
+                    self.progress.show(self.step, row | {"rate": float(group["lr"])})
+                if save is not None and self.step % save_every == 0:
+                    save()
+        except KeyboardInterrupt:
+            self.interrupted = True
+            self.progress.say(f"interrupted at step {self.step} of the MAP start: keeping the weights found by now")
+            if save is not None:
+                save()
+        return self.joint.ranked(self.theta, recipe)
+
+    def state(self) -> dict[str, Any]:
+        """Everything the next step depends on."""
+        return {
+            "theta": self.theta,
+            "likelihood": self.joint.likelihood.state_dict(),
+            "optimiser": self.ascent.optimiser.state_dict(),
+            "step": self.step,
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        with torch.no_grad():
+            self.theta.copy_(state["theta"])
+        self.joint.likelihood.load_state_dict(state["likelihood"])
+        self.ascent.optimiser.load_state_dict(for_optimiser(state["optimiser"], self.ascent.optimiser))
+        self.step = state["step"]
+        self.stepper.reset()
+
+
+@dataclass(frozen=True)
+class Joint:
+    """log p(D, theta) for rows of weights: what a MAP fit maximises."""
+
+    layout: Layout
+    likelihood: Likelihood
+    prior: Prior
+    data: Data
+    strategy: Strategy | None = None
+
+    def on_batch(self, theta: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:  # (R, m) -> (R,), (R,)
+        """log p(D | theta), scaled up from the batch to all examples, and log p(theta)."""
+        inputs, targets = batch
+        args, kwargs = as_call(inputs)
+        outputs = apply_many(self.layout, theta, *args, batch_statistics=True, strategy=self.strategy, **kwargs)
+        fit = self.data.num_data * self.likelihood.log_prob(outputs, targets).mean(1)
+        return fit, self.prior.log_prob(theta)
+
+    @torch.no_grad()
+    def on_data(self, theta: Tensor, most: int = 40) -> tuple[Tensor, Tensor]:  # (R, m) -> (R,), (R,)
+        """The same from one epoch's batches, at most so many, by the number of their examples."""
+        total, seen, log_prior = torch.zeros_like(theta[:, 0]), 0, torch.zeros_like(theta[:, 0])
+        for batch, _ in zip(self.data.epoch(0), range(most), strict=False):
+            fit, log_prior = self.on_batch(theta, batch)
+            total, seen = total + len(batch[1]) * fit, seen + len(batch[1])
+        return total / max(1, seen), log_prior
+
+    def ranked(self, theta: Tensor, recipe: Recipe) -> Starts:
+        """The rows by their density over all data, best first."""
+        log_likelihood, log_prior = self.on_data(theta.detach())
+        score = (log_likelihood + log_prior).nan_to_num(nan=float("-inf"))
+        if not bool(torch.isfinite(score).any()):
+            raise ValueError(
+                "start: expected a finite log joint density after the MAP fit, got none; "
+                "standardise inputs and targets, or lower Recipe.map_rate."
+            )
+        order = score.argsort(descending=True) if recipe.map_steps else torch.arange(len(score), device=score.device)
+        return Starts(theta.detach()[order], log_likelihood[order], score[order])
+
+
+class _Ascent:
+    """One step towards the MAP estimate, for all rows at once."""
+
+    def __init__(self, joint: Joint, theta: Tensor, rate: float) -> None:
+        self.joint, self.theta = joint, theta
+        self.parameters = [theta, *joint.likelihood.parameters()]
+        self.optimiser = adam(self.parameters, lr=rate)
+        self.limits = joint.likelihood.lower_limits()
+
+    def advance(self, batch: Batch) -> tuple[Tensor, Tensor]:  # (R,), (R,)
+        fit, penalty = self.joint.on_batch(self.theta, batch)
+        self.optimiser.zero_grad()
+        (-(fit + penalty).sum() / self.joint.data.num_data).backward()
+        _forget_non_finite(self.optimiser)
+        self.optimiser.step()
+        with torch.no_grad():
+            for parameter, least in self.limits:
+                parameter.clamp_(min=least)
+        return fit.detach(), penalty.detach()
+
+    def changed(self) -> list[Tensor]:
+        moments = [value for state in self.optimiser.state.values() for value in state.values()]
+        return [*self.parameters, *moments]
+
+
+def measure_start(joint: Joint, rows: int) -> float:
+    """Seconds of one step of so many rows towards the MAP estimate. Nothing is changed."""
+    theta = joint.layout.flatten().expand(rows, -1).clone().requires_grad_()
+    parameters = [theta, *joint.likelihood.parameters()]
+    batch, seconds = joint.data.first(), float("inf")
+    for _ in range(3):
+        synchronise(theta)
+        started = time.perf_counter()
+        fit, penalty = joint.on_batch(theta, batch)
+        torch.autograd.grad((fit + penalty).sum(), parameters, allow_unused=True)
+        synchronise(theta)
+        seconds = min(seconds, time.perf_counter() - started)
+    return seconds
+
+
+def _forget_non_finite(optimiser: torch.optim.Optimizer) -> None:
+    """One restart that ran away must not take the others along through what they share."""
+    for group in optimiser.param_groups:
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                parameter.grad.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+
+
+@torch.no_grad()
+def _replace_lost(theta: Tensor, joint: Tensor) -> None:
+    """Rows with a non-finite density go on from the best row."""
+    score = joint.nan_to_num(nan=float("-inf"))
+    theta.copy_(torch.where(torch.isfinite(score)[:, None], theta, theta[score.argmax()]))
+
+
+def initial_weights(layout: Layout, count: int, seed: int) -> Tensor:  # (count, m)
+    """The module's weights, then fresh draws from its layers' own initialisers (or, without one, perturbed weights)."""
+    rows = [layout.flatten()]
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(1_000_003 * (seed + 1))  # a user's own manual_seed(seed) made the module: draw others
+        rows += [_reinitialised(layout) for _ in range(count - 1)]
+    return torch.stack(rows).clone()
+
+
+def _reinitialised(layout: Layout) -> Tensor:
+    module = copy.deepcopy(layout.module)
+    fresh: set[str] = set()
+    for prefix, layer in module.named_modules():
+        reset = getattr(layer, "reset_parameters", None)
+        if callable(reset):
+            reset()
+            fresh |= {f"{prefix}.{name}" if prefix else name for name, _ in layer.named_parameters(recurse=False)}
+    tensors = dict(module.named_parameters())
+    for slot in layout.slots:
+        if slot.name not in fresh:
+            kept = tensors[slot.name].detach()
+            noise = normal(tuple(kept.shape), None, kept.dtype, kept.device)
+            tensors[slot.name] = nn.Parameter(kept + 0.1 * kept.square().mean().sqrt().clamp_min(0.1) * noise)
+    return layout.flatten(tensors)

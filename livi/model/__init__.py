@@ -1,0 +1,1 @@
+"""What the user has and believes: data, likelihoods, priors."""

@@ -1,0 +1,25 @@
+"""Whatever the user has, as tensors and batches of (inputs, targets)."""
+
+from livi.model.data.batches import MINIBATCH, TARGET_KEYS, Batch, Unpack, default_unpack, holds_batches, input_batches
+from livi.model.data.conversion import as_tensor, as_tensors, to_tensor
+from livi.model.data.training import FULL_BATCH, Data, LoaderData, TensorData, as_data, remaining_batches, some_inputs
+
+__all__ = [
+    "FULL_BATCH",
+    "MINIBATCH",
+    "TARGET_KEYS",
+    "Batch",
+    "Data",
+    "LoaderData",
+    "TensorData",
+    "Unpack",
+    "as_data",
+    "as_tensor",
+    "as_tensors",
+    "default_unpack",
+    "holds_batches",
+    "input_batches",
+    "remaining_batches",
+    "some_inputs",
+    "to_tensor",
+]

@@ -1,0 +1,261 @@
+"""Data of many shapes as batches of (inputs, targets) on one device, in an order that a seed determines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+from torch.utils.data import DataLoader, Dataset, IterableDataset, SubsetRandomSampler, TensorDataset
+
+from livi import checks
+from livi.model.data.batches import MINIBATCH, Batch, Unpack, default_unpack, length, seeded
+from livi.model.data.conversion import (
+    as_tensor,
+    as_tensors,
+    check_finite,
+    holds_numbers,
+    is_array,
+    is_column,
+    to_tensor,
+)
+
+FULL_BATCH = 2048  # tensors of at most so many examples are one batch
+
+
+class Data(Protocol):
+    """Batches for training. `epoch(seed)` yields the same batches for the same seed."""
+
+    num_data: int
+    steps_per_epoch: int
+
+    def epoch(self, seed: int) -> Iterator[Batch]: ...
+
+    def first(self) -> Batch: ...
+
+
+class TensorData:
+    """Tensors held on the device: one full batch, or shuffled minibatches without a copy through the CPU."""
+
+    def __init__(
+        self, inputs: Any, targets: Tensor, batch_size: int | None = None, full_batch: int = FULL_BATCH
+    ) -> None:
+        self.inputs, self.targets = inputs, targets
+        self.num_data = targets.shape[0]
+        default = self.num_data if self.num_data <= full_batch else MINIBATCH
+        wanted = default if batch_size is None else batch_size
+        self.batch_size = min(checks.positive_int("batch_size", wanted), self.num_data)
+        self.steps_per_epoch = math.ceil(self.num_data / self.batch_size)
+
+    def epoch(self, seed: int) -> Iterator[Batch]:
+        if self.batch_size == self.num_data:
+            yield self.inputs, self.targets
+            return
+        order = torch.randperm(self.num_data, generator=torch.Generator().manual_seed(seed)).to(self.targets.device)
+        for index in order.tensor_split(self.steps_per_epoch):  # sizes differ by one at most: no batch is a remnant
+            yield self._rows(index)
+
+    def first(self) -> Batch:
+        return next(self.epoch(0))
+
+    def within(self, examples: float) -> TensorData:
+        """The same data in minibatches where there are more than so many examples."""
+        return TensorData(self.inputs, self.targets, full_batch=min(FULL_BATCH, int(examples)))
+
+    def _rows(self, index: Tensor) -> Batch:
+        return pytree.tree_map(lambda tensor: tensor[index], self.inputs), self.targets[index]
+
+
+class LoaderData:
+    """A DataLoader or any iterable that can be iterated again and again.
+
+    Each epoch draws from a stream of its own seed, so that a DataLoader which shuffles or augments with torch's random
+    numbers (and has no generator or workers of its own) gives the same batches again when a run is resumed. The global
+    stream is left as it was; numpy's and Python's are not covered.
+    """
+
+    def __init__(
+        self,
+        loader: Iterable[Any],
+        unpack: Unpack,
+        device: torch.device,
+        dtype: torch.dtype,
+        num_data: int | None = None,
+    ) -> None:
+        self.loader, self.unpack, self.device, self.dtype = loader, unpack, device, dtype
+        examples = _examples(loader) if num_data is None else num_data
+        batches = length(loader)
+        if examples is None or batches is None:
+            examples_counted, batches = self._count()
+            examples = examples_counted if examples is None else examples
+        self.num_data = checks.positive_int("num_data", examples)
+        self.steps_per_epoch = batches
+        self._first: Batch | None = None
+
+    def epoch(self, seed: int) -> Iterator[Batch]:
+        for index, batch in enumerate(seeded(self.loader, seed)):
+            yield self._checked(batch, index)
+
+    def first(self) -> Batch:
+        """The first batch of epoch 0, kept: a DataLoader may take long to start."""
+        if self._first is None:
+            self._first = next(self.epoch(0), None)
+        if self._first is None:
+            raise ValueError("data: expected batches, got none; a DataLoader with drop_last needs a full one.")
+        return self._first
+
+    def _count(self) -> tuple[int, int]:
+        sizes = [len(_targets(self.unpack(batch)[1])) for batch in self.loader]
+        if not sizes:
+            raise ValueError(
+                "data: expected batches, got none; pass a DataLoader or a list, which can be iterated more than once."
+            )
+        return sum(sizes), len(sizes)
+
+    def _checked(self, batch: Any, index: int) -> Batch:
+        """Inputs and targets on the device. What comes from a GPU is checked once: looking at it would wait for it."""
+        inputs, targets = self.unpack(batch)
+        leaves = pytree.tree_leaves(inputs, is_leaf=holds_numbers)
+        for name, leaf in (("targets", _targets(targets)), *(("inputs", leaf) for leaf in leaves)):
+            if holds_numbers(leaf) and (index == 0 or not getattr(leaf, "is_cuda", False)):
+                check_finite(f"batch {index}: {name}", to_tensor(name, leaf))
+        return as_tensors(inputs, self.device, self.dtype), as_tensor(targets, self.device, self.dtype)
+
+
+def as_data(
+    data: Any,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    unpack: Unpack | None = None,
+    batch_size: int | None = None,
+    full_batch: int = FULL_BATCH,
+    num_data: int | None = None,
+) -> Data:
+    """Whatever the user has, as `Data`: (X, y), a Dataset, a DataLoader, any re-iterable of batches.
+
+    X and y are tensors, arrays, tables of numbers or lists of numbers; X may be a tuple or dict of several.
+
+    Args:
+        batch_size: for (X, y), by default everything up to `full_batch` examples, else 256; for a Dataset 256.
+
+    Raises:
+        ValueError, TypeError: lengths that differ, no examples, words or NaN among the numbers, an iterator that can be
+            read only once, a batch that `unpack` is needed for.
+    """
+    if isinstance(data, (TensorData, LoaderData)):
+        return data
+    if type(data) is TensorDataset and len(data.tensors) > 1 and unpack is None and num_data is None:
+        data = default_unpack(data.tensors)
+    if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
+        data, batch_size = DataLoader(data, MINIBATCH if batch_size is None else batch_size, shuffle=True), None
+    pairs = tuple if unpack else (tuple, list)  # a list of two tensors may be two batches to unpack
+    if isinstance(data, pairs) and len(data) == 2 and is_column(data[1]):
+        if num_data is not None or unpack is not None:
+            raise ValueError("num_data, unpack: expected only with batches; (X, y) data say it themselves.")
+        inputs = pytree.tree_map(lambda leaf: to_tensor("inputs", leaf), data[0], is_leaf=is_column)
+        targets = to_tensor("targets", data[1])
+        _check_pair(inputs, targets)
+        inputs, targets = as_tensors((inputs, targets), device, dtype)
+        return TensorData(inputs, targets, batch_size, full_batch)
+    _check_batches(data, unpack)
+    if batch_size is not None:
+        raise ValueError("batch_size: expected only with (X, y) data; a DataLoader has its own.")
+    return LoaderData(data, unpack or default_unpack, device, dtype, num_data)
+
+
+def remaining_batches(data: Data, seed: int, step: int, steps: int) -> Iterator[Batch]:
+    """The batches of steps `step` to `steps`, epoch after epoch, entering an epoch where a run left it."""
+    epoch, position = divmod(step, data.steps_per_epoch)
+    while step < steps:
+        index = -1
+        for index, batch in enumerate(data.epoch(seed + epoch)):
+            if index < position:
+                continue
+            yield batch
+            step += 1
+            if step >= steps:
+                return
+        if index < position:
+            raise ValueError(f"data: expected {data.steps_per_epoch} batches per epoch, got {index + 1}.")
+        epoch, position = epoch + 1, 0
+
+
+def some_inputs(data: Data, count: int) -> Any:
+    """Inputs of the first epoch's first examples: at least so many where there are, put together if they can be."""
+    found: list[Any] = []
+    seen = 0
+    for inputs, targets in data.epoch(0):
+        found.append(inputs)
+        seen += len(targets)
+        if seen >= count:
+            break
+    try:
+        joined = pytree.tree_map(lambda *leaves: torch.cat(leaves), *found)
+    except (TypeError, RuntimeError, ValueError):  # padded to different lengths, or not tensors alone
+        return found[0]
+    return pytree.tree_map(lambda leaf: leaf[:count].clone(), joined)
+
+
+def _examples(loader: Iterable[Any]) -> int | None:
+    """How many examples one epoch of a DataLoader is drawn from: the subset's, where its sampler has one."""
+    examples, sampler = length(getattr(loader, "dataset", None)), getattr(loader, "sampler", None)
+    drawn = length(sampler)
+    if isinstance(sampler, SubsetRandomSampler):
+        return drawn
+    if examples is not None and drawn is not None and drawn != examples:
+        raise ValueError(
+            f"data: expected a sampler over all {examples} examples, got one that draws {drawn}; "
+            "say how many examples the likelihood stands for with num_data."
+        )
+    return examples
+
+
+def _targets(targets: Any) -> Tensor:
+    """The targets of a batch, one row an example."""
+    if not is_column(targets):
+        raise TypeError(
+            f"batch: expected targets as a tensor or array with a row for each example, got {type(targets).__name__}; "
+            "put single examples into a DataLoader, or pass unpack=lambda batch: (inputs, targets)."
+        )
+    tensor = to_tensor("targets", targets)
+    if not tensor.ndim:
+        raise ValueError("batch: expected targets with a row for each example, got a single number; use a DataLoader.")
+    return tensor
+
+
+def _check_batches(data: Any, unpack: Unpack | None) -> None:
+    """Not one of the many things that can be iterated but hold no batches."""
+    kind = type(data).__name__
+    if isinstance(data, IterableDataset):
+        raise TypeError(f"data: expected batches, got {kind}, which gives examples; wrap it in a DataLoader.")
+    if isinstance(data, Iterator):
+        raise TypeError("data: expected something that can be iterated many times, got an iterator; pass a list of it.")
+    if hasattr(data, "columns"):
+        raise TypeError(f"data: expected (X, y), got a {kind}; pass (table[features], table[target]).")
+    if isinstance(data, (tuple, list)) and unpack is None and any(map(is_array, data)):
+        raise TypeError(
+            f"data: expected (X, y) or batches, got a {kind} of {len(data)} with an array in it; "
+            "several inputs are a tuple: ((x1, x2), y), several targets the columns of one array."
+        )
+    if not isinstance(data, Iterable) or is_array(data) or isinstance(data, (str, bytes, Mapping)):
+        raise TypeError(
+            f"data: expected a DataLoader, an (X, y) tuple of tensors or arrays, or batches, got {kind}; "
+            "read files and take inputs and targets apart first."
+        )
+
+
+def _check_pair(inputs: Any, targets: Tensor) -> None:
+    leaves = pytree.tree_leaves(inputs)
+    sizes = {leaf.shape[0] if leaf.ndim else 0 for leaf in (targets, *leaves)}
+    if len(sizes) != 1 or 0 in sizes or not leaves:
+        shapes = ", ".join(str(tuple(leaf.shape)) for leaf in leaves)
+        raise ValueError(
+            f"data: expected inputs and targets of one length >= 1, got inputs {shapes or 'of nothing'} and targets "
+            f"{tuple(targets.shape)}; the first axis counts examples."
+        )
+    for name, leaf in (("targets", targets), *(("inputs", leaf) for leaf in leaves)):
+        check_finite(name, leaf)

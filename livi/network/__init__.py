@@ -1,0 +1,22 @@
+"""Any nn.Module as a function of one flat parameter vector theta: the only place that calls functional_call."""
+
+from livi.network.cost import multiplications, suitable_strategy
+from livi.network.evaluation import Loop, Strategy, Vmap, apply_many, record_statistics
+from livi.network.parameters import Group, Layout, Slot
+from livi.network.statistics import as_call, estimate_statistics, has_batch_norm
+
+__all__ = [
+    "Group",
+    "Layout",
+    "Loop",
+    "Slot",
+    "Strategy",
+    "Vmap",
+    "apply_many",
+    "as_call",
+    "estimate_statistics",
+    "has_batch_norm",
+    "multiplications",
+    "record_statistics",
+    "suitable_strategy",
+]

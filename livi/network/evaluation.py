@@ -1,0 +1,144 @@
+"""Evaluating a module at many parameter vectors at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import NoneType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+from torch.utils import _pytree as pytree
+
+from livi import checks
+from livi.network.parameters import Layout
+
+
+@dataclass(frozen=True)
+class Vmap:
+    """All samples in one vectorised call: batched matrix products, and grouped convolutions where there are any.
+
+    `chunk_size` bounds the samples in flight, and so the memory.
+    """
+
+    chunk_size: int | None = None
+
+
+@dataclass(frozen=True)
+class Loop:
+    """One sample after the other: the least memory, and any module at all."""
+
+
+Strategy = Vmap | Loop
+
+
+def apply_many(
+    layout: Layout,
+    theta: Tensor,  # (S, m)
+    *args: Any,
+    batch_statistics: bool = False,
+    buffers: Mapping[str, Tensor] | None = None,
+    strategy: Strategy | None = None,
+    **kwargs: Any,
+) -> Any:
+    """The module's outputs at every theta, with a leading sample axis: (S, B, ...).
+
+    Both strategies give the same result (a test says so); `suitable_strategy` says which to use. Without one, Vmap is
+    taken and Loop where the module has an operation that vmap cannot batch, such as an LSTM: where it fails under
+    vmap, for another reason than want of memory, and runs without.
+
+    Args:
+        buffers: as in `Layout.apply`; a buffer with one more axis than the module's own is per sample.
+    """
+    checks.matrix("theta", theta, layout.num_params)
+    checks.same_kind("theta", theta, layout.dtype, layout.device)
+    if not isinstance(strategy, (Vmap, Loop, NoneType)):
+        raise TypeError(f"strategy: expected livi.Vmap(), livi.Loop() or None, got {strategy!r}.")
+    shared, own = _split(layout, buffers or {}, theta.shape[0])
+
+    def outputs(row: Tensor, buffers: dict[str, Tensor]) -> Any:
+        return layout.call(row, args, kwargs, shared | buffers)
+
+    with layout.evaluation(batch_statistics):
+        return _for_each(outputs, theta, own, strategy)
+
+
+@torch.no_grad()
+def record_statistics(
+    layout: Layout,
+    theta: Tensor,  # (S, m)
+    *args: Any,
+    strategy: Strategy | None = None,
+    **kwargs: Any,
+) -> dict[str, Tensor]:
+    """Every BatchNorm layer's mean and variance over these inputs at each theta, with a leading sample axis.
+
+    The module runs once at each theta and normalises by the batch as in fitting; a layer that is called several times
+    gets the average. As `buffers` of `apply_many`, they let each theta behave on new inputs as it was trained. {}
+    without BatchNorm layers that keep statistics.
+    """
+    checks.matrix("theta", theta, layout.num_params)
+    checks.same_kind("theta", theta, layout.dtype, layout.device)
+    names = layout.statistics()
+    if not names:
+        return {}
+    known = dict(layout.module.named_buffers())
+    counters = [name for name in names if known[name].ndim == 0]
+    moments = [name for name in names if known[name].ndim > 0]
+    own = {name: known[name].expand(theta.shape[0], *known[name].shape).clone() for name in moments}
+
+    def recorded(row: Tensor, buffers: dict[str, Tensor]) -> dict[str, Tensor]:
+        fresh = {name: torch.zeros_like(known[name]) for name in counters}
+        layout.call(row, args, kwargs, None, written=buffers | fresh)
+        return buffers
+
+    with layout.evaluation(batch_statistics=True, record=True):
+        found: dict[str, Tensor] = _for_each(recorded, theta, own, strategy)
+    return found
+
+
+def _for_each(
+    function: Callable[[Tensor, dict[str, Tensor]], Any],
+    theta: Tensor,  # (S, m)
+    own: dict[str, Tensor],  # buffers with S rows
+    strategy: Strategy | None,
+) -> Any:
+    """The function of each row of theta and its own buffers, results stacked."""
+    if isinstance(strategy, Loop):
+        return _loop(function, theta, own)
+    try:
+        return vmap(function, chunk_size=None if strategy is None else strategy.chunk_size)(theta, own)
+    except RuntimeError as error:
+        if strategy is not None or out_of_memory(error):
+            raise
+    # Where vmap failed, an error of the module itself comes again at the first theta, with its own text alone.
+    return _loop(function, theta, own)
+
+
+def _loop(function: Callable[[Tensor, dict[str, Tensor]], Any], theta: Tensor, own: dict[str, Tensor]) -> Any:
+    results = [function(row, {name: buffer[i] for name, buffer in own.items()}) for i, row in enumerate(theta)]
+    return pytree.tree_map(lambda *leaves: torch.stack(leaves), *results)
+
+
+def _split(
+    layout: Layout, buffers: Mapping[str, Tensor], num_samples: int
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Buffers shared by all samples, and those with one row per sample."""
+    layout.check_buffers(buffers, num_samples)
+    known = dict(layout.module.named_buffers())
+    shared = {name: buffer for name, buffer in buffers.items() if buffer.shape == known[name].shape}
+    own = {name: buffer for name, buffer in buffers.items() if name not in shared}
+    return shared, own
+
+
+def out_of_memory(error: RuntimeError) -> bool:
+    """Whether memory ran out, on a GPU or, where torch has no error of its own for it, on the CPU."""
+    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
+
+
+def synchronise(tensor: Tensor) -> None:
+    """Wait for the device that a tensor is on, before a clock is read."""
+    if tensor.is_cuda:
+        torch.cuda.synchronize(tensor.device)

@@ -1,0 +1,397 @@
+"""The flat parameter vector theta of a module: which parameters are in it, in which order, and back again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from livi import checks
+from livi.network.modes import evaluation_mode
+from livi.network.text import table
+
+Forward = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One stochastic parameter: theta[start:stop] reshaped to `shape`. Tied names share one slot."""
+
+    name: str
+    names: tuple[str, ...]
+    shape: torch.Size
+    start: int
+    stop: int
+
+    @property
+    def numel(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def fan_in(self) -> int:
+        """Inputs that feed one output unit: 1 for vectors such as biases and norm scales."""
+        return max(1, self.numel // self.shape[0]) if len(self.shape) > 1 else 1
+
+
+@dataclass(frozen=True)
+class Group:
+    """The slots of one layer (one submodule), contiguous in theta."""
+
+    name: str
+    slots: tuple[Slot, ...]
+
+    @property
+    def start(self) -> int:
+        return self.slots[0].start
+
+    @property
+    def stop(self) -> int:
+        return self.slots[-1].stop
+
+    @property
+    def numel(self) -> int:
+        return self.stop - self.start
+
+
+class _Called(nn.Module):
+    """A user's forward function over the module, so that functional_call reaches every parameter."""
+
+    def __init__(self, module: nn.Module, function: Forward) -> None:
+        super().__init__()
+        self.module = module
+        self.function = function
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(self.module, *args, **kwargs)
+
+
+class Layout:
+    """A one-to-one map between a module's chosen parameters and a flat vector theta of `num_params` numbers.
+
+    Parameters are chosen by shell-style patterns over their dotted names: a parameter is stochastic if it matches any
+    `include` and no `exclude` pattern. The rest stays fixed at the module's current values and receives no gradient;
+    so do parameters with requires_grad=False, unless a pattern other than "*" includes them.
+    Tied parameters are one slot, and a pattern that matches any of their names chooses them. A pattern that
+    matches nothing is an error.
+
+    The module is evaluated as a deterministic function of theta: dropout is off, BatchNorm layers use the buffers
+    (or the batch's statistics while fitting, see `apply`; a BatchNorm layer whose own parameters are all fixed is part
+    of a frozen backbone and always uses its buffers). The user's module is never modified.
+
+    Args:
+        module: any nn.Module whose chosen parameters share one floating dtype and one device.
+        include, exclude: patterns such as "*", "head.*", ("*.lora_A", "*.lora_B").
+        forward: `forward(module, *args, **kwargs)`, called instead of `module(*args, **kwargs)`.
+
+    >>> net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+    >>> layout = Layout(net, exclude="0.*")
+    >>> layout.num_params, [slot.name for slot in layout.slots]
+    (4, ['2.weight', '2.bias'])
+    >>> layout.apply(layout.flatten(), torch.ones(5, 2)).shape
+    torch.Size([5, 1])
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        include: str | Sequence[str] = "*",
+        exclude: str | Sequence[str] = (),
+        *,
+        forward: Forward | None = None,
+    ) -> None:
+        if not isinstance(module, nn.Module):
+            raise TypeError(f"module: expected a torch.nn.Module, got {type(module).__name__}.")
+        self.module = module
+        self.include, self.exclude, self.forward = _patterns(include), _patterns(exclude), forward
+        self._root, self._prefix = (module, "") if forward is None else (_Called(module, forward), "module.")
+        self.slots, self.fixed = _choose(module, self.include, self.exclude)
+        self._places = _places(module)
+        self.num_params: int = self.slots[-1].stop
+        self.frozen_norms = _frozen_norms(module, self.fixed)
+        self.groups = _group(self.slots)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.module.get_parameter(self.slots[0].name).dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.module.get_parameter(self.slots[0].name).device
+
+    @property
+    def group_sizes(self) -> tuple[int, ...]:
+        return tuple(group.numel for group in self.groups)
+
+    def flatten(self, tensors: Mapping[str, Tensor] | None = None) -> Tensor:  # (m,)
+        """The module's current weights, or those of a state dict, as one detached vector."""
+        found = dict(self.module.named_parameters()) if tensors is None else tensors
+        parts = []
+        for slot in self.slots:
+            name = next((name for name in slot.names if name in found), None)
+            if name is None:
+                raise ValueError(f"tensors: expected a tensor for {slot.name!r}, got names {sorted(found)[:8]}.")
+            if found[name].shape != slot.shape:
+                raise ValueError(f"{name}: expected shape {tuple(slot.shape)}, got {tuple(found[name].shape)}.")
+            parts.append(found[name].detach().reshape(-1))
+        return checks.vector("weights", torch.cat(parts), self.num_params)
+
+    def unflatten(self, theta: Tensor) -> dict[str, Tensor]:  # (..., m) -> name: (..., *shape)
+        """Views of theta under the parameters' names."""
+        if theta.shape[-1:] != (self.num_params,):
+            raise ValueError(f"theta: expected a last axis of {self.num_params}, got shape {tuple(theta.shape)}.")
+        rows = theta.shape[:-1]
+        return {s.name: theta[..., s.start : s.stop].reshape(rows + s.shape) for s in self.slots}
+
+    def load_(self, theta: Tensor) -> None:
+        """Write theta into the module, in place."""
+        checks.vector("theta", theta, self.num_params)
+        with torch.no_grad():
+            for name, value in self.unflatten(theta).items():
+                self.module.get_parameter(name).copy_(value)
+
+    def apply(
+        self,
+        theta: Tensor,  # (m,)
+        *args: Any,
+        batch_statistics: bool = False,
+        buffers: Mapping[str, Tensor] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """The module's output with its stochastic parameters replaced by theta.
+
+        Args:
+            batch_statistics: BatchNorm normalises by the batch at hand and leaves its buffers alone (fitting).
+            buffers: replacements for named buffers, such as those of `livi.network.estimate_statistics` (prediction).
+        """
+        if theta.shape != (self.num_params,):
+            raise ValueError(
+                f"theta: expected shape ({self.num_params},), got {tuple(theta.shape)}; for many, use livi.apply_many."
+            )
+        checks.same_kind("theta", theta, self.dtype, self.device)
+        self.check_buffers(buffers or {})
+        with self.evaluation(batch_statistics):
+            return self.call(theta, args, kwargs, buffers)
+
+    def evaluation(self, batch_statistics: bool, *, record: bool = False) -> AbstractContextManager[None]:
+        """The state in which the module is a function of theta; see `livi.network.modes`."""
+        return evaluation_mode(self.module, batch_statistics, self.frozen_norms, record=record)
+
+    def statistics(self) -> tuple[str, ...]:
+        """Names of the buffers in which BatchNorm layers that normalise by the batch while fitting keep statistics."""
+        norms = {
+            prefix: layer
+            for prefix, layer in self.module.named_modules()
+            if isinstance(layer, nn.modules.batchnorm._BatchNorm)
+            and layer.running_mean is not None
+            and layer not in self.frozen_norms
+        }
+        return tuple(name for name, _ in self.module.named_buffers() if name.rpartition(".")[0] in norms)
+
+    def call(
+        self,
+        theta: Tensor,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        buffers: Mapping[str, Tensor] | None,
+        *,
+        written: Mapping[str, Tensor] | None = None,
+    ) -> Any:
+        """`apply` inside an already entered `evaluation`; the package's only functional_call.
+
+        Args:
+            written: buffers that the forward may change, and does in place.
+        """
+        tensors = {name: self.module.get_parameter(name).detach() for name in self.fixed}
+        tensors |= self.unflatten(theta)
+        # Copies, since a forward that writes to a buffer would change the module, and the next theta's output with it.
+        tensors |= {name: b.clone() for name, b in (dict(self.module.named_buffers()) | dict(buffers or {})).items()}
+        tensors |= written or {}
+        named = {
+            self._prefix + place: tensor
+            for name, tensor in tensors.items()
+            for place in self._places.get(name, (name,))  # a buffer may be newer than the layout
+        }
+        # Torch's own tying would replace the parameters of a submodule with two names twice and restore them wrongly.
+        return functional_call(self._root, named, args, dict(kwargs), tie_weights=False)
+
+    def check_buffers(self, buffers: Mapping[str, Tensor], num_samples: int | None = None) -> None:
+        """The module has buffers of these names and shapes; with num_samples, each may have that many rows in front."""
+        known = dict(self.module.named_buffers())
+        for name, buffer in buffers.items():
+            if name not in known:
+                raise ValueError(
+                    f"buffers: expected the module's buffer names, got {name!r}; known: {sorted(known)[:8]}."
+                )
+            shape = tuple(known[name].shape)
+            rows = "" if num_samples is None else f", alone or with {num_samples} rows in front"
+            if buffer.shape != shape and (num_samples is None or buffer.shape != (num_samples, *shape)):
+                raise ValueError(f"buffers[{name!r}]: expected shape {shape}{rows}, got {tuple(buffer.shape)}.")
+
+    def verify(self, *args: Any, **kwargs: Any) -> tuple[str, ...]:
+        """The stochastic parameters that these inputs' outputs do not depend on (their posterior is the prior).
+
+        Raises:
+            TypeError: no gradient reaches any parameter, so no posterior can be fitted.
+        """
+        with torch.enable_grad():
+            leaves = {n: value.clone().requires_grad_() for n, value in self.unflatten(self.flatten()).items()}
+            flat = torch.cat([leaf.reshape(-1) for leaf in leaves.values()])
+            outputs = _differentiable(self.apply(flat, *args, batch_statistics=True, **kwargs))
+            if not outputs:
+                raise TypeError(
+                    "module: expected outputs that are differentiable in the parameters, got none with a gradient; "
+                    "check for .detach(), torch.no_grad() or integer outputs in its forward."
+                )
+            # Each leaf feeds `flat`, so unused ones show as an exactly zero gradient under a random cotangent.
+            rng = torch.Generator().manual_seed(0)  # a stream of its own leaves torch's global one alone
+            cotangents = [torch.randn(out.shape, generator=rng, dtype=out.dtype).to(out.device) for out in outputs]
+            gradients = torch.autograd.grad(outputs, list(leaves.values()), cotangents)
+        return tuple(name for name, grad in zip(leaves, gradients, strict=True) if not grad.any())
+
+    def describe(self) -> str:
+        """A table of what is stochastic and what stays fixed.
+
+        >>> print(Layout(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)), exclude="1.*").describe())
+        parameter  shape  weights  role
+        ---------  -----  -------  ----------
+        0.weight    3x2         6  stochastic
+        0.bias      3           3  stochastic
+        1.weight    3           3  fixed
+        1.bias      3           3  fixed
+        <BLANKLINE>
+        stochastic: 9 of 15 weights in 1 layer; buffers: 3 (BatchNorm: 1)
+        """
+        rows = [("parameter", "shape", "weights", "role")]
+        total = 0
+        by_name = {slot.name: slot for slot in self.slots}
+        tied = {alias: slot.name for slot in self.slots for alias in slot.names[1:]}
+        for name, parameter in self.module.named_parameters(remove_duplicate=False):
+            shape = "x".join(map(str, parameter.shape)) or "scalar"
+            if name in tied:
+                rows.append((name, shape, "0", f"tied to {tied[name]}"))
+                continue
+            if name not in by_name and name not in self.fixed:
+                continue  # a second name of a fixed parameter
+            total += parameter.numel()
+            rows.append((name, shape, f"{parameter.numel():,}", "stochastic" if name in by_name else "fixed"))
+        layers = len(self.groups)
+        norms = sum(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in self.module.modules())
+        closing = (
+            f"stochastic: {self.num_params:,} of {total:,} weights in {layers} layer{'s' * (layers != 1)}; "
+            f"buffers: {sum(1 for _ in self.module.buffers())} (BatchNorm: {norms})"
+        )
+        return table(rows) + "\n\n" + closing
+
+    def __repr__(self) -> str:
+        return f"Layout({type(self.module).__name__}, num_params={self.num_params:,}, layers={len(self.groups)})"
+
+
+def _patterns(patterns: str | Sequence[str]) -> tuple[str, ...]:
+    return (patterns,) if isinstance(patterns, str) else tuple(patterns)
+
+
+def _choose(
+    module: nn.Module, include: tuple[str, ...], exclude: tuple[str, ...]
+) -> tuple[tuple[Slot, ...], tuple[str, ...]]:
+    """The slots of the chosen parameters, and the names of the others."""
+    if not include:
+        raise ValueError('include: expected at least one pattern, got none; "*" chooses every parameter.')
+    aliases: dict[int, list[str]] = {}
+    tensors: dict[int, nn.Parameter] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        if isinstance(parameter, nn.parameter.UninitializedParameter):
+            raise ValueError(f"{name}: expected initialised weights, got a lazy module; run a batch through it first.")
+        aliases.setdefault(id(parameter), []).append(name)
+        tensors[id(parameter)] = parameter
+    names = [name for group in aliases.values() for name in group]
+    if not names:
+        raise ValueError(f"module: expected parameters, {type(module).__name__} has none.")
+    for pattern in (*include, *exclude):
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise ValueError(f"pattern {pattern!r} matches no parameter; the names are {names[:12]}.")
+
+    slots: list[Slot] = []
+    fixed: list[str] = []
+    for key, group in aliases.items():
+        parameter = tensors[key]
+        wanted = include if parameter.requires_grad else [pattern for pattern in include if pattern != "*"]
+        if not _matches(group, wanted) or _matches(group, exclude):
+            fixed.append(group[0])
+            continue
+        _check_parameter(group[0], parameter)
+        start = slots[-1].stop if slots else 0
+        slots.append(Slot(group[0], tuple(group), parameter.shape, start, start + parameter.numel()))
+    if not slots:
+        raise ValueError(
+            f"include={include}, exclude={exclude}: expected at least one stochastic parameter, got none; those with "
+            'requires_grad=False count only if a pattern other than "*" includes them.'
+        )
+    chosen = [module.get_parameter(slot.name) for slot in slots]
+    kinds = {(parameter.dtype, parameter.device) for parameter in chosen}
+    if len(kinds) > 1:
+        raise ValueError(
+            f"module: expected stochastic parameters of one dtype on one device, got {sorted(map(str, kinds))}; "
+            "convert with module.to(...) or exclude some by pattern."
+        )
+    return tuple(slots), tuple(fixed)
+
+
+def _frozen_norms(module: nn.Module, fixed: Sequence[str]) -> tuple[nn.Module, ...]:
+    """BatchNorm layers that have parameters, all of them fixed."""
+    held = set(fixed)
+    frozen = []
+    for prefix, layer in module.named_modules():
+        own = [f"{prefix}.{name}" if prefix else name for name, _ in layer.named_parameters(recurse=False)]
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm) and own and held.issuperset(own):
+            frozen.append(layer)
+    return tuple(frozen)
+
+
+def _places(module: nn.Module) -> dict[str, tuple[str, ...]]:
+    """For the first name of every parameter and buffer, each place that holds it: a submodule counts once."""
+    homes = {prefix for prefix, _ in module.named_modules()}
+    members = [
+        *module.named_parameters(remove_duplicate=False),
+        *module.named_buffers(remove_duplicate=False),
+    ]
+    places: dict[int, list[str]] = {}
+    for name, tensor in members:
+        if name.rpartition(".")[0] in homes:
+            places.setdefault(id(tensor), []).append(name)
+    return {names[0]: tuple(names) for names in places.values()}
+
+
+def _matches(names: Iterable[str], patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for name in names for pattern in patterns)
+
+
+def _check_parameter(name: str, parameter: nn.Parameter) -> None:
+    if not parameter.is_floating_point():
+        raise TypeError(f"{name}: expected a floating-point parameter, got {parameter.dtype}; exclude it by pattern.")
+    if parameter.numel() == 0:
+        raise ValueError(f"{name}: expected at least one weight, got shape {tuple(parameter.shape)}; exclude it.")
+    if not torch.isfinite(parameter).all():
+        raise ValueError(f"{name}: expected finite weights, got NaN or inf; re-initialise the module before use.")
+
+
+def _group(slots: Sequence[Slot]) -> tuple[Group, ...]:
+    """Neighbouring slots whose names share everything before the last dot."""
+    layers: list[tuple[str, list[Slot]]] = []
+    for slot in slots:
+        owner = slot.name.rpartition(".")[0]
+        if layers and layers[-1][0] == owner:
+            layers[-1][1].append(slot)
+        else:
+            layers.append((owner, [slot]))
+    return tuple(Group(owner or "(root)", tuple(members)) for owner, members in layers)
+
+
+def _differentiable(outputs: Any) -> list[Tensor]:
+    leaves = torch.utils._pytree.tree_leaves(outputs)
+    return [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.requires_grad]

@@ -1,0 +1,119 @@
+"""The terms of the bound with standard errors, and the draws behind them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from livi.family.entropy import EntropyEstimator
+from livi.family.implicit import ImplicitPosterior
+from livi.family.objective import BoundTerms
+from livi.network import Strategy, apply_many, as_call, record_statistics
+from livi.posterior.diagnostics.estimate import Estimate, Skipped, from_batches
+from livi.posterior.diagnostics.layers import Layers
+from livi.posterior.diagnostics.subject import Batch, Subject, batches
+
+
+@dataclass(frozen=True)
+class BoundCheck:
+    """E_q log p(D | theta), E_q log p(theta), H[q] and their sum, in nats for the whole data set.
+
+    The entropy is the linearised one, so the sum is L' (15), for a mixture with the mean of its components' entropies.
+    Network outputs are those of prediction: BatchNorm uses statistics of each theta, not the batch's.
+    """
+
+    log_likelihood: Estimate
+    log_prior: Estimate | Skipped
+    entropy: Estimate | Skipped
+    bound: Estimate | Skipped
+    estimator: str  # of the entropy
+
+
+@torch.no_grad()
+def check_bound(
+    posterior: Subject,
+    inputs: Any,
+    targets: Tensor,
+    layers: Layers,
+    *,
+    num_data: int,
+    num_samples: int,
+    estimator: EntropyEstimator,
+    strategy: Strategy | None,
+    rng: torch.Generator | None,
+) -> tuple[BoundCheck, Tensor]:
+    """The terms, and the draws' chosen weights (S, p), on the CPU. Cost: S forward passes, an entropy a batch."""
+    terms, kept = [], []
+    for batch in batches(posterior.sampler, num_samples, rng):
+        densities = log_likelihood(posterior, batch.theta, inputs, targets, strategy)
+        prior = posterior.prior
+        terms.append(
+            BoundTerms(
+                log_likelihood=num_data * densities.mean(),
+                log_prior=_unknown(densities) if prior is None else prior.log_prob(batch.theta).mean(),
+                entropy=_entropy(posterior, batch, estimator, rng, densities),
+            )
+        )
+        kept.append(batch.theta[:, layers.columns.to(batch.theta.device)].cpu())
+    return _summarise(posterior, terms, estimator), torch.cat(kept)
+
+
+def _summarise(posterior: Subject, terms: list[BoundTerms], estimator: EntropyEstimator) -> BoundCheck:
+    no_prior = Skipped("not applicable: the posterior carries no prior")
+    no_entropy = Skipped(f"not applicable: {type(posterior.sampler).__name__} has no generator")
+    implicit = isinstance(posterior.sampler, ImplicitPosterior)
+    log_prior = no_prior if posterior.prior is None else from_batches([term.log_prior for term in terms])
+    entropy = from_batches([term.entropy for term in terms]) if implicit else no_entropy
+    missing = [part for part in (log_prior, entropy) if isinstance(part, Skipped)]
+    return BoundCheck(
+        log_likelihood=from_batches([term.log_likelihood for term in terms]),
+        log_prior=log_prior,
+        entropy=entropy,
+        bound=missing[0] if missing else from_batches([term.bound for term in terms]),
+        estimator=type(estimator).__name__ if implicit else "",
+    )
+
+
+def _entropy(
+    posterior: Subject, batch: Batch, estimator: EntropyEstimator, rng: torch.Generator | None, like: Tensor
+) -> Tensor:
+    """At one latent a component: its variance over z is small, its cost high."""
+    sampler = posterior.sampler
+    if not isinstance(sampler, ImplicitPosterior):
+        return _unknown(like)
+    return torch.stack([e.nats.mean() for e in sampler.entropy([z[:1] for z in batch.latents], estimator, rng)]).mean()
+
+
+def log_likelihood(
+    posterior: Subject, theta: Tensor, inputs: Any, targets: Tensor, strategy: Strategy | None
+) -> Tensor:  # (s, B)
+    """log p(y | x, theta) of each example at each weight vector."""
+    return posterior.likelihood.log_prob(outputs_at(posterior, theta, inputs, strategy), targets)
+
+
+def outputs_at(posterior: Subject, theta: Tensor, inputs: Any, strategy: Strategy | None) -> Any:  # (s, B, ...)
+    """Network outputs as in prediction: with BatchNorm statistics that belong to each theta."""
+    args, kwargs = as_call(inputs)
+    buffers = _buffers(posterior, theta, strategy)
+    return apply_many(posterior.sampler.layout, theta, *args, buffers=buffers, strategy=strategy, **kwargs)
+
+
+def _buffers(posterior: Subject, theta: Tensor, strategy: Strategy | None) -> dict[str, Tensor]:
+    """Measured on the calibration inputs, taken from the member that a theta is, or shared by all."""
+    layout, calibration = posterior.sampler.layout, getattr(posterior, "calibration", None)
+    if calibration is not None:
+        args, kwargs = as_call(calibration)
+        return dict(posterior.buffers) | record_statistics(layout, theta, *args, strategy=strategy, **kwargs)
+    members: Tensor | None = getattr(posterior.sampler, "theta", None)
+    known = {name: buffer.shape for name, buffer in layout.module.named_buffers()}
+    if members is None or all(buffer.shape == known[name] for name, buffer in posterior.buffers.items()):
+        return dict(posterior.buffers)
+    rows = torch.stack([(members == row).all(1).float().argmax() for row in theta])
+    return {name: buffer if buffer.shape == known[name] else buffer[rows] for name, buffer in posterior.buffers.items()}
+
+
+def _unknown(like: Tensor) -> Tensor:
+    return like.new_full((), float("nan"))

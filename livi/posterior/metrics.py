@@ -1,0 +1,295 @@
+"""Numbers that say how good a prediction was, and which way is better.
+
+Every metric is a plain function of a prediction and its targets that returns a float, an average over all targets.
+Predictions are recognised by what they offer, so anything with the same properties can be scored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from inspect import getattr_static
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from livi.model.likelihoods import aligned
+
+
+class Scored(Protocol):
+    """A prediction with a density, such as any of livi.posterior.prediction."""
+
+    def log_prob(self, targets: Tensor) -> Tensor: ...  # (B, ...) -> (B,)
+
+
+class PointPrediction(Protocol):
+    @property
+    def mean(self) -> Tensor: ...  # (B, ...)
+
+
+class IntervalPrediction(Protocol):
+    """A prediction with a distribution function, such as livi.posterior.prediction.RegressionPrediction."""
+
+    def interval(self, level: float = ...) -> tuple[Tensor, Tensor]: ...
+    def cdf(self, targets: Tensor) -> Tensor: ...
+
+
+class GaussianMixture(Protocol):
+    """Equally weighted Gaussians for each target, such as livi.posterior.prediction.RegressionPrediction."""
+
+    @property
+    def means(self) -> Tensor: ...  # (S, B, ...)
+    @property
+    def stds(self) -> Tensor: ...  # (S, B, ...)
+
+
+class OutputPrediction(Protocol):
+    """A prediction of several outputs, such as livi.posterior.prediction.RegressionPrediction."""
+
+    @property
+    def outputs(self) -> Sequence[Any]: ...  # of each output (B, ...) by itself
+
+
+class LabelPrediction(Protocol):
+    """Probabilities of classes or labels, such as livi.posterior.prediction.ClassificationPrediction.
+
+    Where there is an `ignore_index` too, targets of that value are left out.
+    """
+
+    @property
+    def probabilities(self) -> Tensor: ...  # (B, C, ...) of classes or (B, ...) of labels
+    @property
+    def label(self) -> Tensor: ...  # (B, ...)
+
+
+# --- any prediction -------------------------------------------------------------------------------
+
+
+def nll(prediction: Scored, targets: Tensor) -> float:
+    """Negative log predictive density, nats an example: -1/B sum_b log 1/S sum_s p(y_b | x_b, theta_s)."""
+    densities: Tensor = _of(prediction, "log_prob")(targets)
+    return -densities.mean().item()
+
+
+def rmse(prediction: PointPrediction, targets: Tensor) -> float:
+    """Root mean squared error of the predictive mean, over all targets."""
+    errors = aligned(_of(prediction, "mean")[None], _tensor(targets))[0] - targets
+    return errors.square().mean().sqrt().item()
+
+
+# --- regression -----------------------------------------------------------------------------------
+
+
+def crps(prediction: GaussianMixture, targets: Tensor) -> float:
+    """Continuous ranked probability score of the mixture, int (F(t) - 1[t >= y])^2 dt, in the targets' units.
+
+    In closed form (Grimit et al., 2006), with A(m, v) = E|X| for X ~ N(m, v):
+    1/S sum_s A(y - mean_s, var_s) - 1/(2 S^2) sum_st A(mean_s - mean_t, var_s + var_t).
+
+    Cost: S^2 normal distribution functions for each target, S of them in memory at a time.
+    """
+    means, stds = (aligned(_of(prediction, name), _tensor(targets)) for name in ("means", "stds"))
+    spread = torch.zeros_like(means[0])
+    for mean, std in zip(means, stds, strict=True):
+        spread += _absolute(mean - means, torch.hypot(std, stds)).mean(0)
+    score = _absolute(targets - means, stds).mean(0) - 0.5 * spread / means.shape[0]
+    return score.mean().item()
+
+
+def coverage(prediction: IntervalPrediction, targets: Tensor, level: float = 0.9) -> float:
+    """Share of targets inside the central interval that should hold `level` of them."""
+    outside = 0.5 * (1.0 - _level(level))
+    below = pit(prediction, targets)
+    return ((below >= outside) & (below <= 1.0 - outside)).to(below.dtype).mean().item()
+
+
+def coverage_error(prediction: IntervalPrediction, targets: Tensor, level: float = 0.9) -> float:
+    """|coverage - level|. Its standard error is about sqrt(level (1 - level) / B), so never expect zero."""
+    return abs(coverage(prediction, targets, level) - level)
+
+
+def interval_width(prediction: IntervalPrediction, level: float = 0.9) -> float:
+    """Average width of the central interval: sharpness, which is worth something only at the right coverage."""
+    lower, upper = _of(prediction, "interval")(_level(level))
+    width: Tensor = upper - lower
+    return width.mean().item()
+
+
+def pit(prediction: IntervalPrediction, targets: Tensor) -> Tensor:  # the targets' shape
+    """Probability integral transforms F(y): uniform on [0, 1] over new data if the prediction is calibrated."""
+    values: Tensor = _of(prediction, "cdf")(targets)
+    return values
+
+
+# --- classification -------------------------------------------------------------------------------
+
+
+def accuracy(prediction: LabelPrediction, targets: Tensor) -> float:
+    """Share of targets whose most probable label is right; of several labels an example, each counts by itself."""
+    labels, targets, _ = _labelled(prediction, targets)
+    return (labels == targets).double().mean().item()
+
+
+def brier(prediction: LabelPrediction, targets: Tensor) -> float:
+    """Mean squared error of the probabilities: sum_c (p_c - 1[y = c])^2 for classes, (p - y)^2 for a label.
+
+    So a label gets half of what it would get as two classes, as is usual.
+    """
+    _, targets, probabilities = _labelled(prediction, targets)
+    truth = torch.nn.functional.one_hot(targets, probabilities.shape[1])
+    squares = (probabilities - truth).square().sum(1).mean().item()
+    return squares if _has_classes(prediction) else 0.5 * squares
+
+
+def ece(prediction: LabelPrediction, targets: Tensor, num_bins: int = 15) -> float:
+    """Expected calibration error of the most probable label: sum_b n_b/n |accuracy_b - confidence_b|.
+
+    Bins ((b-1)/num_bins, b/num_bins] of equal width hold every prediction, those of confidence exactly 1 included.
+    """
+    labels, targets, probabilities = _labelled(prediction, targets)
+    confidence = probabilities.gather(1, labels[:, None])[:, 0]
+    bins = (confidence * num_bins).ceil().long().sub(1).clamp(0, num_bins - 1)
+    gaps = (labels == targets).to(confidence.dtype) - confidence
+    sums = torch.zeros(num_bins, dtype=gaps.dtype, device=gaps.device).index_add(0, bins, gaps)
+    return (sums.abs().sum() / gaps.numel()).item()
+
+
+def auroc(
+    positive: Tensor,  # (n,)
+    negative: Tensor,  # (k,)
+) -> float:
+    """P(a positive's score > a negative's), ties counted half: the area under the ROC curve.
+
+    For out-of-distribution detection `positive` are the scores (entropy, mutual information) of foreign inputs and
+    `negative` those of familiar ones; 0.5 is a coin, 1 a perfect separation.
+
+    Cost: a sort.
+
+    >>> auroc(torch.tensor([0.9, 0.8]), torch.tensor([0.1, 0.8]))
+    0.875
+    """
+    for name, scores in (("positive", positive), ("negative", negative)):
+        if not isinstance(scores, Tensor) or scores.ndim != 1 or not scores.numel() or bool(scores.isnan().any()):
+            got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+            raise ValueError(f"{name}: expected a vector of at least one score without NaN, got {got}.")
+    ordered = negative.sort().values
+    below = torch.searchsorted(ordered, positive.contiguous(), right=False)
+    not_above = torch.searchsorted(ordered, positive.contiguous(), right=True)
+    # Whole numbers, exact however many scores there are.
+    return int((below + not_above).sum()) / (2 * positive.numel() * negative.numel())
+
+
+# --- the registry ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric under its name, with the direction in which it improves and what a prediction must offer for it."""
+
+    name: str
+    direction: Literal["higher", "lower"]
+    function: Callable[[Any, Tensor], float]
+    needs: tuple[str, ...]
+
+    def __call__(self, prediction: Any, targets: Tensor) -> float:
+        return self.function(prediction, targets)
+
+    def applies_to(self, prediction: Any) -> bool:
+        # Statically, since getting a property may cost as much as the metric itself.
+        return all(getattr_static(prediction, name, None) is not None for name in self.needs)
+
+    def better(self, one: float, other: float) -> bool:
+        """Whether `one` is strictly better than `other`."""
+        return one > other if self.direction == "higher" else one < other
+
+
+# Coverage itself has no direction, its distance from the level has. PIT values are not one number, and AUROC compares
+# two sets of scores, so they are functions only.
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("nll", "lower", nll, ("log_prob",)),
+        Metric("rmse", "lower", rmse, ("mean", "means")),  # the mean of raw outputs may be none of the targets
+        Metric("crps", "lower", crps, ("means", "stds")),
+        Metric("coverage_error", "lower", coverage_error, ("cdf",)),
+        Metric("interval_width", "lower", lambda prediction, _: interval_width(prediction), ("interval",)),
+        Metric("accuracy", "higher", accuracy, ("probabilities", "label")),
+        Metric("brier", "lower", brier, ("probabilities", "label")),
+        Metric("ece", "lower", ece, ("probabilities", "label")),
+    )
+}
+
+
+def score(prediction: Any, targets: Tensor) -> dict[str, float]:
+    """Every registered metric that applies to this prediction, by name."""
+    return {m.name: m(prediction, targets) for m in METRICS.values() if m.applies_to(prediction)}
+
+
+def score_outputs(prediction: OutputPrediction, targets: Tensor) -> dict[str, list[float]]:  # targets (B, k)
+    """Every registered metric by name, with a number for each of k outputs by itself, in their order."""
+    outputs: Sequence[Any] = _of(prediction, "outputs")
+    columns = _tensor(targets)[:, None] if targets.ndim == 1 else targets
+    if columns.shape[-1] != len(outputs):
+        raise ValueError(
+            f"targets: expected a last axis of {len(outputs)}, one for each output, got {tuple(targets.shape)}."
+        )
+    scores = [score(output, columns[..., index]) for index, output in enumerate(outputs)]
+    return {name: [each[name] for each in scores] for name in scores[0]}
+
+
+def _of(prediction: object, name: str) -> Any:
+    try:
+        return getattr(prediction, name)
+    except AttributeError as error:
+        suitable = [metric.name for metric in METRICS.values() if metric.applies_to(prediction)]
+        raise TypeError(
+            f"prediction: expected one with {name!r}, got {type(prediction).__name__}; "
+            f"the metrics for it are: {', '.join(suitable) or 'none'}."
+        ) from error
+
+
+def _tensor(targets: Tensor) -> Tensor:
+    if not isinstance(targets, Tensor):
+        raise TypeError(
+            f"targets: expected a torch.Tensor, got {type(targets).__name__}; convert with `torch.as_tensor(targets)`."
+        )
+    return targets
+
+
+def _level(level: float) -> float:
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"level: expected a number strictly between 0 and 1, got {level}.")
+    return level
+
+
+def _absolute(mean: Tensor, std: Tensor) -> Tensor:
+    """E|X| for X ~ N(mean, std^2)."""
+    unit = mean / std
+    density = (-0.5 * unit.square()).exp() * math.sqrt(2.0 / math.pi)
+    return std * density + mean * torch.erf(unit * math.sqrt(0.5))
+
+
+def _has_classes(prediction: LabelPrediction) -> bool:
+    return prediction.probabilities.ndim > prediction.label.ndim
+
+
+def _labelled(prediction: LabelPrediction, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Predicted labels (n,), true ones (n,) and probabilities (n, C) of all targets that count, checked."""
+    probabilities, labels, targets = _of(prediction, "probabilities"), _of(prediction, "label"), _tensor(targets)
+    if not _has_classes(prediction):
+        probabilities = torch.stack([1.0 - probabilities, probabilities], 1)
+        labels, targets = aligned(labels[None], targets)[0].reshape(labels.shape), targets.reshape(labels.shape)
+    if targets.shape != labels.shape:
+        raise ValueError(f"targets: expected shape {tuple(labels.shape)}, got {tuple(targets.shape)}.")
+    classes = probabilities.shape[1]
+    flat, wanted = targets.reshape(-1), targets.reshape(-1).long()
+    ignored: int | None = getattr(prediction, "ignore_index", None)
+    counts = torch.ones_like(wanted, dtype=torch.bool) if ignored is None else wanted != ignored
+    wrong = counts & ((wanted != flat) | (wanted < 0) | (wanted >= classes))
+    if bool(wrong.any()):
+        raise ValueError(f"targets: expected labels 0 to {classes - 1}, got {flat[wrong][0].item()}.")
+    if not bool(counts.any()):
+        raise ValueError("targets: expected at least one label that counts, got none.")
+    return labels.reshape(-1)[counts], wanted[counts], probabilities.movedim(1, -1).reshape(-1, classes)[counts]

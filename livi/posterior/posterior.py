@@ -1,0 +1,214 @@
+"""A fitted posterior: weights that can be sampled, and everything to do with them afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from livi import checks
+from livi.family.implicit import ImplicitPosterior
+from livi.family.last_layer import ExactLastLayer
+from livi.model.data import as_tensors, holds_batches, input_batches
+from livi.model.likelihoods import Likelihood
+from livi.model.priors import Prior
+from livi.network import Layout
+from livi.posterior import storage
+from livi.posterior.diagnostics import Diagnosis, diagnose
+from livi.posterior.prediction import (
+    Ensemble,
+    FunctionDraws,
+    Networks,
+    Prediction,
+    WeightSampler,
+    draw_networks,
+    outputs_of,
+    prediction_of,
+    together,
+    with_statistics,
+)
+from livi.posterior.prediction.networks import BLOCK
+
+
+class Posterior:
+    """What `livi.fit` and every baseline return.
+
+    Args:
+        sampler: anything with a layout and `sample(num_samples, rng) -> (S, m)`.
+        buffers: BatchNorm statistics for prediction, shared by all weights; of an `Ensemble` also one row per member.
+        calibration: inputs of a few hundred training examples, on which every drawn network's own BatchNorm statistics
+            are measured; they take the place of `buffers`, and are part of a saved file.
+        history: one dict per logged training step: the bound, its terms, rates.
+        plan: the choices behind the fit, as JSON-able numbers and words.
+    """
+
+    def __init__(
+        self,
+        sampler: WeightSampler,
+        likelihood: Likelihood,
+        prior: Prior | None = None,
+        *,
+        buffers: Mapping[str, Tensor] | None = None,
+        calibration: Any = None,
+        history: Sequence[Mapping[str, float]] = (),
+        plan: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.sampler = sampler
+        self.likelihood = likelihood
+        self.prior = prior
+        self.buffers = dict(buffers or {})
+        self.calibration = calibration
+        self.history = [dict(row) for row in history]
+        self.plan = dict(plan or {})
+        self._kept: dict[Any, list[Networks]] = {}
+
+    @classmethod
+    def from_parts(cls, parts: storage.LoadedParts) -> Posterior:
+        """The posterior that was saved as these parts."""
+        return cls(
+            parts.sampler,
+            parts.likelihood,
+            parts.prior,
+            buffers=parts.buffers,
+            calibration=parts.calibration,
+            history=parts.history,
+            plan=parts.plan,
+        )
+
+    @property
+    def layout(self) -> Layout:
+        return self.sampler.layout
+
+    def sample(self, num_samples: int, rng: torch.Generator | None = None) -> Tensor:  # (S, m)
+        """Weight vectors from the posterior."""
+        with torch.no_grad():
+            return self.sampler.sample(num_samples, rng)
+
+    def functions(self, num_samples: int, rng: torch.Generator | None = None) -> FunctionDraws:
+        """Whole networks drawn from the posterior, to be evaluated together at any inputs, as often as needed."""
+        drawn = together(self.layout, self._networks(num_samples, rng))
+        return FunctionDraws(self.layout, drawn.theta, drawn.buffers)
+
+    def predict(
+        self,
+        inputs: Any,
+        *,
+        num_samples: int = 100,
+        rng: torch.Generator | None = None,
+        deterministic: bool = False,
+        memory_limit: int | None = None,
+    ) -> Prediction:
+        """The posterior predictive at these inputs: tensors, arrays, lists; a tuple or dict of several; a DataLoader.
+
+        Of a DataLoader or a list of batches the inputs are used and targets left out, see `input_batches`.
+
+        Args:
+            rng: draw other networks from it. Without one the same `num_samples` networks answer every time: answers
+                can be compared with each other, and come quickly from the second one on.
+            deterministic: one forward pass at the posterior's centre, without epistemic uncertainty.
+            memory_limit: bytes of activations at a time; changes nothing but rounding.
+        """
+        checks.positive_int("num_samples", num_samples)
+        checks.rng("rng", rng)
+        networks: Iterable[Networks]
+        if deterministic:
+            networks = [with_statistics(self.layout, self._centre()[None], self.buffers, self.calibration)]
+        elif rng is None:
+            networks = self._same_networks(num_samples)
+        else:
+            networks = self._networks(num_samples, rng)
+        batches = list(input_batches(inputs)) if holds_batches(inputs) else [inputs]
+        outputs = outputs_of(
+            self.layout,
+            networks,
+            [as_tensors(batch, self.layout.device, self.layout.dtype) for batch in batches],
+            memory_limit=memory_limit,
+        )
+        return prediction_of(self.likelihood, outputs, rng)
+
+    def frozen(self, num_samples: int = 200, rng: torch.Generator | None = None) -> Posterior:
+        """A posterior of so many fixed networks in place of this one: quick to predict with, and free of data.
+
+        It holds their weights and BatchNorm statistics and nothing of the training data, which this one may hold: all
+        rows for an exact last layer, the calibration inputs for BatchNorm. What it cannot do is draw other networks.
+        Memory: `num_samples` networks.
+        """
+        networks = self._same_networks(num_samples) if rng is None else self._networks(num_samples, rng)
+        drawn = together(self.layout, networks)
+        facts = self.plan | {"frozen": num_samples}
+        kept = Ensemble(self.layout, drawn.theta).requires_grad_(False)
+        return Posterior(kept, self.likelihood, self.prior, buffers=drawn.buffers, history=self.history, plan=facts)
+
+    @torch.no_grad()
+    def _networks(self, num_samples: int, rng: torch.Generator | None) -> Iterator[Networks]:
+        # A generator function, for as a mere caller of one it would draw after no_grad is over.
+        yield from draw_networks(self.sampler, num_samples, rng, buffers=self.buffers, calibration=self.calibration)
+
+    def _same_networks(self, num_samples: int) -> Iterable[Networks]:
+        """The same ones at every call; held in memory where they take no more than one block."""
+        key = (num_samples, self.layout.device, self.layout.dtype)
+        if key not in self._kept:
+            drawn = self._networks(num_samples, torch.Generator(self.layout.device).manual_seed(0))
+            if num_samples * self.layout.num_params * self.layout.dtype.itemsize > BLOCK:
+                return drawn
+            self._kept = {key: list(drawn)}
+        return self._kept[key]
+
+    def diagnose(self, inputs: Any, targets: Any, **options: Any) -> Diagnosis:
+        """Checks of the posterior itself, with a verdict in words; `print` it.
+
+        Of a posterior with an exact last layer the earlier weights are examined, on the data that it was fitted to.
+        """
+        if isinstance(self.sampler, ExactLastLayer):
+            return diagnose(self.earlier(), self.sampler.all_inputs(), self.sampler.targets, **options)
+        return diagnose(self, inputs, targets, **options)
+
+    def earlier(self) -> Posterior:
+        """Of a posterior with an exact last layer, that of all other weights, with the evidence as its likelihood."""
+        sampler = self.sampler
+        if not isinstance(sampler, ExactLastLayer):
+            raise TypeError(f"earlier: expected an exact last layer, got {type(sampler).__name__}; fit with one.")
+        return Posterior(sampler.earlier, sampler.likelihood, sampler.prior, history=self.history, plan=self.plan)
+
+    def save(self, path: str | Path, *, draws: int | None = None, **options: Any) -> None:
+        """Write the posterior to one file, atomically; see `livi.posterior.storage.save_posterior`.
+
+        What the file holds of the training data: all inputs and targets where the last layer is exact, the inputs of a
+        few hundred examples where the network has BatchNorm, otherwise nothing.
+
+        Args:
+            draws: write so many networks drawn from the posterior instead (`frozen`), and no training data.
+        """
+        storage.save_posterior(path, self if draws is None else self.frozen(draws), **options)
+
+    def _centre(self) -> Tensor:  # (m,)
+        if not isinstance(self.sampler, (ExactLastLayer, ImplicitPosterior)):
+            raise TypeError(
+                f"deterministic: expected an implicit posterior, got {type(self.sampler).__name__}, without a centre; "
+                "predict with num_samples instead."
+            )
+        return self.sampler.centre()
+
+    def __repr__(self) -> str:
+        sampler = self.sampler
+        kind = type(sampler).__name__
+        implicit = sampler.earlier if isinstance(sampler, ExactLastLayer) else sampler
+        if isinstance(implicit, ImplicitPosterior):
+            kind = f"{implicit.num_components} x {type(implicit.generators[0]).__name__}"
+            kind += "" if implicit is sampler else " and an exact last layer"
+        weights = f"{self.layout.num_params:,} weights of {type(self.layout.module).__name__}"
+        words = [kind, weights, type(self.likelihood).__name__]
+        steps, stopped = self.plan.get("recipe", {}).get("steps"), self.plan.get("interrupted_at")
+        if stopped is not None:
+            words.append(f"interrupted at step {stopped:,} of {steps:,}")
+        elif self.history and steps is not None:
+            words.append(f"{steps:,} steps")
+        return f"Posterior({', '.join(words)})"
+
+
+def load(path: str | Path, net: nn.Module, device: str | torch.device | None = None, **options: Any) -> Posterior:
+    """A saved posterior over `net`, a network like the one it was fitted to; see `storage.load_parts`."""
+    return Posterior.from_parts(storage.load_parts(path, net, device, **options))

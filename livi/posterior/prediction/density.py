@@ -1,0 +1,170 @@
+"""Predictions of regression by a likelihood with a density of its own, such as a Student-t."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from livi import checks
+from livi.model.likelihoods import RegressionLikelihood, aligned
+from livi.posterior.prediction.mixture import (
+    Numbers,
+    Targets,
+    check_outputs,
+    check_targets,
+    interpolated,
+    log_mean_exp,
+    precise,
+    probabilities,
+    probability,
+    without_last_one,
+)
+
+NUM_DRAWS = 2000
+"""Targets drawn of each example for its quantiles, at least: those at 0.05 are then good to 0.005 in probability."""
+
+_AT_ONCE = 2**22  # numbers of draws held at a time
+
+
+@runtime_checkable
+class Drawable(Protocol):
+    """A likelihood that targets can be drawn from: one at each sample's outputs for an example."""
+
+    def sample(self, outputs: Tensor, rng: torch.Generator | None = None) -> Tensor: ...  # (S, B, ...)
+
+
+@dataclass(frozen=True, eq=False)
+class DensityPrediction:
+    """p(y | x, D) ~ 1/S sum_s p(y | outputs_s), by the likelihood's own log_prob.
+
+    Means and standard deviations are those of the likelihood's `moments`. There are no quantiles and no intervals: from
+    a density alone they are not known, and a Gaussian's would be others. A likelihood with `sample(outputs, rng)` has
+    them (`DrawnPrediction`). The likelihood is kept, not copied. A last axis of one behind the examples is dropped.
+    """
+
+    outputs: Tensor  # (S, B, ...)
+    likelihood: RegressionLikelihood
+    seed: int = 0  # of the draws behind quantiles
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "outputs", precise(check_outputs(self.outputs)))
+        given = self._moments()[1]
+        if not bool((given >= 0).all()):
+            raise ValueError(
+                f"moments: expected standard deviations of at least 0, got {given.min().item()}; check the "
+                "likelihood's moments, and the network's outputs for NaN."
+            )
+
+    @property
+    def num_samples(self) -> int:
+        return self.outputs.shape[0]
+
+    @property
+    def means(self) -> Tensor:  # (S, B, ...)
+        return self._moments()[0]
+
+    @property
+    def mean(self) -> Tensor:  # (B, ...)
+        return self.means.mean(0)
+
+    @property
+    def epistemic_std(self) -> Tensor:  # (B, ...)
+        """Spread of the means over weight samples: what more data would take away."""
+        return self.means.std(0, correction=0)
+
+    @property
+    def aleatoric_std(self) -> Tensor:  # (B, ...)
+        """Root mean square of the samples' noise: what would remain."""
+        return self._moments()[1].square().mean(0).sqrt()
+
+    @property
+    def total_std(self) -> Tensor:  # (B, ...)
+        """sqrt(epistemic^2 + aleatoric^2), by the law of total variance."""
+        means, stds = self._moments()
+        return (means.var(0, correction=0) + stds.square().mean(0)).sqrt()
+
+    def function_quantile(self, q: Numbers) -> Tensor:  # (B, ...), or (Q, B, ...) for several
+        """Quantiles of the S means alone, without observation noise: epistemic bands. Interpolates linearly."""
+        return interpolated(self.means.sort(0).values, probabilities(q))
+
+    @torch.no_grad()
+    def log_prob(self, targets: Targets) -> Tensor:  # (B, ...) -> (B,)
+        """log 1/S sum_s p(y | outputs_s) for each example, its targets together."""
+        return log_mean_exp(self.likelihood.log_prob(self.outputs, self._found(targets)))
+
+    def __repr__(self) -> str:
+        shape, kind = tuple(self.means.shape[1:]), type(self.likelihood).__name__
+        return f"{type(self).__name__}(num_samples={self.num_samples}, shape={shape}, {kind})"
+
+    @torch.no_grad()
+    def _moments(self) -> tuple[Tensor, Tensor]:  # (S, B, ...), (S, B, ...)
+        means, stds = self.likelihood.moments(self.outputs)
+        return without_last_one(means), without_last_one(stds.to(means).broadcast_to(means.shape))
+
+    def _found(self, targets: Targets) -> Tensor:
+        found = check_targets(targets, self.outputs.device)
+        return found.to(self.outputs.dtype) if found.is_floating_point() else found
+
+
+@dataclass(frozen=True, eq=False)
+class DrawnPrediction(DensityPrediction):
+    """A `DensityPrediction` whose likelihood can be drawn from: with quantiles, estimated from NUM_DRAWS draws or more.
+
+    They are drawn anew, from `seed`, whenever they are asked for: the same prediction gives the same answer.
+    """
+
+    def quantile(self, q: Numbers) -> Tensor:  # (B, ...), or (Q, B, ...) for several
+        """Quantiles of the drawn targets."""
+        levels = probabilities(q)
+        parts = [interpolated(draws.sort(0).values, levels) for _, draws in self._draws()]
+        return torch.cat(parts, 1 if isinstance(levels, list) else 0)
+
+    def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:  # (B, ...), (B, ...)
+        """The central interval that holds `level` of the draws: its lower and upper end."""
+        tail = 0.5 * (1.0 - probability("level", level))
+        lower, upper = self.quantile([tail, 1.0 - tail])
+        return lower, upper
+
+    def cdf(self, targets: Targets) -> Tensor:  # the targets' shape
+        """P(Y <= y) for every target, the share of draws that lie no higher."""
+        found = self._found(targets)
+        parts = [
+            (aligned(draws, found[rows]) <= found[rows]).to(self.outputs.dtype).mean(0) for rows, draws in self._draws()
+        ]
+        return torch.cat(parts)
+
+    @torch.no_grad()
+    def sample(self, num_samples: int, rng: torch.Generator | None = None) -> Tensor:  # (num_samples, B, ...)
+        """Targets drawn from the prediction, each draw with one weight sample for all examples."""
+        checks.positive_int("num_samples", num_samples)
+        checks.rng("rng", rng)
+        source = self.outputs.device if rng is None else rng.device
+        rows = torch.randint(self.num_samples, (num_samples,), generator=rng, device=source).to(self.outputs.device)
+        return self._drawn(self.outputs[rows], rng)
+
+    def _drawn(self, outputs: Tensor, rng: torch.Generator | None) -> Tensor:
+        assert isinstance(self.likelihood, Drawable)
+        drawn = self.likelihood.sample(outputs, rng)
+        if drawn.shape[:2] != outputs.shape[:2]:
+            raise ValueError(
+                f"sample: expected targets of shape {tuple(outputs.shape[:2])} and one example's axes, got "
+                f"{tuple(drawn.shape)}; draw one target for each sample and example."
+            )
+        return without_last_one(drawn)
+
+    @torch.no_grad()
+    def _draws(self) -> Iterator[tuple[slice, Tensor]]:  # examples, (n, b, ...)
+        """Equally many draws at every weight sample, some examples at a time."""
+        rng = torch.Generator().manual_seed(self.seed)
+        repeats = math.ceil(NUM_DRAWS / self.num_samples)
+        examples = self.outputs.shape[1]
+        each = repeats * self.outputs[:, :1].numel()
+        step = max(1, _AT_ONCE // each)
+        for start in range(0, examples, step):
+            rows = slice(start, min(examples, start + step))
+            yield rows, torch.cat([self._drawn(self.outputs[:, rows], rng) for _ in range(repeats)])

@@ -1,0 +1,20 @@
+"""Posteriors and checkpoints in single safetensors files: complete or not there, readable anywhere, never unpickled."""
+
+from livi.posterior.storage.file import StorageError, read, replace_file, write
+from livi.posterior.storage.posteriors import LoadedParts, Saveable, load_parts, save_posterior
+from livi.posterior.storage.state import flatten_state, read_checkpoint, unflatten_state, write_checkpoint
+
+__all__ = [
+    "LoadedParts",
+    "Saveable",
+    "StorageError",
+    "flatten_state",
+    "load_parts",
+    "read",
+    "read_checkpoint",
+    "replace_file",
+    "save_posterior",
+    "unflatten_state",
+    "write",
+    "write_checkpoint",
+]

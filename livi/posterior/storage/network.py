@@ -1,0 +1,134 @@
+"""The network a saved posterior belongs to: what it must look like, and its weights that are not sampled."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from glob import escape
+from itertools import zip_longest
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
+
+from livi.network import Layout
+from livi.spec import Json
+
+Kind = tuple[str, tuple[int, ...], str]  # name, shape, dtype
+_HARMLESS = re.compile(r"inplace|dropout=|training=|device=|(cuda|cpu|mps|meta)(:\d+)?$|.*\b0x[0-9a-f]+")
+
+
+def fingerprint(layout: Layout) -> dict[str, Json]:
+    """What a network must agree with for theta to mean the same."""
+    return {
+        "include": list(layout.include),
+        "exclude": list(layout.exclude),
+        "forward": layout.forward is not None,
+        "dtype": str(layout.dtype),
+        "slots": [slot.name for slot in layout.slots],
+        "parameters": [[name, list(value.shape)] for name, value in layout.module.named_parameters()],
+        "layers": layers(layout.module),
+    }
+
+
+def layers(net: nn.Module) -> list[str]:
+    """The kind and options of every submodule, one a line, leaving out what changes no prediction.
+
+    That is devices, modes, dropout, which is off, and whether a module is used in several places or copied to them.
+    What a forward does by itself, without a module, cannot be seen.
+
+    >>> layers(nn.Sequential(nn.Linear(2, 1), nn.ReLU(inplace=True)))
+    ['Sequential()', '0 Linear(in_features=2, out_features=1, bias=True)', '1 ReLU()']
+    """
+    return [
+        f"{name} {type(module).__name__}({_options(module)})".lstrip()
+        for name, module in net.named_modules(remove_duplicate=False)
+    ]
+
+
+def _options(module: nn.Module) -> str:
+    if isinstance(module, (_DropoutNd, nn.ParameterList, nn.ParameterDict)):
+        return ""
+    return ", ".join(option for option in module.extra_repr().split(", ") if not _HARMLESS.match(option))
+
+
+def check_layers(saved: Mapping[str, Json], net: nn.Module) -> None:
+    """Raise a ValueError about the first layer that differs; files of old do not know their layers."""
+    for expected, got in zip_longest(saved.get("layers", ()), layers(net) if "layers" in saved else ()):
+        if expected != got:
+            raise ValueError(
+                f"expected the layer {expected or '(no more)'}, got {got or '(no more)'}; pass a network like the one "
+                "saved, or strict=False if the two compute the same."
+            )
+
+
+def matching_layout(saved: Mapping[str, Json], net: nn.Module, forward: Callable[..., Any] | None) -> Layout:
+    if saved["forward"] != (forward is not None):
+        words = ("forward=, as when it was fitted", "none") if saved["forward"] else ("no forward=", "one")
+        raise ValueError(f"forward: expected {words[0]}, got {words[1]}; call the network as the fit did.")
+    compare(
+        "parameter",
+        [(name, tuple(shape), "") for name, shape in saved["parameters"]],
+        shapes(dict(net.named_parameters())),
+    )
+    # By name, since what the patterns choose depends on requires_grad, which need not be the same in this network.
+    layout = Layout(net, [escape(name) for name in saved["slots"]], forward=forward)
+    compare(
+        "stochastic parameter",
+        [(name, (), "") for name in saved["slots"]],
+        [(slot.name, (), "") for slot in layout.slots],
+    )
+    if str(layout.dtype) != saved["dtype"]:
+        raise ValueError(
+            f"net: expected parameters of {saved['dtype']}, got {layout.dtype}; use `net.to({saved['dtype']})`."
+        )
+    return layout
+
+
+def unsampled(layout: Layout) -> dict[str, dict[str, Tensor]]:
+    """The fixed weights, and the buffers of the state dict; others are caches, which a network makes itself."""
+    module = layout.module
+    stored = module.state_dict().keys()
+    return {
+        "fixed": {name: module.get_parameter(name) for name in layout.fixed},
+        "buffers": {name: buffer for name, buffer in module.named_buffers() if name in stored},
+    }
+
+
+def check_unsampled(saved: Mapping[str, Mapping[str, Tensor]], layout: Layout) -> None:
+    found = unsampled(layout)
+    compare("fixed weight", _kinds(saved["fixed"]), _kinds(found["fixed"]))
+    compare("buffer", _kinds(saved["buffers"]), _kinds(found["buffers"]))
+
+
+@torch.no_grad()
+def overwrite(net: nn.Module, saved: Mapping[str, Mapping[str, Tensor]]) -> None:
+    for name, value in saved["fixed"].items():
+        net.get_parameter(name).copy_(value)
+    for name, value in saved["buffers"].items():
+        net.get_buffer(name).copy_(value)
+
+
+def _kinds(tensors: Mapping[str, Any]) -> list[Kind]:
+    return [
+        (name, tuple(value.shape), str(value.dtype)) if isinstance(value, Tensor) else (name, (), type(value).__name__)
+        for name, value in tensors.items()
+    ]
+
+
+def shapes(tensors: Mapping[str, Any]) -> list[Kind]:
+    return [(name, shape, "") for name, shape, _ in _kinds(tensors)]
+
+
+def compare(what: str, saved: Sequence[Kind], found: Sequence[Kind]) -> None:
+    """Raise a ValueError about the first difference."""
+    for expected, got in zip_longest(saved, found):
+        if expected != got:
+            raise ValueError(
+                f"expected the {what} {_words(expected)}, got {_words(got)}; pass a network and parts like those saved."
+            )
+
+
+def _words(kind: Kind | None) -> str:
+    return "(no more)" if kind is None else " ".join(filter(None, [repr(kind[0]), str(kind[1]), kind[2]]))

@@ -1,0 +1,275 @@
+"""A fitted posterior in one file: how to build its parts again, their weights, and what the network must look like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from livi import checks
+from livi.model.likelihoods import Likelihood
+from livi.model.priors import Prior
+from livi.network import Layout
+from livi.posterior.storage.file import StorageError, read, write
+from livi.posterior.storage.network import (
+    check_layers,
+    check_unsampled,
+    compare,
+    fingerprint,
+    matching_layout,
+    overwrite,
+    shapes,
+    unsampled,
+)
+from livi.posterior.storage.state import check_kind, flatten_state, unflatten_state
+from livi.spec import Json, NotSpecifiedError, Specified, build, known_classes, spec_of
+
+
+class Sampler(Protocol):
+    """What draws weights. To be saved it is also an nn.Module and a `livi.spec.Specified` with an argument `layout`."""
+
+    @property
+    def layout(self) -> Layout: ...
+
+    def sample(self, num_samples: int, rng: torch.Generator | None = None) -> Tensor: ...  # (S, m)
+
+
+class Saveable(Protocol):
+    """A fitted posterior, such as `livi.Posterior`."""
+
+    @property
+    def sampler(self) -> Sampler: ...
+    @property
+    def likelihood(self) -> Likelihood: ...
+    @property
+    def prior(self) -> Prior | None: ...
+    @property
+    def buffers(self) -> Mapping[str, Tensor]: ...
+    @property
+    def calibration(self) -> Any: ...  # inputs, or None
+    @property
+    def history(self) -> Sequence[Mapping[str, float]]: ...
+    @property
+    def plan(self) -> Mapping[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class LoadedParts:
+    """Everything a fitted posterior is made of."""
+
+    sampler: Sampler
+    likelihood: Likelihood
+    prior: Prior | None
+    buffers: dict[str, Tensor]
+    calibration: Any
+    history: list[dict[str, float]]
+    plan: dict[str, Any]
+    extra: dict[str, Any]
+
+
+def save_posterior(
+    path: str | Path,
+    posterior: Saveable,
+    *,
+    fixed_weights: bool = True,
+    leave_out: Collection[str] = (),
+    extra: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a posterior to one file, atomically. The network's code is not in it: `load_parts` needs a like network.
+
+    Of the training data the file holds what predictions need: all of them where the last layer is exact, the inputs of
+    a few hundred examples (`calibration`) where the network has BatchNorm; `Posterior.frozen` needs none of them.
+
+    Args:
+        fixed_weights: store the network's fixed weights and buffers too, so that predictions will be the same. Without
+            them the file can be much smaller, and the network given when loading must bring the right ones.
+        leave_out: "likelihood", "prior" or arguments of the sampler such as "generators", whose description has no
+            JSON form (a user's function in them, for example). Their weights are stored all the same; the object itself
+            must be passed again when loading.
+        extra: whatever else is to be known about it: numbers, strings, tensors, and dicts, lists and tuples of these.
+
+    Raises:
+        StorageError: something has no JSON form, or the file cannot be written; see `write`.
+    """
+    sampler, layout = posterior.sampler, posterior.sampler.layout
+    if not (isinstance(sampler, Specified) and isinstance(sampler, nn.Module)):
+        raise StorageError(
+            f"sampler: expected an nn.Module that is a livi.spec.Specified, got {type(sampler).__name__}; "
+            "derive its class from both."
+        )
+    parts = _parts(posterior)
+    unknown = sorted(set(leave_out) - (parts.keys() - {"sampler"}) - sampler._spec["arguments"].keys())
+    if unknown:
+        raise StorageError(
+            f"leave_out: expected a part or an argument of the sampler, got {unknown}; correct the name."
+        )
+    specs = {name: _spec(name, part, leave_out) for name, part in parts.items()}
+    network = unsampled(layout) if fixed_weights else None
+    try:
+        tensors, skeleton = flatten_state("", _state(posterior) | {"network": network, "extra": dict(extra or {})})
+    except TypeError as error:
+        raise StorageError(str(error)) from error
+    meta = {
+        "kind": "posterior",
+        "torch": str(torch.__version__),
+        "layout": fingerprint(layout),
+        "specs": specs,
+        "learned": {
+            name: [key for key, p in part.named_parameters() if p.requires_grad] for name, part in parts.items()
+        },
+        "left_out": sorted(leave_out),
+        "state": skeleton,
+    }
+    write(path, tensors, meta)
+
+
+def load_parts(
+    path: str | Path,
+    net: nn.Module | Callable[[dict[str, Any]], nn.Module],
+    device: str | torch.device | None = None,
+    classes: Iterable[type] = (),
+    *,
+    strict: bool = True,
+    forward: Callable[..., Any] | None = None,
+    likelihood: Likelihood | None = None,
+    prior: Prior | None = None,
+    **arguments: Any,
+) -> LoadedParts:
+    """The parts of a saved posterior, over a network like the one it was fitted to.
+
+    Draws with the same random numbers are the same bit for bit, on the same machine.
+
+    Args:
+        net: has the same parameters, by name, shape, order and dtype, and the same layers. If the file holds them, its
+            fixed weights and buffers are overwritten; nothing else of it is, and nothing at all if an error is raised.
+            Or a function that makes it from the `extra` that was saved along.
+        device: where everything goes, the network included; by default where the network is.
+        classes: your own generators, noises, likelihoods, ..., and other classes among their arguments.
+        strict: False allows layers of other kinds or options, such as a class with another name. An activation that a
+            forward calls as a function is no layer, and never compared.
+        forward: as given to the layout, which cannot be saved.
+        likelihood, prior: used in place of what the file describes, with the weights from the file.
+        **arguments: of the sampler, likewise; `generators=...` for an ImplicitPosterior.
+
+    Raises:
+        StorageError: the network differs, a class is not known, something was left out when saving and not passed
+            again, or the file cannot be read; see `read`.
+        ValueError: there is no such device here.
+    """
+    place = None if device is None else checks.device(device)
+    tensors, meta = read(path)
+    check_kind(path, meta, "posterior")
+    try:
+        state = unflatten_state(tensors, meta["state"])
+        extra = state.get("extra", {})  # files from before there was one
+        net = net if isinstance(net, nn.Module) else net(extra)
+        layout = matching_layout(meta["layout"], net, forward)
+        if state["network"] is not None:
+            check_unsampled(state["network"], layout)
+        if strict:
+            check_layers(meta["layout"], net)
+        with _private_rng():
+            parts = _rebuilt(
+                meta, layout, known_classes(classes), {"likelihood": likelihood, "prior": prior}, arguments
+            )
+        for name, part in parts.items():
+            compare(f"weight of the {name}", shapes(state[name]), shapes(part.state_dict()))
+    except (ValueError, TypeError, RuntimeError, AssertionError) as error:
+        raise StorageError(f"{path}: {error}") from error
+    home = layout.device if place is None else place
+    if place is not None:
+        net.to(place)
+    for name, part in parts.items():
+        _load(part, state[name], home, meta["learned"][name])
+    if state["network"] is not None:
+        overwrite(net, state["network"])
+    return LoadedParts(
+        sampler=parts["sampler"],
+        likelihood=parts["likelihood"],
+        prior=parts.get("prior"),
+        buffers={name: buffer.to(home) for name, buffer in state["buffers"].items()},
+        calibration=_moved(state.get("calibration"), home),  # files from before there was one
+        history=state["history"],
+        plan=state["plan"],
+        extra=extra,
+    )
+
+
+# --- the parts ------------------------------------------------------------------------------------
+
+
+def _parts(posterior: Saveable) -> dict[str, Any]:
+    parts = {"sampler": posterior.sampler, "likelihood": posterior.likelihood, "prior": posterior.prior}
+    return {name: part for name, part in parts.items() if part is not None}
+
+
+def _state(posterior: Saveable) -> dict[str, Any]:
+    return {name: dict(part.state_dict()) for name, part in _parts(posterior).items()} | {
+        "buffers": dict(posterior.buffers),
+        "calibration": posterior.calibration,
+        "history": [dict(row) for row in posterior.history],
+        "plan": dict(posterior.plan),
+    }
+
+
+def _spec(name: str, part: Specified, leave_out: Collection[str]) -> Json:
+    if name in leave_out:
+        return None
+    try:
+        return spec_of(part, {"layout", *leave_out} if name == "sampler" else ())
+    except NotSpecifiedError as error:
+        again = error.argument if name == "sampler" else name
+        raise StorageError(
+            f"{error} Save it with leave_out=[{again!r}] and pass {again}=... again when loading, or make it a class."
+        ) from error
+
+
+def _rebuilt(
+    meta: Mapping[str, Json],
+    layout: Layout,
+    classes: Mapping[str, type],
+    given: Mapping[str, nn.Module | None],
+    arguments: Mapping[str, Any],
+) -> dict[str, Any]:
+    present = {name for name, part in given.items() if part is not None}
+    if not present <= meta["specs"].keys():
+        raise ValueError(f"expected no {' or '.join(present - meta['specs'].keys())}=, since none was saved, got one.")
+    missing = set(meta["left_out"]) - present - arguments.keys()
+    if missing:
+        again = ", ".join(f"{name}=..." for name in sorted(missing))
+        raise ValueError(f"expected {again}, left out when it was saved, got none; pass it again.")
+    parts = {"sampler": build(meta["specs"]["sampler"], classes, layout=layout, **arguments)}
+    for name, spec in meta["specs"].items():
+        if name != "sampler":
+            part = given[name]
+            parts[name] = build(spec, classes) if part is None else part
+    return parts
+
+
+def _load(part: nn.Module, state: Mapping[str, Any], device: torch.device, learned: Collection[str]) -> None:
+    """Put the state into the part, in the precision of the state."""
+    if any(value.device != device for value in part.state_dict().values() if isinstance(value, Tensor)):
+        part.to(device)  # only then, since a posterior takes its network along
+    for name, current in part.state_dict(keep_vars=True).items():
+        if isinstance(current, Tensor) and current.dtype != state[name].dtype:
+            current.data = current.data.to(state[name].dtype)
+    part.load_state_dict(state)
+    for name, parameter in part.named_parameters():
+        parameter.requires_grad_(name in learned)  # torch multiplies matrices in another order where gradients are due
+
+
+def _moved(tree: Any, device: torch.device) -> Any:
+    return pytree.tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, tree)
+
+
+@contextmanager
+def _private_rng() -> Iterator[None]:
+    """New modules draw their first weights from torch's global stream, which is not ours to move."""
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        yield

@@ -1,0 +1,66 @@
+"""Mean-field Gaussian variational inference: independent weights, through the same fit as the implicit posterior."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from livi.family.entropy import Exact
+from livi.family.generators import Generator
+from livi.family.noise import DiagonalNoise
+from livi.inference import Recipe, fit
+from livi.inference.rules import Size, default_recipe
+from livi.model.likelihoods import Likelihood
+from livi.network import Layout
+from livi.posterior.posterior import Posterior
+from livi.rivals.options import refuse
+
+
+class Constant(Generator):
+    """g(z) = b, whatever z: with a `DiagonalNoise` theta = b + s * eps is a mean-field Gaussian.
+
+    The one latent has no effect: the Jacobian is zero, and the entropy that of the noise, exactly.
+
+    >>> Constant(3)(torch.zeros(2, 1))
+    tensor([[0., 0., 0.],
+            [0., 0., 0.]], grad_fn=<AddBackward0>)
+    """
+
+    def __init__(self, num_params: int) -> None:
+        super().__init__(1, num_params, offset=True)
+
+    @classmethod
+    def for_layout(cls, layout: Layout) -> Self:
+        return cls(layout.num_params).to(layout.device, layout.dtype)
+
+    def branch(self, z: Tensor) -> Tensor:
+        return (0.0 * z).expand(-1, self.num_params)  # a product with z, which matrix-free estimators differentiate by
+
+    def jacobian(self, z: Tensor) -> Tensor:  # (S, m, 1)
+        return z.new_zeros(z.shape[0], self.num_params, 1)
+
+    def _rescale_branch(self, factor: float) -> None:
+        pass  # there is no branch to rescale
+
+    def _shift_branch(self, delta: Tensor) -> None:
+        raise AssertionError(f"the offset takes every shift, got {torch.Size(delta.shape)}")
+
+
+def fit_mean_field(net: nn.Module, data: Any, likelihood: Likelihood, **options: Any) -> Posterior:
+    """q(theta) = N(b, diag(s^2)), from the same MAP start, spread and schedule as `livi.inference.fit`.
+
+    Args:
+        **options: as in `livi.inference.fit`, except for generator, noise and entropy, which make it mean field.
+            `components` = K trains a mixture of K of them.
+    """
+    refuse("fit_mean_field", options, "generator", "noise", "entropy")
+    options.setdefault("last_layer", "sampled")
+    recipe: Recipe | None = options.get("recipe")
+
+    def noise(layout: Layout) -> DiagonalNoise:
+        spread = (recipe or Recipe()).over(default_recipe(Size(layout, 1, 1, layout.num_params))).spread
+        return DiagonalNoise(layout.num_params, spread)
+
+    return fit(net, data, likelihood, generator=Constant.for_layout, noise=noise, entropy=Exact(), **options)

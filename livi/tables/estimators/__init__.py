@@ -1,0 +1,14 @@
+"""scikit-learn estimators: a network, its posterior and all their settings behind fit and predict."""
+
+try:
+    import sklearn  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        'livi.estimators: expected scikit-learn, got no such package; install it with `pip install "livi[tables]"`.'
+    ) from error
+
+from livi.tables.estimators.classifier import LIVIClassifier
+from livi.tables.estimators.regressor import LIVIRegressor
+from livi.tables.estimators.saved import load, load_with_extra
+
+__all__ = ["LIVIClassifier", "LIVIRegressor", "load", "load_with_extra"]

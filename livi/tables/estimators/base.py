@@ -1,0 +1,321 @@
+"""What regressor and classifier share: parameters, the fit on standardised data, repeatable predictions, one file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.model_selection import train_test_split
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from torch import Tensor
+
+from livi.family.implicit import ImplicitPosterior
+from livi.inference import Recipe, fit
+from livi.model.likelihoods import Categorical, HeteroscedasticGaussian, Likelihood, Weighted, pass_weights
+from livi.model.priors import Relevance
+from livi.network import Layout
+from livi.posterior import storage
+from livi.posterior.posterior import Posterior
+from livi.posterior.prediction import Prediction, predict
+from livi.tables.estimators.network import ACTIVATIONS, build_network, network_facts, threads, widths
+from livi.tables.estimators.prior import SCALES, prior_of
+from livi.tables.estimators.scaling import Array, Scaling
+
+# The defaults that shape the model.
+HIDDEN = (50,)
+ACTIVATION = "silu"
+
+# Activations of a layer held at a time, over rows and weight draws. A CPU is quickest while they stay in its cache (2.5
+# times as quick as with ten times as many), a GPU wants more work at once.
+_CPU_BLOCK, _GPU_BLOCK = 3_000_000, 30_000_000
+
+
+class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no annotations
+    """The common part of `LIVIRegressor` and `LIVIClassifier`."""
+
+    def __init__(
+        self,
+        hidden: Any = HIDDEN,
+        *,
+        activation: str = ACTIVATION,
+        prior_scale: float | str = "auto",
+        components: int = 1,
+        steps: int | None = None,
+        batch_size: int | None = None,
+        interval: str = "posterior",
+        calibration_size: float | int = 0.2,
+        num_samples: int = 200,
+        device: Any = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.hidden = hidden
+        self.activation = activation
+        self.prior_scale = prior_scale
+        self.components = components
+        self.steps = steps
+        self.batch_size = batch_size
+        self.interval = interval
+        self.calibration_size = calibration_size
+        self.num_samples = num_samples
+        self.device = device
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @property
+    def history_(self) -> list[dict[str, float]]:
+        """One dict a logged step of the fit: the bound and its terms."""
+        check_is_fitted(self, "posterior_")
+        return self.posterior_.history
+
+    @property
+    def relevance_(self) -> Array:  # (p,)
+        """The learned prior scale of each input's weights, as a share of the largest.
+
+        How much the function may vary with each standardised input: inputs without effect come close to zero. Only
+        there after a fit that learned the scales, of a network with hidden layers.
+        """
+        check_is_fitted(self, "posterior_")
+        prior, net = self.posterior_.prior, network_facts(self.posterior_.layout.module)
+        if not isinstance(prior, Relevance) or not prior.learned or not net["hidden"]:
+            raise AttributeError(
+                "relevance_: expected a fit with prior_scale='learned' and hidden layers, got another; fit again."
+            )
+        scales = as_numpy(prior.log_scale.exp())[: self.n_features_in_].astype(np.float64)
+        shares: Array = scales / scales.max()
+        return shares
+
+    def save(self, path: str | Path, extra: Mapping[str, Any] | None = None) -> None:
+        """Write the fitted estimator to one file, atomically and without pickle; `livi.estimators.load` reads it.
+
+        A `random_state` that is not an integer is saved as None: it has done its work.
+
+        Args:
+            extra: whatever else belongs with it, as numbers, strings, tensors, and dicts, lists and tuples of these;
+                `livi.estimators.load_with_extra` gives it back.
+
+        Raises:
+            StorageError: the file cannot be written, or something has no place in it.
+        """
+        check_is_fitted(self, "posterior_")
+        facts = {
+            "class": type(self).__name__,
+            "params": {name: _plain(value) for name, value in self.get_params(deep=False).items()},
+            "network": network_facts(self.posterior_.layout.module),
+            "fitted": self._fitted_facts(),
+        }
+        storage.save_posterior(path, self.posterior_, extra={"estimator": facts, "extra": dict(extra or {})})
+
+    def _fitted_facts(self) -> dict[str, Any]:
+        scores = self.conformity_scores_
+        return {
+            "n_features_in_": int(self.n_features_in_),
+            "feature_names_in_": [str(name) for name in getattr(self, "feature_names_in_", ())],
+            "seed_": self.seed_,
+            "input_scaling_": tuple(torch.from_numpy(part) for part in self.input_scaling_),
+            "conformity_scores_": None if scores is None else torch.from_numpy(scores),
+        }
+
+    def _restore(self, facts: Mapping[str, Any], posterior: Posterior) -> Self:
+        """The opposite of `_fitted_facts`."""
+        self.posterior_ = posterior
+        self.n_features_in_ = facts["n_features_in_"]
+        if facts["feature_names_in_"]:
+            self.feature_names_in_ = np.array(facts["feature_names_in_"], dtype=object)
+        self.seed_ = facts["seed_"]
+        self.input_scaling_ = Scaling(*(part.numpy() for part in facts["input_scaling_"]))
+        scores = facts["conformity_scores_"]
+        self.conformity_scores_ = None if scores is None else scores.numpy()
+        return self
+
+    # --- fitting ----------------------------------------------------------------------------------
+
+    def _check_params(self) -> None:
+        """What scikit-learn wants checked in fit rather than in __init__, and livi.fit does not check itself."""
+        widths(self.hidden)
+        for name, value, allowed in (
+            ("activation", self.activation, tuple(ACTIVATIONS)),
+            ("interval", self.interval, ("posterior", "conformal")),
+        ):
+            if value not in allowed:
+                raise ValueError(f"{name}: expected one of {', '.join(allowed)}, got {value!r}.")
+        scale = self.prior_scale
+        number = isinstance(scale, Real) and not isinstance(scale, bool) and 0 < scale < np.inf
+        if not number and scale not in SCALES:
+            raise ValueError(f"prior_scale: expected a positive number, 'auto', 'learned' or 'fan_in', got {scale!r}.")
+        for name in ("components", "steps", "batch_size", "num_samples"):
+            value = getattr(self, name)
+            if value is None and name in ("steps", "batch_size"):
+                continue
+            if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
+                raise ValueError(f"{name}: expected a positive integer, got {value!r}.")
+        if self.n_jobs is not None and (not hasattr(self.n_jobs, "__index__") or self.n_jobs == 0):
+            raise ValueError(f"n_jobs: expected a number of threads, -1 for all, or None, got {self.n_jobs!r}.")
+
+    def _weighted_rows(
+        self, X: Array, y: NDArray[Any], sample_weight: Any
+    ) -> tuple[Array, NDArray[Any], Array]:  # (n, p), (n,), (n,)
+        """The rows that count, and how often each does."""
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        counted = weights > 0
+        if counted.sum() < 2:
+            raise ValueError(
+                f"sample_weight: expected at least two rows with a weight above zero, got {counted.sum()}."
+            )
+        return X[counted], y[counted], weights[counted]
+
+    def _draw_seed(self) -> None:
+        self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+
+    def split_rows(self, num_rows: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Of so many rows, those that this fit fits, and those that it holds out to calibrate conformal answers on.
+
+        Rows are numbered without those of weight zero.
+        """
+        check_is_fitted(self, "seed_")
+        rows = np.arange(num_rows)
+        if self.interval == "posterior":
+            return rows, rows[:0]
+        kept, held = train_test_split(rows, test_size=self.calibration_size, random_state=self.seed_)
+        return np.sort(kept), np.sort(held)
+
+    def _fit_posterior(
+        self, X: Array, targets: NDArray[Any], weights: Array, likelihood: Likelihood, outputs: int
+    ) -> None:
+        """Standardise the inputs and fit; targets are standardised already. Sets input_scaling_ and posterior_."""
+        varying = isinstance(likelihood, HeteroscedasticGaussian)
+        self.input_scaling_ = Scaling.of(X, weights)
+        inputs = self.input_scaling_.standardise(X)
+        net = build_network(
+            X.shape[1],
+            widths(self.hidden),
+            outputs,
+            self.activation,
+            varying=varying,
+            seed=self.seed_,
+            dtype=torch.float32,
+        )
+        options: dict[str, Any] = {
+            "prior": prior_of(self.prior_scale, len(widths(self.hidden)), classes=isinstance(likelihood, Categorical)),
+            "components": int(self.components),
+            "recipe": self._recipe(Layout(net), len(X)),
+            "steps": None if self.steps is None else int(self.steps),
+            "batch_size": None if self.batch_size is None else int(self.batch_size),
+            "device": self.device,
+            "seed": self.seed_,
+            "progress": bool(self.verbose),
+        }
+        with threads(self.n_jobs):
+            if np.all(weights == 1.0):
+                posterior = fit(net, (inputs, targets), likelihood, **options)
+            else:
+                data = ((inputs, weights), targets)
+                posterior = _unweighted(fit(net, data, Weighted(likelihood), forward=pass_weights, **options))
+        self.posterior_ = _in_double(posterior)
+
+    def _recipe(self, layout: Layout, num_rows: int) -> Recipe | None:  # noqa: ARG002
+        """The schedule of the fit; None leaves it to `livi.fit`."""
+        return None
+
+    # --- predicting -------------------------------------------------------------------------------
+
+    def _checked(self, X: Any) -> Array:  # (n, p)
+        check_is_fitted(self, "posterior_")
+        checked: Array = validate_data(self, X, reset=False, dtype=np.float64)
+        return checked
+
+    def _in_units(self, prediction: Prediction) -> Any:
+        """The prediction of the standardised problem as one of the user's."""
+        return prediction
+
+    def read_predictive(self, X: Array, what: Callable[[Any, slice], Sequence[Tensor]]) -> list[NDArray[Any]]:
+        """`what` of the predictions for checked rows: tensors with an axis of examples in front, as whole arrays.
+
+        Rows are predicted in blocks, so that memory does not grow with their number.
+        """
+        theta = self._weights()
+        rows = self._rows_at_a_time(len(theta))
+        found = []
+        with threads(self.n_jobs):
+            for start in range(0, len(X), rows):
+                some = slice(start, start + rows)
+                found.append([as_numpy(tensor) for tensor in what(self._predict(X[some], theta), some)])
+        return [np.concatenate(parts) for parts in zip(*found, strict=True)]
+
+    def _rows_at_a_time(self, num_draws: int) -> int:
+        layout = self.posterior_.layout
+        facts = network_facts(layout.module)
+        block = _CPU_BLOCK if layout.device.type == "cpu" else _GPU_BLOCK
+        widest: int = max(*facts["hidden"], facts["outputs"], 1)
+        return max(1, block // (num_draws * widest))
+
+    def _weights(self) -> Tensor:  # (S, m)
+        """The same weight draws every time."""
+        return self.posterior_.sample(int(self.num_samples), torch.Generator().manual_seed(self.seed_))
+
+    def _predict(self, X: Array, theta: Tensor) -> Any:
+        posterior = self.posterior_
+        inputs = torch.from_numpy(self.input_scaling_.standardise(X)).to(theta)
+        return self._in_units(predict(posterior.sampler, posterior.likelihood, inputs, theta=theta))
+
+    def _calibration_scores(self) -> Array:
+        scores = self.conformity_scores_
+        if scores is None:
+            raise ValueError("interval: expected a fit with interval='conformal', got one without; fit again.")
+        found: Array = scores
+        return found
+
+
+def as_numpy(tensor: Tensor) -> NDArray[Any]:
+    """On the CPU."""
+    array: NDArray[Any] = tensor.detach().cpu().numpy()
+    return array
+
+
+def check_alpha(alpha: float) -> float:
+    """A share of misses strictly between 0 and 1."""
+    if not 0.0 < alpha < 1.0:
+        raise ValueError(f"alpha: expected a number strictly between 0 and 1, got {alpha!r}.")
+    return float(alpha)
+
+
+def _unweighted(posterior: Posterior) -> Posterior:
+    """The same posterior with the likelihood of a single new example, over a network that takes no weights."""
+    sampler, likelihood = posterior.sampler, posterior.likelihood
+    if not isinstance(likelihood, Weighted):  # an exact last layer keeps the weights to itself
+        return posterior
+    assert isinstance(sampler, ImplicitPosterior)
+    plain = ImplicitPosterior(Layout(sampler.layout.module), list(sampler.generators), list(sampler.noises))  # type: ignore[arg-type]
+    return Posterior(plain, likelihood.base, posterior.prior, history=posterior.history, plan=posterior.plan)
+
+
+def _in_double(posterior: Posterior) -> Posterior:
+    """Predict in double precision, so that a row's answer does not depend on the rows beside it beyond 1e-12."""
+    if posterior.layout.device.type != "mps":  # which has none
+        assert isinstance(posterior.sampler, torch.nn.Module)
+        for part in (posterior.sampler, posterior.likelihood, posterior.prior):
+            if part is not None:
+                part.double()
+    return posterior
+
+
+def _plain(value: Any) -> Any:
+    """A parameter as it can be written to a file."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, (list, tuple)):
+        return type(value)(_plain(item) for item in value)
+    if isinstance(value, torch.device):
+        return str(value)
+    return None if isinstance(value, (np.random.RandomState, np.random.Generator)) else value

@@ -1,0 +1,42 @@
+"""What the estimators believe about a network's weights before they have seen data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from livi.model.priors import Normal, Prior, Relevance
+from livi.network import Layout
+
+SCALES = ("auto", "learned", "fan_in")
+
+# Standard deviations in units of 1 / sqrt(fan-in), chosen on held-out training rows. Logits must reach further than
+# standardised targets, and the noise varies less than they do.
+_TARGETS, _LOGITS, _LAST_OF_LOGITS, _NOISE = 1.5, 3.0, 8.0, 0.3
+
+
+def prior_of(scale: float | str, hidden_layers: int, *, classes: bool) -> Prior | Callable[[Layout], Prior]:
+    """The prior for a `prior_scale`, of a network with so many hidden layers, as `livi.fit` takes it.
+
+    With an exact last layer learning the scales is good: the evidence of the features is what they are learned from.
+    Where all layers are sampled, as for classes, it prunes weights until the network underfits.
+    """
+    if not isinstance(scale, str):
+        return Normal(float(scale))
+    learned = scale == "learned" or (scale == "auto" and not classes)
+    gains = {f"{2 * hidden_layers}.weight": _LAST_OF_LOGITS} if classes else {}
+    gains |= {"noise.weight": _NOISE, "noise.bias": _NOISE}
+    gain = _LOGITS if classes else _TARGETS
+
+    def make(layout: Layout) -> Relevance:
+        own = gains if classes or not hidden_layers else gains | _last_bias(layout, f"{2 * hidden_layers}", gain)
+        return Relevance.for_layout(layout, gain=gain, gains=own, learned=learned)
+
+    return make
+
+
+def _last_bias(layout: Layout, last: str, gain: float) -> dict[str, float]:
+    """The gain of the last bias, for a scale as small as that of the weights beside it: targets have no mean."""
+    names = (last, f"mean.{last}")  # alone, and beside a noise that varies
+    slots = [slot for slot in layout.slots if slot.name in {f"{name}.weight" for name in names}]
+    return {slot.name.removesuffix("weight") + "bias": gain / math.sqrt(slot.fan_in) for slot in slots}

@@ -1,0 +1,181 @@
+"""Regression behind scikit-learn's interface: means, deviations, intervals and draws in the user's units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
+
+from livi.model.likelihoods import Gaussian, HeteroscedasticGaussian
+from livi.posterior.posterior import Posterior
+from livi.posterior.prediction import Prediction, RegressionPrediction
+from livi.tables.estimators.base import ACTIVATION, HIDDEN, Estimator, as_numpy, check_alpha
+from livi.tables.estimators.conformal import threshold
+from livi.tables.estimators.scaling import Array, Scaling
+
+
+class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
+    """A neural network with a posterior over its weights, as a scikit-learn regressor.
+
+    Inputs and target are standardised inside; every answer is in the units of y. One target: for several, wrap it in
+    `sklearn.multioutput.MultiOutputRegressor`.
+
+    Args:
+        hidden: widths of the hidden layers; () is a linear model.
+        activation: "relu", "tanh", "elu", "silu" or "gelu".
+        noise: "constant" learns one observation noise, "varying" one that is about log-linear in the inputs.
+        prior_scale: standard deviation of the weights under the prior; "fan_in" for 1.5 / sqrt(fan-in); or "learned",
+            starting there, for one an input and one a further layer, so that inputs without effect count for little.
+            "auto" is "learned".
+        components: mixture components of the posterior.
+        steps, batch_size: of `livi.fit`; None leaves them to it.
+        interval: "posterior" takes `predict_interval` from the posterior predictive. "conformal" holds out rows to
+            calibrate it on, which guarantees coverage for new rows like the old whatever the model is worth.
+        calibration_size: share (or number) of the rows that a conformal fit holds out.
+        num_samples: weight draws behind a prediction. They are the same ones every time.
+        device: where to fit and predict, as torch names it; None is the CPU.
+        n_jobs: threads of torch while fitting and predicting; -1 is all processors, None leaves torch as it is.
+        random_state: an integer, a RandomState or None, as everywhere in scikit-learn.
+        verbose: 1 shows the progress of the fit.
+
+    Attributes:
+        posterior_: the `livi.Posterior`, over the standardised problem.
+        input_scaling_, target_scaling_: shift and scale of each, as numpy arrays.
+        conformity_scores_: |y - median| / total std of the held-out rows, sorted; None without conformal intervals.
+        history_: the course of the fit.
+        relevance_: the learned prior scale of each input's weights, as a share of the largest.
+        n_features_in_, feature_names_in_: as everywhere in scikit-learn.
+
+    >>> import numpy as np
+    >>> X = np.linspace(-3, 3, 60)[:, None]
+    >>> y = 1000 * np.sin(X[:, 0]) + 5000
+    >>> model = LIVIRegressor(hidden=(10,), activation="tanh", steps=300, random_state=0).fit(X, y)
+    >>> mean, std = model.predict(X[:2], return_std=True)
+    >>> mean.shape, std.shape, model.predict_interval(X, alpha=0.1).shape, model.sample_y(X, 7).shape
+    ((2,), (2,), (60, 2), (60, 7))
+    >>> model.score(X, y) > 0.9
+    True
+    """
+
+    def __init__(
+        self,
+        hidden: Any = HIDDEN,
+        *,
+        activation: str = ACTIVATION,
+        noise: str = "constant",
+        prior_scale: float | str = "auto",
+        components: int = 1,
+        steps: int | None = None,
+        batch_size: int | None = None,
+        interval: str = "posterior",
+        calibration_size: float | int = 0.2,
+        num_samples: int = 200,
+        device: Any = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            hidden,
+            activation=activation,
+            prior_scale=prior_scale,
+            components=components,
+            steps=steps,
+            batch_size=batch_size,
+            interval=interval,
+            calibration_size=calibration_size,
+            num_samples=num_samples,
+            device=device,
+            n_jobs=n_jobs,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.noise = noise
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # (n, p), (n,), (n,)
+        """Fit the posterior.
+
+        Args:
+            sample_weight: a row of weight w counts w times: the log likelihood is sum_i w_i log p(y_i | theta). A
+                conformal fit counts every row that it holds out once.
+        """
+        self._check_params()
+        if self.noise not in ("constant", "varying"):
+            raise ValueError(f"noise: expected 'constant' or 'varying', got {self.noise!r}.")
+        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
+        X, y, weights = self._weighted_rows(X, y.astype(np.float64), sample_weight)
+        self._draw_seed()
+        kept, held = self.split_rows(len(X))
+        self.target_scaling_ = Scaling.of(y[kept], weights[kept])
+        targets = self.target_scaling_.standardise(y[kept])
+        if self.noise == "constant":  # targets have a standard deviation of 1, with weights and all
+            self._fit_posterior(X[kept], targets, weights[kept], Gaussian(1.0, learned=True), 1)
+        else:
+            varying = HeteroscedasticGaussian(floor=1e-3, learned=True)
+            self._fit_posterior(X[kept], targets[:, None], weights[kept], varying, 1)
+        self.conformity_scores_ = None
+        if len(held):
+            median, std = self._median_and_std(X[held])
+            self.conformity_scores_ = np.sort(np.abs(y[held] - median) / std)
+        return self
+
+    def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:  # (n,) or two of them
+        """The mean of the posterior predictive, and with `return_std` its total standard deviation."""
+        mean, std = self.read_predictive(self._checked(X), lambda part, _: (part.mean, part.total_std))
+        return (mean, std) if return_std else mean
+
+    def predictive(self, X: Any) -> RegressionPrediction:
+        """The whole posterior predictive in the units of y: quantiles, epistemic and aleatoric parts, densities."""
+        prediction: RegressionPrediction = self._predict(self._checked(X), self._weights())
+        return prediction
+
+    def predict_interval(self, X: Any, alpha: float = 0.1) -> Array:  # (n, 2)
+        """Lower and upper ends of intervals that hold y with probability 1 - alpha.
+
+        By the posterior, the central interval of the predictive. Conformal, median -+ q total std with q from the
+        held-out rows' `conformity_scores_`; infinite, with a warning, where they are fewer than 1 / alpha - 1.
+        """
+        check_alpha(alpha)
+        X = self._checked(X)
+        if self.interval == "conformal":
+            reach = threshold(self._calibration_scores(), alpha)
+            median, std = self._median_and_std(X)
+            return np.stack([median - reach * std, median + reach * std], axis=1)
+        return np.stack(self.read_predictive(X, lambda part, _: part.interval(1.0 - alpha)), axis=1)
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:  # (n, n_samples)
+        """Targets drawn from the predictive. A column is one draw of the weights for all rows, plus noise."""
+        seed = int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+        draws = self.predictive(X).sample(int(n_samples), torch.Generator().manual_seed(seed))
+        return np.ascontiguousarray(as_numpy(draws).T)
+
+    def log_density(self, X: Any, y: Any) -> Array:  # (n,)
+        """The log of the predictive density of each target, per unit of y: the log score, higher is better.
+
+        Not called `score_samples`, which in scikit-learn takes X alone.
+        """
+        X, y = self._checked(X), np.array(column_or_1d(y), dtype=np.float64)  # a copy: pandas' arrays are read-only
+        check_consistent_length(X, y)
+        targets = torch.from_numpy(y).to(self.posterior_.layout.device)
+        return self.read_predictive(X, lambda part, rows: (part.log_prob(targets[rows]),))[0]
+
+    def _in_units(self, prediction: Prediction) -> RegressionPrediction:
+        assert isinstance(prediction, RegressionPrediction)
+        shift, scale = self.target_scaling_
+        return prediction.rescaled(float(shift), float(scale))
+
+    def _median_and_std(self, X: Array) -> tuple[Array, Array]:
+        median, std = self.read_predictive(X, lambda part, _: (part.quantile(0.5), part.total_std))
+        return median, std
+
+    def _fitted_facts(self) -> dict[str, Any]:
+        return super()._fitted_facts() | {"target_scaling_": tuple(map(float, self.target_scaling_))}
+
+    def _restore(self, facts: Mapping[str, Any], posterior: Posterior) -> Self:
+        self.target_scaling_ = Scaling(*(np.asarray(part) for part in facts["target_scaling_"]))
+        return super()._restore(facts, posterior)
