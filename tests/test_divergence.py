@@ -18,7 +18,7 @@ from livi.inference import FitError, Recipe, Trainer, begin
 from livi.inference import loop as loop_module
 from livi.inference.judgement import constant_log_likelihood, log_predictive, lost_likelihood
 
-fit_module = sys.modules["livi.inference.fit"]
+fit_module = sys.modules["livi.inference.fitting"]
 QUICK = Recipe(steps=60, map_steps=200, map_restarts=2, num_samples=8, num_entropy_samples=2)
 
 

@@ -202,7 +202,7 @@ def test_another_recipe_than_the_checkpoint_s_is_an_error_that_names_it(tmp_path
 def test_another_strategy_goes_on_from_the_same_checkpoint(tmp_path, monkeypatch):
     path, whole = tmp_path / "c.livi", quick_fit()
     interrupted(monkeypatch, Trainer, "_step", 30, checkpoint=path, checkpoint_every=20)
-    monkeypatch.setattr(sys.modules["livi.inference.plan"], "suitable_strategy", lambda *_, **__: livi.Loop())
+    monkeypatch.setattr(sys.modules["livi.model.problem"], "suitable_strategy", lambda *_, **__: livi.Loop())
     resumed = quick_fit(checkpoint=path)
     assert resumed.plan["strategy"] == "Loop()"
     torch.testing.assert_close(draws(resumed), draws(whole))
@@ -250,7 +250,7 @@ def test_a_start_is_written_now_and_then_and_may_be_lengthened(tmp_path, monkeyp
         raise StopHere
 
     with monkeypatch.context() as patch:
-        patch.setattr(start_module.Joint, "ranked", stop)
+        patch.setattr(start_module, "ranked", stop)
         with pytest.raises(StopHere):
             quick_fit(checkpoint=path, checkpoint_every=25)
     assert read_checkpoint(path)["state"]["start"]["step"] == 50

@@ -7,15 +7,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from livi import checks
 from livi.family.entropy import EntropyEstimator, EntropyReport, Exact
-from livi.family.implicit import ImplicitPosterior
+from livi.family.family import Estimation, Family
 from livi.family.latents import Latents, Orthogonal
 from livi.model.likelihoods import Likelihood
 from livi.model.priors import Prior
-from livi.network import Strategy, apply_many, as_call
+from livi.model.problem import log_likelihood
+from livi.network import Strategy
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,7 @@ class Bound(nn.Module):
     prior's (scale), so `torch.optim.Adam(bound.parameters())` is a complete type-II fit.
 
     Args:
+        posterior: q, an `ImplicitPosterior` or another `Family`.
         num_data: N, the number of examples in the whole data set.
         entropy: Exact() for L', SmallestSingularValue() for L'', Lanczos() for L' at scale.
         num_samples: weight vectors for likelihood and prior, shared equally by mixture components.
@@ -70,7 +71,7 @@ class Bound(nn.Module):
 
     def __init__(
         self,
-        posterior: ImplicitPosterior,
+        posterior: Family,
         likelihood: Likelihood,
         prior: Prior,
         *,
@@ -113,34 +114,23 @@ class Bound(nn.Module):
             inputs: the module's input; a tuple is passed as positional, a dict as keyword arguments.
             targets: (B, ...).
         """
-        theta, latents = self.posterior.draw(self.num_samples, rng, latents=self.latents)
-        share = self.num_entropy_samples // self.posterior.num_components
-        estimates = self.posterior.entropy([z[:share] for z in latents], self.entropy, rng)
+        draw = self.posterior.draw(self.num_samples, rng, latents=self.latents)
+        estimates = self.posterior.entropy(draw, Estimation(self.entropy, self.num_entropy_samples, rng))
         return BoundTerms(
-            log_likelihood=self.num_data * self.log_likelihood(theta, inputs, targets).mean(),
-            log_prior=self.prior.log_prob(theta).mean(),
+            log_likelihood=self.num_data * self.log_likelihood(draw.theta, inputs, targets).mean(),
+            log_prior=self.prior.log_prob(draw.theta).mean(),
             entropy=torch.stack([estimate.nats for estimate in estimates]).mean(),
             reports=tuple(estimate.report for estimate in estimates),
         )
 
     def log_likelihood(self, theta: Tensor, inputs: Any, targets: Tensor) -> Tensor:  # (S, m) -> (S, B)
         """log p(y | x, theta) of each example, not scaled."""
-        args, kwargs = as_call(inputs)
-        with torch.autocast(theta.device.type, self.autocast, enabled=self.autocast is not None):
-            outputs = apply_many(
-                self.posterior.layout,
-                theta,
-                *args,
-                batch_statistics=self.batch_statistics,
-                strategy=self.strategy,
-                **kwargs,
-            )
-        if self.autocast is not None:
-            outputs = pytree.tree_map(lambda leaf: leaf.to(theta.dtype) if leaf.is_floating_point() else leaf, outputs)
-        values = self.likelihood.log_prob(outputs, targets)
-        if values.shape != (theta.shape[0], len(targets)) or len(targets) == 0:
-            raise ValueError(
-                f"log_prob: expected shape ({theta.shape[0]}, {len(targets)}), samples by a batch >= 1, got "
-                f"{tuple(values.shape)}; sum over one example's targets, not over examples."
-            )
-        return values
+        return log_likelihood(
+            self.posterior.layout,
+            self.likelihood,
+            theta,
+            (inputs, targets),
+            strategy=self.strategy,
+            batch_statistics=self.batch_statistics,
+            autocast=self.autocast,
+        )

@@ -11,14 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from livi.family.entropy import Capturable
-from livi.family.generators import Generator
 from livi.family.objective import Bound, BoundTerms
-from livi.inference.alarms import FitWarning
 from livi.inference.capture import CaptureError, Stepper, adam, for_optimiser, set_rate
 from livi.inference.divergence import Window
 from livi.inference.progress import Progress
 from livi.inference.recipe import Recipe
 from livi.model.data import Batch, Data, remaining_batches
+from livi.model.problem import FitWarning
 from livi.posterior import storage
 
 LOG_EVERY = 10
@@ -171,6 +170,7 @@ class Trainer:
 
     def _advance(self, batch: Batch) -> BoundTerms:
         """The part of a step that runs on the device. It changes tensors in place, and reads none."""
+        self.bound.posterior.prepare_step(self.bound.prior, self.rng)
         terms: BoundTerms = self.bound(*batch, self.rng)
         self.optimiser.zero_grad()
         (-terms.tempered(self.kl_weight) / self.bound.num_data).backward()
@@ -192,6 +192,8 @@ class Trainer:
 
     def _prepare(self) -> None:
         """Before a recording: an entropy that decides nothing by its own results."""
+        if not self.bound.posterior.capturable:
+            raise CaptureError(f"{type(self.bound.posterior).__name__}, which does not say that it can be recorded")
         if not isinstance(self.entropy, Capturable):
             raise CaptureError(f"{type(self.entropy).__name__}, which waits for its own results")
         self.bound.entropy = self.entropy.captured(self.products)
@@ -333,13 +335,8 @@ class Trainer:
 
 def make_optimiser(bound: Bound, recipe: Recipe) -> torch.optim.Adam:
     """Adam with three learning rates: affine, nonlinear, and the hyper-parameters of noise, likelihood and prior."""
-    affine: list[nn.Parameter] = []
-    nonlinear: list[nn.Parameter] = []
-    for generator in bound.posterior.generators:
-        assert isinstance(generator, Generator)
-        affine += generator.affine_parameters()
-        nonlinear += generator.nonlinear_parameters()
-    hyper = [*bound.posterior.noises.parameters(), *bound.likelihood.parameters(), *bound.prior.parameters()]
+    affine, nonlinear, scales = bound.posterior.rates()
+    hyper = [*scales, *bound.likelihood.parameters(), *bound.prior.parameters()]
     groups = [
         {"params": list(dict.fromkeys(parameters)), "lr": rate, "peak": rate}
         for parameters, rate in (

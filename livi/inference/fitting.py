@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import warnings
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
-from livi.inference.alarms import FitWarning, alarms
+from livi.family.implicit import ImplicitPosterior
+from livi.family.last_layer import ExactLastLayer
+from livi.inference.alarms import alarms
 from livi.inference.begin import begin, spread_out
 from livi.inference.judgement import lost_likelihood
-from livi.inference.last import sampler_of
 from livi.inference.loop import FitError, Trainer
 from livi.inference.memory import kept_memory
-from livi.inference.plan import Plan
-from livi.inference.prepare import plan
+from livi.inference.planning import plan
+from livi.inference.plans import Plan
 from livi.inference.progress import Progress
 from livi.inference.resume import plan_again
 from livi.model.data import Data, TensorData, some_inputs
 from livi.model.likelihoods import Likelihood
+from livi.model.problem import FitWarning
 from livi.posterior import storage
 from livi.posterior.posterior import Posterior
 
@@ -112,7 +116,7 @@ def _run(prepared: Plan, trainer: Trainer, progress: Progress, state: dict[str, 
         if begun.interrupted:
             warnings.warn(TOO_EARLY, FitWarning, stacklevel=4)
             return _finish(prepared, trainer)
-        before = {name: value.detach().cpu().clone() for name, value in prepared.bound.state_dict().items()}
+        before = _on_cpu(prepared.bound.state_dict())
         trouble = _train(prepared, trainer)
         if trouble and not trainer.interrupted:
             progress.say(f"{trouble} Starting again, {NARROWER:g} times as wide and at half the rates.")
@@ -129,6 +133,13 @@ def _run(prepared: Plan, trainer: Trainer, progress: Progress, state: dict[str, 
         error.posterior = posterior
         raise error
     return posterior
+
+
+def _on_cpu(state: Any) -> Any:
+    """A copy that takes no memory of a GPU; a family may have more than tensors in it."""
+    return pytree.tree_map(
+        lambda leaf: leaf.detach().cpu().clone() if isinstance(leaf, Tensor) else copy.deepcopy(leaf), state
+    )
 
 
 def _train(prepared: Plan, trainer: Trainer) -> str:
@@ -151,8 +162,9 @@ def _finish(prepared: Plan, trainer: Trainer) -> Posterior:
             warnings.warn(text, FitWarning, stacklevel=3)
     bound.requires_grad_(False)
     facts = prepared.summary() | {"interrupted_at": trainer.step if trainer.interrupted else None}
-    if prepared.last is not None:
-        sampler = sampler_of(prepared.last, bound, *prepared.data.first())
+    if prepared.problem.integrated is not None:
+        assert isinstance(bound.posterior, ImplicitPosterior)
+        sampler = ExactLastLayer.of(prepared.problem, bound.posterior, bound.likelihood, bound.prior)
         return Posterior(sampler, sampler.likelihood.noise, bound.prior, history=trainer.history, plan=facts)
     calibration = _calibration(prepared.data) if bound.posterior.layout.statistics() else None
     return Posterior(

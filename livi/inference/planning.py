@@ -1,0 +1,139 @@
+"""`livi.plan`: a network, data and a likelihood as a fit that is ready to run, without running it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from livi import checks
+from livi.family.entropy import EntropyEstimator
+from livi.family.family import Family
+from livi.family.generators import Generator
+from livi.family.last_layer import NotExactError, integrate_last_layer
+from livi.family.latents import Latents
+from livi.family.noise import Noise
+from livi.inference.plans import Choices, Plan, make_plan
+from livi.inference.recipe import Recipe
+from livi.model.data import Unpack
+from livi.model.likelihoods import Likelihood
+from livi.model.priors import Prior
+from livi.model.problem import Choice, Problem
+from livi.network.parameters import Forward
+
+LAST_LAYER = ("sampled", "exact", "exact if possible")
+
+
+def plan(
+    net: nn.Module,
+    data: Any,
+    likelihood: Likelihood,
+    *,
+    include: str | Sequence[str] = "*",
+    exclude: str | Sequence[str] = (),
+    forward: Forward | None = None,
+    unpack: Unpack | None = None,
+    num_data: int | None = None,
+    batch_size: int | None = None,
+    family: Choice[Family] = None,
+    generator: Choice[Generator] = None,
+    noise: Choice[Noise] = None,
+    prior: Choice[Prior] = None,
+    entropy: EntropyEstimator | None = None,
+    latents: Latents | None = None,
+    recipe: Recipe | None = None,
+    steps: int | None = None,
+    start: str = "map",
+    components: int = 1,
+    autocast: torch.dtype | None = None,
+    capture: bool | None = None,
+    last_layer: str = "exact if possible",
+    device: torch.device | str | None = None,
+    seed: int = 0,
+) -> Plan:
+    """What `fit` would do with these arguments, and what a step costs: `print(livi.plan(net, data, likelihood))`.
+
+    Args:
+        include, exclude, forward: which parameters are stochastic, and how the module is called; see `Layout`.
+        unpack: batch -> (inputs, targets), for batches that are neither pairs nor dicts with a usual target name.
+        num_data: N, where it cannot be found from the data.
+        batch_size: for (X, y) data; by default all of it, up to 2,048 examples and 2 million multiplications, or
+            256.
+        generator, noise, prior: an object, or a function of the layout that makes one.
+        family: another posterior than livi's, likewise; see `livi.Family`.
+        recipe, steps: the schedule, as far as it is named; `steps` alone changes its length, and shortens the start in
+            proportion.
+        start: "map" begins at MAP estimates; "net" at the network's own weights, for one that is trained already: no
+            MAP fit, and fewer steps.
+        components: K, the number of mixture components trained jointly.
+        autocast: torch.bfloat16 runs the network in mixed precision.
+        capture: record a step as a CUDA graph and replay it. By default on a GPU where that has been found to give
+            the same in less time; False never, True raises a `CaptureError` where it cannot.
+        last_layer: "sampled" by the generator like all others, or "exact": integrated out under the same prior, for a
+            Gaussian likelihood, a network whose output is that of an nn.Linear, and data that are the same at every
+            epoch, all of which is used at every step. "exact if possible" does so for up to 20,000 examples (256 MB
+            of batches), and else samples it; the plan says why. See `livi.family.last_layer`.
+        device: where to fit; by default where the network is.
+    """
+    checks.positive_int("components", components)
+    if start not in ("map", "net"):
+        raise ValueError(f"start: expected 'map' or 'net', got {start!r}.")
+    problem = Problem.of(
+        net,
+        data,
+        likelihood,
+        prior=prior,
+        include=include,
+        exclude=exclude,
+        forward=forward,
+        unpack=unpack,
+        num_data=num_data,
+        batch_size=batch_size,
+        device=device,
+    )
+    own = (copy.deepcopy(family), copy.deepcopy(generator), copy.deepcopy(noise))
+    choices = Choices(*own, entropy, latents, recipe or Recipe(), components, autocast, capture, start)
+    _check_family(choices)
+    made = make_plan(_last_layer_of(problem, last_layer, choices, batch_size), choices, seed=seed)
+    return made if steps is None else replace(made, recipe=made.recipe.lasting(steps))
+
+
+def _check_family(choices: Choices) -> None:
+    """A family brings its own generators, components and entropy."""
+    if choices.family is None:
+        return
+    given = [name for name in ("generator", "noise", "entropy", "latents") if getattr(choices, name) is not None]
+    given += ["components"] if choices.components > 1 else []
+    if given:
+        raise TypeError(f"{', '.join(given)}: expected none beside family=, which decides that itself; leave it out.")
+
+
+def _last_layer_of(problem: Problem, mode: str, choices: Choices, batch_size: int | None) -> Problem:
+    """The problem as it is, saying why, or with its last layer integrated out."""
+    if mode not in LAST_LAYER:
+        raise ValueError(f"last_layer: expected one of {', '.join(map(repr, LAST_LAYER))}, got {mode!r}.")
+    if mode == "sampled":
+        return replace(problem, why_sampled="as asked")
+    sizes = {"generator": _weights_of(choices.generator), "noise": _weights_of(choices.noise)}
+    try:
+        if choices.family is not None:
+            raise NotExactError("the family is one of the user's own")
+        return integrate_last_layer(problem, asked=mode == "exact", batch_size=batch_size, sizes=sizes)
+    except NotExactError as reason:
+        if mode == "exact":
+            raise ValueError(
+                f"last_layer='exact': expected a last layer that can be integrated out, but {reason}; change that, or "
+                "pass last_layer='sampled'."
+            ) from reason
+        return replace(problem, why_sampled=str(reason))
+
+
+def _weights_of(part: Choice[Generator] | Choice[Noise]) -> int | None:
+    """How many weights a given generator or noise is for; None where it is made to measure or fits any number."""
+    if isinstance(part, Generator):
+        return part.num_params
+    return part.std().numel() if isinstance(part, Noise) and part.std().ndim else None
