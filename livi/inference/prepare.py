@@ -18,7 +18,9 @@ from livi.family.generators import Generator
 from livi.family.latents import Latents
 from livi.family.noise import Noise
 from livi.inference.alarms import FitWarning
+from livi.inference.continuation import Continuation
 from livi.inference.last import exact_last_layer
+from livi.inference.options import checked
 from livi.inference.plan import Choice, Choices, Plan, make_plan
 from livi.inference.recipe import Recipe
 from livi.model.data import Data, TensorData, Unpack, as_data
@@ -26,10 +28,12 @@ from livi.model.likelihoods import Likelihood
 from livi.model.priors import Prior
 from livi.network import Layout, as_call, multiplications
 from livi.network.parameters import Forward
+from livi.posterior.posterior import Posterior
 
 FULL_BATCH_WORK = 2e6  # multiplications of the network on all examples, up to which a step uses them all
 
 
+@checked
 def plan(
     net: nn.Module,
     data: Any,
@@ -48,7 +52,7 @@ def plan(
     latents: Latents | None = None,
     recipe: Recipe | None = None,
     steps: int | None = None,
-    start: str = "map",
+    start: str | Posterior = "map",
     components: int = 1,
     autocast: torch.dtype | None = None,
     capture: bool | None = None,
@@ -68,7 +72,9 @@ def plan(
         recipe, steps: the schedule, as far as it is named; `steps` alone changes its length, and shortens the start in
             proportion.
         start: "map" begins at MAP estimates; "net" at the network's own weights, for one that is trained already: no
-            MAP fit, and fewer steps.
+            MAP fit, and fewer steps. A `Posterior` of an earlier fit of this network goes on from there, for more steps
+            or with more data: with its generator, noise, likelihood and prior as they were learned, and without a MAP
+            fit, spread or KL warm-up.
         components: K, the number of mixture components trained jointly.
         autocast: torch.bfloat16 runs the network in mixed precision.
         capture: record a step as a CUDA graph and replay it. By default on a GPU where that has been found to give
@@ -86,10 +92,15 @@ def plan(
     if not isinstance(net, nn.Module):
         raise TypeError(f"net: expected a torch.nn.Module, got {type(net).__name__}.")
     checks.positive_int("components", components)
-    if start not in ("map", "net"):
+    if isinstance(start, str) and start not in ("map", "net"):
         raise ValueError(f"start: expected 'map' or 'net', got {start!r}.")
+    earlier = None if isinstance(start, str) else Continuation(start)
     module = copy.deepcopy(net) if device is None else copy.deepcopy(net).to(checks.device(device))
-    layout = Layout(module, include, exclude, forward=forward)
+    if earlier is None:
+        layout = Layout(module, include, exclude, forward=forward)
+    else:
+        layout = earlier.layout(module, include, exclude, forward)
+        likelihood, last_layer = earlier.likelihood_like(likelihood), earlier.last_layer(last_layer)
     if layout.dtype not in (torch.float32, torch.float64):
         raise ValueError(
             f"net: expected weights in float32 or float64, got {layout.dtype}; fit `net.float()`, with "
@@ -103,7 +114,9 @@ def plan(
     if isinstance(batches, TensorData) and batch_size is None:
         batches = batches.within(FULL_BATCH_WORK / _work_per_example(layout, batches))
     own = (copy.deepcopy(generator), copy.deepcopy(noise), copy.deepcopy(prior))
-    choices = Choices(*own, entropy, latents, recipe or Recipe(), components, autocast, capture, start)
+    word = start if isinstance(start, str) else "posterior"
+    choices = Choices(*own, entropy, latents, recipe or Recipe(), components, autocast, capture, word)
+    choices = choices if earlier is None else earlier.choices(choices)
     exact = exact_last_layer(last_layer, layout, batches, chosen, choices, batch_size=batch_size, seed=seed)
     if isinstance(exact, Plan):
         made = exact

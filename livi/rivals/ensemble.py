@@ -19,6 +19,8 @@ from livi.posterior.prediction import Ensemble
 from livi.rivals.mean_field import Constant
 from livi.rivals.options import refuse
 
+UNUSED = {"progress", "checkpoint_every", "validation", "validate_every", "callbacks"}  # options of `fit` alone
+
 
 def fit_ensemble(
     net: nn.Module, data: Any, likelihood: Likelihood, *, members: int = 5, steps: int | None = None, **options: Any
@@ -47,8 +49,9 @@ def map_fits(
 ) -> tuple[Plan, Tensor, Tensor]:
     """The plan, and MAP estimates (R, m) with their log joint densities (R,), best first; the recipe has R if None."""
     refuse(function, options, "generator", "noise", "entropy", "latents", "components", "checkpoint", "log_dir")
+    refuse(function, options, "validation", "validate_every", "callbacks")
     seed = options.get("seed", 0)
-    options = {name: value for name, value in options.items() if name not in ("progress", "checkpoint_every")}
+    options = {name: value for name, value in options.items() if name not in UNUSED}
     # The plan prepares layout, data, prior and likelihood as for any fit; of its posterior nothing is used.
     cheapest: dict[str, Any] = {"generator": Constant.for_layout, "noise": lambda _: FixedNoise(), "entropy": Exact()}
     cheapest["last_layer"] = "sampled"
