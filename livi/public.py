@@ -9,7 +9,7 @@ from livi.family.implicit import ImplicitPosterior
 from livi.family.latents import Antithetic, Independent, Orthogonal
 from livi.family.noise import DiagonalNoise, FixedNoise, LayerNoise, LearnedNoise, RelativeNoise
 from livi.family.objective import Bound, BoundTerms
-from livi.inference import FitError, FitWarning, Recipe, fit, plan
+from livi.inference import Callback, CSVLogger, EarlyStopping, FitError, FitWarning, Recipe, fit, plan
 from livi.model.likelihoods import (
     Bernoulli,
     Categorical,
@@ -35,9 +35,12 @@ __all__ = [
     "Bernoulli",
     "Bound",
     "BoundTerms",
+    "CSVLogger",
+    "Callback",
     "Categorical",
     "DiagonalNoise",
     "Draw",
+    "EarlyStopping",
     "Ensemble",
     "Exact",
     "Family",

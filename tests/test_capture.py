@@ -9,7 +9,8 @@ from torch import nn
 import livi
 from livi.inference import Trainer
 from livi.inference.begin import begin
-from livi.inference.capture import CaptureError, Stepper, adam, for_optimiser, set_rate
+from livi.inference.capture import CaptureError, Stepper
+from livi.inference.optimiser import adam, for_optimiser, set_rate
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
 

@@ -261,13 +261,13 @@ def test_a_start_is_written_now_and_then_and_may_be_lengthened(tmp_path, monkeyp
 
 def test_an_interrupted_start_says_so_at_once(monkeypatch):
     said, heard = io.StringIO(), []
-    ranked = start_module.Joint.ranked
+    ranked = start_module.ranked
 
     def listen(self, *args):
         heard.append(said.getvalue())  # what was said before the work that comes after
         return ranked(self, *args)
 
-    monkeypatch.setattr(start_module.Joint, "ranked", listen)
+    monkeypatch.setattr(start_module, "ranked", listen)
     pressed(monkeypatch, start_module._Ascent, "advance", 41)
     begun = begin(quick_plan(), 0, Progress(60, stream=said))
     assert begun.interrupted

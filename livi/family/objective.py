@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from livi import checks
-from livi.family.entropy import EntropyEstimator, EntropyReport, Exact
-from livi.family.family import Estimation, Family
+from livi.family.entropy import EntropyEstimate, EntropyEstimator, EntropyReport, Exact, Valueless
+from livi.family.family import Draw, Estimation, Family
 from livi.family.latents import Latents, Orthogonal
 from livi.model.likelihoods import Likelihood
 from livi.model.priors import Prior
 from livi.model.problem import log_likelihood
 from livi.network import Strategy
+
+EntropyPart: TypeAlias = Literal["value", "gradient", "none"]  # what of the entropy a step needs
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,13 @@ class BoundTerms:
         parts = (self.log_likelihood.detach(), self.log_prior.detach(), self.entropy.detach())
         return BoundTerms(*parts, self.reports)
 
-    def tempered(self, kl_weight: float | Tensor = 1.0) -> Tensor:
-        """log_likelihood - kl_weight KL(q || p): what to maximise during a warm-up, or for a cold posterior (< 1)."""
-        return self.log_likelihood + kl_weight * (self.log_prior + self.entropy)
+    def tempered(self, kl_weight: float | Tensor = 1.0, entropy_weight: float | Tensor = 1.0) -> Tensor:
+        """log_likelihood - kl_weight KL(q || p): what to maximise during a warm-up, or for a cold posterior (< 1).
+
+        Args:
+            entropy_weight: k, where the entropy is part of every k-th step only.
+        """
+        return self.log_likelihood + kl_weight * (self.log_prior + entropy_weight * self.entropy)
 
     def non_finite(self) -> tuple[str, ...]:
         """Names of the terms that are NaN or infinite."""
@@ -107,21 +113,37 @@ class Bound(nn.Module):
         self.strategy = strategy
         self.autocast = autocast
 
-    def forward(self, inputs: Any, targets: Tensor, rng: torch.Generator | None = None) -> BoundTerms:
+    def forward(
+        self,
+        inputs: Any,
+        targets: Tensor,
+        rng: torch.Generator | None = None,
+        *,
+        entropy: EntropyPart = "value",
+    ) -> BoundTerms:
         """The bound's terms from B examples.
 
         Args:
             inputs: the module's input; a tuple is passed as positional, a dict as keyword arguments.
             targets: (B, ...).
+            entropy: "gradient" leaves its value out where the estimator can do without, "none" all of it; the term is
+                0 then, and the bound no bound.
         """
         draw = self.posterior.draw(self.num_samples, rng, latents=self.latents)
-        estimates = self.posterior.entropy(draw, Estimation(self.entropy, self.num_entropy_samples, rng))
+        estimates = () if entropy == "none" else self._entropy(draw, rng, value=entropy == "value")
+        nats = [estimate.nats for estimate in estimates] or [draw.theta.new_zeros(1)]
         return BoundTerms(
             log_likelihood=self.num_data * self.log_likelihood(draw.theta, inputs, targets).mean(),
             log_prior=self.prior.log_prob(draw.theta).mean(),
-            entropy=torch.stack([estimate.nats for estimate in estimates]).mean(),
+            entropy=torch.stack(nats).mean(),
             reports=tuple(estimate.report for estimate in estimates),
         )
+
+    def _entropy(self, draw: Draw, rng: torch.Generator | None, *, value: bool) -> tuple[EntropyEstimate, ...]:
+        estimator = self.entropy
+        if not value and isinstance(estimator, Valueless):
+            estimator = estimator.without_value()
+        return self.posterior.entropy(draw, Estimation(estimator, self.num_entropy_samples, rng))
 
     def log_likelihood(self, theta: Tensor, inputs: Any, targets: Tensor) -> Tensor:  # (S, m) -> (S, B)
         """log p(y | x, theta) of each example, not scaled."""

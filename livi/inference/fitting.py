@@ -3,39 +3,42 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
+import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from livi.family.implicit import ImplicitPosterior
-from livi.family.last_layer import ExactLastLayer
 from livi.inference.alarms import alarms
-from livi.inference.begin import begin, spread_out
-from livi.inference.judgement import lost_likelihood
+from livi.inference.begin import Beginning, begin, spread_out
+from livi.inference.callbacks import Callback, Callbacks, Row, as_callbacks
+from livi.inference.judgement import log_predictive, lost_likelihood
 from livi.inference.loop import FitError, Trainer
 from livi.inference.memory import kept_memory
+from livi.inference.options import PlanOptions, checked
 from livi.inference.planning import plan
 from livi.inference.plans import Plan
 from livi.inference.progress import Progress
+from livi.inference.result import Result
 from livi.inference.resume import plan_again
-from livi.model.data import Data, TensorData, some_inputs
+from livi.inference.stopping import EarlyStopping
+from livi.inference.validation import Validation, split_off, validation_of
 from livi.model.likelihoods import Likelihood
 from livi.model.problem import FitWarning
 from livi.posterior import storage
 from livi.posterior.posterior import Posterior
 
 NARROWER = 0.25  # of the spread, where a fit is started again
-CALIBRATION = 512  # examples to measure the BatchNorm statistics of drawn networks on
 TOO_EARLY = (
     "interrupted while looking for a start: keeping a narrow posterior around the best weights so far, whose spread is "
     "the recipe's and not learned."
 )
 
 
+@checked
 def fit(
     net: nn.Module,
     data: Any,
@@ -46,7 +49,10 @@ def fit(
     log_dir: str | Path | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_every: int = 500,
-    **options: Any,
+    validation: Any = None,
+    validate_every: int | str | None = None,
+    callbacks: Sequence[Callback | Callable[[Row], object]] = (),
+    **options: Unpack[PlanOptions],
 ) -> Posterior:
     """An implicit posterior over the weights of `net`, from defaults that need no tuning.
 
@@ -61,70 +67,101 @@ def fit(
         progress: show a progress bar (plain lines when not on a terminal).
         log_dir: write TensorBoard scalars there as well.
         checkpoint: a file to write now and then; where it exists, the fit goes on from it, bit for bit on a CPU.
+        validation: examples that are not fitted but scored on: (X, y), a DataLoader, or a share such as 0.1 of (X, y)
+            data, which is split off by the seed. Rows of history then have `validation_nll`, and
+            `validation_accuracy` or `validation_rmse`.
+        validate_every: steps between validations, or "epoch"; a twentieth of the fit where not given. See `Validation`.
+        callbacks: objects of `livi.Callback`, such as `livi.EarlyStopping()` and `livi.CSVLogger(path)`, and functions
+            that are called with each logged row.
         **options: as in `plan`, which shows what will be done without doing it.
 
     Raises:
         FitError: smaller steps and a narrower start did not keep the fit from diverging, or from ending far below
             the weights that it started from; its `posterior` is what was reached.
         ValueError: the checkpoint is of another fit; the message names what differs.
+        TypeError: there is no such option; the message names the nearest.
     """
-    unknown = sorted(options.keys() - inspect.signature(plan).parameters.keys())
-    if unknown:
-        known = ", ".join(list(inspect.signature(plan).parameters)[3:-1])
-        raise TypeError(f"fit: expected options among {known}, got {unknown[0]!r}; correct the name.")
+    called = as_callbacks(callbacks)
+    if isinstance(validation, (int, float)):
+        data, validation = split_off(data, validation, seed)
+    elif validation is None and validate_every is not None:
+        raise ValueError("validate_every: expected only with validation data, got none; pass validation=0.1 or (X, y).")
     resumed = storage.read_checkpoint(checkpoint) if checkpoint is not None and Path(checkpoint).exists() else None
     if resumed is None:
         prepared = plan(net, data, likelihood, seed=seed, **options)
     else:
         prepared = plan_again(resumed, net, data, likelihood, seed=seed, **options)
     show = Progress(prepared.recipe.steps, quiet=not progress, log_dir=log_dir)
-    trainer = Trainer(
-        prepared.bound,
-        prepared.data,
-        prepared.recipe,
-        seed=seed,
-        progress=show,
-        checkpoint=checkpoint,
-        checkpoint_every=checkpoint_every,
-        facts=prepared.summary(),
-        capture=prepared.capture,
-    )
     try:
+        result = Result(prepared)
+        trainer = Trainer(
+            prepared.bound,
+            prepared.data,
+            prepared.recipe,
+            seed=seed,
+            progress=show,
+            checkpoint=checkpoint,
+            checkpoint_every=checkpoint_every,
+            facts=prepared.summary(),
+            capture=prepared.capture,
+            callbacks=_watched(result, [show, *called], validation, validate_every, options),
+        )
         with kept_memory():
-            return _run(prepared, trainer, show, None if resumed is None else resumed["state"])
+            return _run(prepared, trainer, result, None if resumed is None else resumed["state"])
     finally:
         show.close()
 
 
-def _run(prepared: Plan, trainer: Trainer, progress: Progress, state: dict[str, Any] | None) -> Posterior:
+def _watched(
+    result: Result, callbacks: list[Callback], validation: Any, every: int | str | None, options: PlanOptions
+) -> Callbacks:
+    """The callbacks with their validation, which is tried on its first batch, so that it fails now or never."""
+    prepared = result.prepared
+    scoring: Validation | None = None
+    metrics: tuple[str, ...] = ()
+    if validation is not None:
+        scoring = validation_of(
+            validation,
+            every,
+            steps=prepared.recipe.steps,
+            steps_per_epoch=prepared.data.steps_per_epoch,
+            device=prepared.layout.device,
+            dtype=prepared.layout.dtype,
+            unpack=options.get("unpack"),
+        )
+        try:
+            metrics = tuple(scoring.scores(result.copied(prepared.bound), batches=1))
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise type(error)(f"validation: the first batch cannot be scored: {error}") from error
+    for callback in callbacks:
+        if isinstance(callback, EarlyStopping):
+            callback.check(metrics)
+    return Callbacks(callbacks, posterior=result.posterior, validation=scoring, metrics=metrics)
+
+
+def _run(prepared: Plan, trainer: Trainer, result: Result, state: dict[str, Any] | None) -> Posterior:
     """From the start, or from a checkpoint's state, to the posterior."""
     if state is not None and "bound" in state:
         trainer.load(state)
         trouble = _train(prepared, trainer)
     else:
-        begun = begin(
-            prepared,
-            trainer.seed,
-            progress,
-            state=None if state is None else state["start"],
-            save=None if trainer.checkpoint is None else trainer.save_search,
-            save_every=trainer.checkpoint_every,
-        )
-        trainer.start_log_likelihood, trainer.interrupted = begun.log_likelihood, begun.interrupted
-        if trainer.checkpoint is not None and not begun.interrupted:
+        begun = _begin(prepared, trainer, None if state is None else state["start"])
+        if trainer.interrupted:
+            warnings.warn(TOO_EARLY, FitWarning, stacklevel=5)
+            return _finish(result, trainer)
+        if trainer.checkpoint is not None:
             trainer.save()
-        if begun.interrupted:
-            warnings.warn(TOO_EARLY, FitWarning, stacklevel=4)
-            return _finish(prepared, trainer)
         before = _on_cpu(prepared.bound.state_dict())
         trouble = _train(prepared, trainer)
         if trouble and not trainer.interrupted:
-            progress.say(f"{trouble} Starting again, {NARROWER:g} times as wide and at half the rates.")
+            narrower = "" if begun is None else f"{NARROWER:g} times as wide and "
+            trainer.progress.say(f"{trouble} Starting again, {narrower}at half the rates.")
             prepared.bound.load_state_dict(before)
-            spread_out(prepared, begun.theta, NARROWER)
+            if begun is not None:
+                spread_out(prepared, begun.theta, NARROWER)
             trainer.restart(rate_scale=0.5)
             trouble = _train(prepared, trainer)
-    posterior = _finish(prepared, trainer)
+    posterior = _finish(result, trainer)
     if trouble:
         error = FitError(
             f"{trouble} Standardise inputs and targets, check the data for extreme values, or raise "
@@ -142,6 +179,24 @@ def _on_cpu(state: Any) -> Any:
     )
 
 
+def _begin(prepared: Plan, trainer: Trainer, state: dict[str, Any] | None) -> Beginning | None:
+    """Find where to start; None where the parameters of an earlier posterior are the start."""
+    if prepared.start == "posterior":
+        rng = torch.Generator(prepared.layout.device).manual_seed(trainer.seed)
+        trainer.start_log_likelihood = log_predictive(prepared.bound, prepared.data, rng)
+        return None
+    begun = begin(
+        prepared,
+        trainer.seed,
+        trainer.progress,
+        state=state,
+        save=None if trainer.checkpoint is None else trainer.save_search,
+        save_every=trainer.checkpoint_every,
+    )
+    trainer.start_log_likelihood, trainer.interrupted = begun.log_likelihood, begun.interrupted
+    return begun
+
+
 def _train(prepared: Plan, trainer: Trainer) -> str:
     """Run to the end; what went wrong, if something did."""
     try:
@@ -153,26 +208,17 @@ def _train(prepared: Plan, trainer: Trainer) -> str:
     return lost_likelihood(prepared.bound, prepared.data, trainer.start_log_likelihood, trainer.rng)
 
 
-def _finish(prepared: Plan, trainer: Trainer) -> Posterior:
-    bound = prepared.bound
-    unconverged = float(trainer.missed) / max(1, trainer.step)
+def _finish(result: Result, trainer: Trainer) -> Posterior:
+    bound = trainer.bound
+    unconverged = float(trainer.missed) / max(1.0, float(trainer.estimated))
     if trainer.history and not trainer.interrupted:
         recent = [row["log_likelihood"] for row in trainer.history[-10:]]
         for text in alarms(bound, sum(recent) / len(recent), trainer.start_log_likelihood, unconverged, trainer.rng):
-            warnings.warn(text, FitWarning, stacklevel=3)
-    bound.requires_grad_(False)
-    facts = prepared.summary() | {"interrupted_at": trainer.step if trainer.interrupted else None}
-    if prepared.problem.integrated is not None:
-        assert isinstance(bound.posterior, ImplicitPosterior)
-        sampler = ExactLastLayer.of(prepared.problem, bound.posterior, bound.likelihood, bound.prior)
-        return Posterior(sampler, sampler.likelihood.noise, bound.prior, history=trainer.history, plan=facts)
-    calibration = _calibration(prepared.data) if bound.posterior.layout.statistics() else None
-    return Posterior(
-        bound.posterior, bound.likelihood, bound.prior, calibration=calibration, history=trainer.history, plan=facts
-    )
-
-
-def _calibration(data: Data) -> Any:
-    """Inputs of a few hundred examples, from all over the data where they are at hand: rows may come in an order."""
-    shuffled = TensorData(data.inputs, data.targets, CALIBRATION) if isinstance(data, TensorData) else data
-    return some_inputs(shuffled, CALIBRATION)
+            warnings.warn(text, FitWarning, stacklevel=4)
+    facts = trainer.facts | {
+        "interrupted_at": trainer.step if trainer.interrupted else None,
+        "stopped_at": trainer.step if trainer.stopped else None,
+        "stopped_because": trainer.stopped or None,
+        "parameters_of": trainer.parameters_of,
+    }
+    return result.posterior(bound, trainer.history, facts)

@@ -8,19 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from livi.family.entropy import Capturable
-from livi.family.objective import Bound, BoundTerms
-from livi.inference.capture import CaptureError, Stepper, adam, for_optimiser, set_rate
+from livi.family.objective import Bound, BoundTerms, EntropyPart
+from livi.inference.callbacks import Callbacks
+from livi.inference.capture import CaptureError, Stepper
 from livi.inference.divergence import Window
+from livi.inference.optimiser import for_optimiser, make_optimiser, set_rate
+from livi.inference.parameters import assign, blend, values
 from livi.inference.progress import Progress
 from livi.inference.recipe import Recipe
+from livi.inference.validation import LOG_EVERY
 from livi.model.data import Batch, Data, remaining_batches
 from livi.model.problem import FitWarning
 from livi.posterior import storage
 
-LOG_EVERY = 10
 SNAPSHOT_EVERY = 100
 WINDOW = SNAPSHOT_EVERY // LOG_EVERY  # logged steps that are judged together
 MAX_ROLLBACKS = 3
@@ -47,6 +50,11 @@ class Trainer:
         checkpoint: file to write every `checkpoint_every` steps and at the end.
         facts: the plan's summary, written along so that a resumed run can be checked against it.
         capture: replay steps as CUDA graphs; see `livi.inference.capture.Stepper`.
+        callbacks: called between steps, never within one; by default the progress alone.
+
+    Attributes:
+        stopped: why a callback stopped the fit; empty where none did.
+        parameters_of: the step whose parameters a callback put in place of the last ones, or None.
     """
 
     def __init__(
@@ -61,9 +69,11 @@ class Trainer:
         checkpoint_every: int = 500,
         facts: dict[str, Any] | None = None,
         capture: bool | None = None,
+        callbacks: Callbacks | None = None,
     ) -> None:
         self.bound, self.data, self.recipe, self.seed = bound, data, recipe, seed
         self.progress = progress or Progress(recipe.steps, quiet=True)
+        self.callbacks = callbacks or Callbacks([self.progress])
         self.checkpoint, self.checkpoint_every = checkpoint, checkpoint_every
         self.facts = facts or {}
         self.start_log_likelihood = float("-inf")
@@ -77,13 +87,16 @@ class Trainer:
         # What a step reads and changes besides the parameters lives on the device, so that a step can be recorded.
         self.clock = torch.zeros((), dtype=torch.long, device=device)
         self.kl_weight = torch.zeros((), dtype=dtype, device=device)
+        self.entropy_weight = torch.ones((), dtype=dtype, device=device)
         self.missed = torch.zeros((), device=device)
+        self.estimated = torch.zeros((), device=device)  # steps with an entropy, of which so many missed its tolerance
         self.usual_norm = torch.zeros((), dtype=dtype, device=device)
         self.failed_at = torch.full((len(TERMS),), NEVER, device=device)
         self.windows: list[Window] = []
         self.rolled_back_at = 0
-        self.average = None if recipe.averaging is None else _values(bound)
-        self.interrupted = False
+        self.average = None if recipe.averaging is None else values(bound)
+        self.interrupted, self.stopped = False, ""
+        self.parameters_of: int | None = None
         self.entropy, self.products, self.converging = bound.entropy, 0, True
         self.recordings = 0
         self.stepper = Stepper(
@@ -96,12 +109,12 @@ class Trainer:
         Raises:
             FitError: smaller steps diverged as well.
         """
-        self.progress.begin(self.step)
         if self.step == 0 and self.average is not None:
-            self.average = _values(self.bound)  # the start may have moved the parameters since they were made
+            self.average = values(self.bound)  # the start may have moved the parameters since they were made
+        self.callbacks.start(self)
         self._keep()
         try:
-            while self.step < self.recipe.steps:
+            while self.step < self.recipe.steps and not self.stopped:
                 trouble = self._run_until_trouble()
                 if trouble:
                     self._roll_back(trouble)
@@ -115,18 +128,27 @@ class Trainer:
             cold = "" if warmth == 1.0 else f"; its KL weight was only {warmth:.2f}, so it is too sure"
             text = f"interrupted: keeping the posterior of step {self.step} of {self.recipe.steps}{cold}."
             warnings.warn(text, FitWarning, stacklevel=2)
-        if self.average is not None:
-            _assign(self.bound, self.average)
+        if self.stopped:
+            self.progress.say(f"stopped at step {self.step}: {self.stopped}")
         if self.checkpoint is not None and not self.interrupted:
             self.save()
+        if self.average is not None:
+            assign(self.bound, self.average)
+        self.callbacks.end()
 
     def restart(self, rate_scale: float) -> None:
         """Forget everything but the bound's parameters as they are now, and take smaller steps."""
         self.optimiser = make_optimiser(self.bound, self.recipe)
         self.rng.manual_seed(self.seed + 1)
         self.step, self.rate_scale, self.rollbacks, self.rolled_back_at = 0, rate_scale, 0, 0
-        self.history, self.windows = [], []
-        for counter, value in ((self.clock, 0), (self.missed, 0), (self.usual_norm, 0), (self.failed_at, NEVER)):
+        self.history, self.windows, self.stopped, self.parameters_of = [], [], "", None
+        for counter, value in (
+            (self.clock, 0),
+            (self.missed, 0),
+            (self.estimated, 0),
+            (self.usual_norm, 0),
+            (self.failed_at, NEVER),
+        ):
             counter.fill_(value)
         self.stepper.reset()
 
@@ -140,6 +162,9 @@ class Trainer:
                     return f"{', '.join(broken[:3])} became non-finite"
                 self._log(terms)
                 self._record_anew(terms)
+            self.callbacks.step()
+            if self.stopped:
+                return ""
             due = self.checkpoint is not None and self.step % self.checkpoint_every == 0
             if due or self.step % SNAPSHOT_EVERY == 0:
                 broken = self._broken()
@@ -161,42 +186,57 @@ class Trainer:
         for group in self.optimiser.param_groups:
             set_rate(group, factor * group["peak"])
         self.kl_weight.fill_(self.recipe.kl_weight(self.step))
-        terms = self.stepper(batch)
+        self.entropy_weight.fill_(self.recipe.entropy_weight(self.step))
+        terms = self.stepper(batch, self._part())
         self.step += 1
-        if self.clock.is_cuda and not self.stepper.captured:
+        if self._watched(terms):
             self.products = max(report.products for report in terms.reports)
             self.converging = _converged(terms)
         return terms
 
-    def _advance(self, batch: Batch) -> BoundTerms:
+    def _watched(self, terms: BoundTerms) -> bool:
+        """Whether this step's entropy tells how many products a recording needs: it stopped by itself."""
+        free = self.bound.entropy is self.entropy and self.recordings < MAX_RECORDINGS
+        return free and self.clock.is_cuda and bool(terms.reports)
+
+    def _part(self) -> EntropyPart:
+        """What the next step needs of the entropy."""
+        if (self.step + 1) % LOG_EVERY == 0 or self.step + 1 == self.recipe.steps:
+            return "value"
+        return "gradient" if self.recipe.entropy_weight(self.step) else "none"
+
+    def _advance(self, batch: Batch, part: EntropyPart) -> BoundTerms:
         """The part of a step that runs on the device. It changes tensors in place, and reads none."""
         self.bound.posterior.prepare_step(self.bound.prior, self.rng)
-        terms: BoundTerms = self.bound(*batch, self.rng)
+        terms: BoundTerms = self.bound(*batch, self.rng, entropy=part)
         self.optimiser.zero_grad()
-        (-terms.tempered(self.kl_weight) / self.bound.num_data).backward()
+        (-terms.tempered(self.kl_weight, self.entropy_weight) / self.bound.num_data).backward()
         if self.recipe.clip_factor is not None:
             self._clip(self.recipe.clip_factor)
         self.optimiser.step()
         self.clock += 1
         self._note_failures(terms)
-        self.missed += sum((~report.converged).any().float() for report in terms.reports) / len(terms.reports)
+        if terms.reports:
+            self.missed += sum((~report.converged).any().float() for report in terms.reports) / len(terms.reports)
+            self.estimated += 1
         if self.average is not None and self.recipe.averaging is not None:
-            _blend(self.average, self.bound, self.recipe.averaging)
+            blend(self.average, self.bound, self.recipe.averaging)
         return terms.detached()
 
     def _changed(self) -> list[Tensor]:
         """Every tensor that `_advance` changes."""
         moments = [value for state in self.optimiser.state.values() for value in state.values()]
-        own = [self.clock, self.missed, self.usual_norm, self.failed_at]
+        own = [self.clock, self.missed, self.estimated, self.usual_norm, self.failed_at]
         return [*self.bound.parameters(), *moments, *own, *(self.average or {}).values()]
 
-    def _prepare(self) -> None:
+    def _prepare(self, part: EntropyPart) -> None:
         """Before a recording: an entropy that decides nothing by its own results."""
         if not self.bound.posterior.capturable:
             raise CaptureError(f"{type(self.bound.posterior).__name__}, which does not say that it can be recorded")
         if not isinstance(self.entropy, Capturable):
             raise CaptureError(f"{type(self.entropy).__name__}, which waits for its own results")
-        self.bound.entropy = self.entropy.captured(self.products)
+        if part != "none" and self.bound.entropy is self.entropy:
+            self.bound.entropy = self.entropy.captured(self.products)
 
     def _release(self) -> None:
         self.bound.entropy = self.entropy
@@ -208,10 +248,9 @@ class Trainer:
         """
         if self.stepper.captured and self.converging and not _converged(terms):
             self.recordings += 1
-            if self.recordings < MAX_RECORDINGS:
-                self.stepper.reset()
-            else:
-                self.stepper.give_up("an entropy that needs more and more products")
+            self.stepper.reset()
+            if self.recordings == MAX_RECORDINGS:  # from now on as many products as are allowed, whatever they bring
+                self.products, self.converging = NEVER, False
 
     def _log(self, terms: BoundTerms) -> None:
         row = {
@@ -223,8 +262,7 @@ class Trainer:
             "kl_weight": self.recipe.kl_weight(self.step - 1),
             "rate": float(self.optimiser.param_groups[0]["lr"]),
         }
-        self.history.append(row)
-        self.progress.show(self.step, row)
+        self.history.append(row | self.callbacks.scores())
 
     def _broken(self) -> tuple[str, ...]:
         """Names of the terms that were first to be non-finite at any step, or of such parameters."""
@@ -283,12 +321,16 @@ class Trainer:
             "rate_scale": self.rate_scale,
             "rollbacks": self.rollbacks,
             "missed": self.missed,
+            "estimated": self.estimated,
             "usual_norm": self.usual_norm,
             "windows": [tuple(window) for window in self.windows],
             "rolled_back_at": self.rolled_back_at,
             "history": self.history,
             "average": self.average,
             "start_log_likelihood": self.start_log_likelihood,
+            "callbacks": self.callbacks.state(),
+            "stopped": self.stopped,
+            "steps": self.recipe.steps,
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -303,11 +345,15 @@ class Trainer:
         self.rate_scale, self.rollbacks = state["rate_scale"], state["rollbacks"]
         self.clock.fill_(self.step)
         self.missed.copy_(state["missed"])
+        self.estimated.copy_(state.get("estimated", torch.tensor(float(self.step))))  # before, every step had one
         self.usual_norm.copy_(state["usual_norm"])
         self.windows = [Window(*values) for values in state.get("windows", ())]  # older checkpoints have none
         self.rolled_back_at = state["rolled_back_at"]
         self.start_log_likelihood = state["start_log_likelihood"]
         self.history = list(state["history"])
+        self.callbacks.load(state.get("callbacks", {}))  # older checkpoints have none
+        longer = state.get("steps") != self.recipe.steps  # a fit that was stopped goes on where it is to be longer
+        self.stopped = "" if longer else state["stopped"]
         if state["average"] is not None:
             homes = dict(self.bound.named_parameters())
             self.average = {name: value.to(homes[name], copy=True) for name, value in state["average"].items()}
@@ -327,43 +373,14 @@ class Trainer:
         """Remember this state as one to go back to. Long after the last trouble, steps grow again, one by one."""
         if self.rollbacks and self.step - self.rolled_back_at >= FORGIVEN_AFTER:
             self.rollbacks, self.rate_scale, self.rolled_back_at = self.rollbacks - 1, 2.0 * self.rate_scale, self.step
-        self._kept = copy.deepcopy(self.state() | {"history": []}) | {"history": self.history[:]}
+        state = self.state()
+        shared = {"history": self.history[:], "callbacks": state["callbacks"]}  # of values that do not change
+        self._kept = copy.deepcopy(state | dict.fromkeys(shared)) | shared
 
     def _restore(self) -> None:
-        self.load(copy.deepcopy(self._kept))
-
-
-def make_optimiser(bound: Bound, recipe: Recipe) -> torch.optim.Adam:
-    """Adam with three learning rates: affine, nonlinear, and the hyper-parameters of noise, likelihood and prior."""
-    affine, nonlinear, scales = bound.posterior.rates()
-    hyper = [*scales, *bound.likelihood.parameters(), *bound.prior.parameters()]
-    groups = [
-        {"params": list(dict.fromkeys(parameters)), "lr": rate, "peak": rate}
-        for parameters, rate in (
-            (affine, recipe.affine_rate),
-            (nonlinear, recipe.nonlinear_rate),
-            (hyper, recipe.hyper_rate),
-        )
-        if parameters
-    ]
-    return adam(groups, betas=recipe.betas)
+        shared = {name: self._kept[name] for name in ("history", "callbacks")}
+        self.load(copy.deepcopy(self._kept | dict.fromkeys(shared)) | shared)
 
 
 def _converged(terms: BoundTerms) -> bool:
     return all(bool(report.converged.all()) for report in terms.reports)
-
-
-def _values(module: nn.Module) -> dict[str, Tensor]:
-    return {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
-
-
-@torch.no_grad()
-def _blend(average: dict[str, Tensor], module: nn.Module, decay: float) -> None:
-    for name, parameter in module.named_parameters():
-        average[name].lerp_(parameter, 1.0 - decay)
-
-
-@torch.no_grad()
-def _assign(module: nn.Module, values: dict[str, Tensor]) -> None:
-    for name, parameter in module.named_parameters():
-        parameter.copy_(values[name])

@@ -17,6 +17,8 @@ from livi.family.generators import Generator
 from livi.family.last_layer import NotExactError, integrate_last_layer
 from livi.family.latents import Latents
 from livi.family.noise import Noise
+from livi.inference.continuation import Continuation
+from livi.inference.options import checked
 from livi.inference.plans import Choices, Plan, make_plan
 from livi.inference.recipe import Recipe
 from livi.model.data import Unpack
@@ -24,10 +26,12 @@ from livi.model.likelihoods import Likelihood
 from livi.model.priors import Prior
 from livi.model.problem import Choice, Problem
 from livi.network.parameters import Forward
+from livi.posterior.posterior import Posterior
 
 LAST_LAYER = ("sampled", "exact", "exact if possible")
 
 
+@checked
 def plan(
     net: nn.Module,
     data: Any,
@@ -47,7 +51,7 @@ def plan(
     latents: Latents | None = None,
     recipe: Recipe | None = None,
     steps: int | None = None,
-    start: str = "map",
+    start: str | Posterior = "map",
     components: int = 1,
     autocast: torch.dtype | None = None,
     capture: bool | None = None,
@@ -68,7 +72,9 @@ def plan(
         recipe, steps: the schedule, as far as it is named; `steps` alone changes its length, and shortens the start in
             proportion.
         start: "map" begins at MAP estimates; "net" at the network's own weights, for one that is trained already: no
-            MAP fit, and fewer steps.
+            MAP fit, and fewer steps. A `Posterior` of an earlier fit of this network goes on from there, for more steps
+            or with more data: with its generator, noise, likelihood and prior as they were learned, and without a MAP
+            fit, spread or KL warm-up.
         components: K, the number of mixture components trained jointly.
         autocast: torch.bfloat16 runs the network in mixed precision.
         capture: record a step as a CUDA graph and replay it. By default on a GPU where that has been found to give
@@ -80,8 +86,13 @@ def plan(
         device: where to fit; by default where the network is.
     """
     checks.positive_int("components", components)
-    if start not in ("map", "net"):
+    if isinstance(start, str) and start not in ("map", "net"):
         raise ValueError(f"start: expected 'map' or 'net', got {start!r}.")
+    earlier = None if isinstance(start, str) else Continuation(start)
+    if earlier is not None:
+        include, exclude = earlier.parameters(net, include, exclude, forward), ()
+        likelihood, prior = earlier.likelihood_like(likelihood), earlier.prior_unless(prior)
+        last_layer = earlier.last_layer(last_layer)
     problem = Problem.of(
         net,
         data,
@@ -96,7 +107,9 @@ def plan(
         device=device,
     )
     own = (copy.deepcopy(family), copy.deepcopy(generator), copy.deepcopy(noise))
-    choices = Choices(*own, entropy, latents, recipe or Recipe(), components, autocast, capture, start)
+    word = start if isinstance(start, str) else "posterior"
+    choices = Choices(*own, entropy, latents, recipe or Recipe(), components, autocast, capture, word)
+    choices = choices if earlier is None else earlier.choices(choices)
     _check_family(choices)
     made = make_plan(_last_layer_of(problem, last_layer, choices, batch_size), choices, seed=seed)
     return made if steps is None else replace(made, recipe=made.recipe.lasting(steps))

@@ -123,7 +123,9 @@ class Plan:
             "model": f"{facts['likelihood']} likelihood, {facts['prior']} prior",
             "entropy": f"{type(self.bound.entropy).__name__} on {recipe.num_entropy_samples} of "
             f"{recipe.num_samples} samples a component",
-            "start": "the network's own weights, spread "
+            "start": "the posterior that was passed"
+            if self.start == "posterior"
+            else "the network's own weights, spread "
             f"{recipe.spread:g}{' of their size' if recipe.relative_spread else ''}"
             if not recipe.map_steps
             else f"{facts['components']} of {recipe.map_restarts} MAP fits of {recipe.map_steps} steps, spread "
@@ -160,7 +162,7 @@ def make_plan(problem: Problem, choices: Choices, *, seed: int) -> Plan:
     """Fill in what the user left open, and measure one step on the first batch."""
     size = Size.of(problem)
     recipe = choices.recipe.over(default_recipe(size, choices.components))
-    if choices.start == "net":
+    if choices.start != "map":
         recipe = replace(choices.recipe.over(from_trained(recipe)), map_steps=0)
     recipe = replace(recipe, map_restarts=max(recipe.map_restarts, choices.components))
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):

@@ -9,14 +9,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from livi.inference.callbacks import Callback, Run
+from livi.inference.validation import PREFIX
+
 TERMS = {"log_likelihood": "likelihood", "log_prior": "prior", "entropy": "entropy"}
 CLEAR = "\r\x1b[2K"
 
 
-class Progress:
+class Progress(Callback):
     """Shows rows of numbers as they come: on a terminal in place, otherwise a line every tenth of a phase.
 
-    Of a row the terms of the bound and the learning rate are shown, those that it has; TensorBoard gets all of it.
+    Of a row the terms of the bound and the learning rate are shown, those that it has, and the validation scores that
+    came last; TensorBoard gets all of it.
 
     Args:
         total: steps of the fit.
@@ -49,6 +53,15 @@ class Progress:
         self._finish_line()
         self.total, self.label = self.steps if total is None else total, label
         self.started, self.first_step, self.next_line = time.perf_counter(), step, 0
+        self.scores = ""
+
+    def on_start(self, run: Run) -> None:
+        self.begin(run.step)
+
+    def on_step(self, run: Run) -> None:
+        row = run.row
+        if row is not None:
+            self.show(run.step, row)
 
     def show(self, step: int, row: Mapping[str, float]) -> None:
         """One row of numbers."""
@@ -57,6 +70,8 @@ class Progress:
                 self.writer.add_scalar(f"{self.label}/{name}" if self.label else name, row[name], step)
         if self.quiet:
             return
+        scores = [f"{name.removeprefix(PREFIX)} {row[name]:.4g}" for name in row if name.startswith(PREFIX)]
+        self.scores = f"validation {', '.join(scores)}" if scores else self.scores
         if self.in_place:
             width = shutil.get_terminal_size().columns - 1  # a line that wraps cannot be cleared
             self.stream.write(CLEAR + self._line(step, row)[:width])
@@ -91,6 +106,7 @@ class Progress:
         words = [f"{self.label} [{'#' * filled}{'.' * (20 - filled)}] {left:.0f} s left, {step}/{self.total}".lstrip()]
         terms = " ".join(f"{row[name]:+.2f} {word}" for name, word in TERMS.items() if name in row).removeprefix("+")
         words += [" = ".join(filter(None, [f"bound {row['bound']:.2f}" if "bound" in row else "", terms]))]
+        words += [self.scores]
         words += [f"rate {row['rate']:.1e}"] if "rate" in row else []
         return "  ".join(filter(None, [*words, f"{rate:.0f} {self.unit}/s"]))
 

@@ -8,8 +8,9 @@ For m stochastic weights and N examples:
 | up to 5,000 | MLP of width 32, tanh, affine skip       |                    | N(0, s^2)*        | Exact   |
 | - classes   | - d = N / 20, 4 to 64                    | 0.1 of each tensor |                   |         |
 | - numbers   | - d = 32                                 | learned per weight |                   |         |
-| up to 1e6   | MMNN of 4 m weights, offset, d <= N / 10 | 0.2 of each tensor | N(0, 1)           | Lanczos |
-| beyond      | CMMNN of 3 m weights, offset             | 0.2 of each tensor | N(0, 1)           | Lanczos |
+| up to 1e6   | MMNN of 3 m weights, offset, d <= N / 10 | 0.2 of each tensor | N(0, 1)           | Lanczos |
+| beyond      | MMNN, hidden matrices of at most 0.37    | 0.1 of each tensor | N(0, 0.2^2)       | Lanczos |
+|             | sqrt(m) or 1,500 rows, offset, d as above |                    |                   |         |
 
 * s = 3 / sqrt(fan-in), 8 / sqrt(fan-in) in the last layer of a classifier, but at least 1: narrow layers need large
   weights.
@@ -33,7 +34,7 @@ from dataclasses import dataclass, replace
 from torch import nn
 
 from livi.family.entropy import EntropyEstimator, Exact, Lanczos
-from livi.family.generators import CMMNN, MLP, MMNN, Generator
+from livi.family.generators import MLP, MMNN, Generator
 from livi.family.generators.sizing import latent_side
 from livi.family.noise import DiagonalNoise, FixedNoise, Noise, RelativeNoise
 from livi.inference.recipe import Recipe
@@ -102,8 +103,10 @@ def default_generator(size: Size) -> Generator:
         return made.to(layout.device, layout.dtype)
     tensors = [slot.numel for slot in layout.slots]
     side = min(latent_side(m, None), max(4, math.isqrt(size.num_data // 10)))
-    kind, budget = (MMNN, 4.0) if m <= LARGE else (CMMNN, 3.0)
-    return kind.for_layout(layout, budget=budget, latent_dim=side * side, offset=True, scale_sizes=tensors)
+    most = None if m <= LARGE else min(1500, round(0.37 * math.sqrt(m)))
+    return MMNN.for_layout(
+        layout, budget=3.0, latent_dim=side * side, last_bias=False, most=most, offset=True, scale_sizes=tensors
+    )
 
 
 def default_noise(size: Size) -> Noise:
@@ -113,7 +116,7 @@ def default_noise(size: Size) -> Noise:
         return FixedNoise(0.01)
     if size.num_params <= MIDDLE and not size.classes:
         return DiagonalNoise(size.num_params, 0.03)
-    return RelativeNoise.for_layout(size.layout, 0.1 if size.num_params <= MIDDLE else 0.2)
+    return RelativeNoise.for_layout(size.layout, 0.2 if MIDDLE < size.num_params <= LARGE else 0.1)
 
 
 def default_entropy(size: Size) -> EntropyEstimator:
@@ -143,6 +146,10 @@ def default_recipe(size: Size, components: int = 1) -> Recipe:
         return replace(rates, steps=3000, map_steps=3000)
     base = Recipe(num_samples=4 if m <= LARGE else 2, num_entropy_samples=1, map_restarts=1, map_rate=1e-3)
     rates = replace(base, affine_rate=1e-3, nonlinear_rate=1e-3, hyper_rate=2e-3, spread=0.1, relative_spread=True)
+    rates = replace(rates, entropy_every=5)
+    if m > LARGE:
+        length = max(600, 15 * size.steps_per_epoch)
+        return replace(rates, steps=min(20_000, length), map_steps=min(20_000, length))
     length = 100 * size.steps_per_epoch
     return replace(rates, steps=min(4000, max(600, length)), map_steps=min(5000, max(600, length)))
 

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from livi.draws import normal
-from livi.inference.capture import Stepper, adam, for_optimiser, set_rate
+from livi.inference.capture import Stepper
+from livi.inference.optimiser import adam, for_optimiser, set_rate
 from livi.inference.progress import Progress
 from livi.inference.recipe import Recipe, cosine
 from livi.model.data import Batch, remaining_batches

@@ -13,7 +13,12 @@ SMALL, MIDDLE, LARGE = 300, 5_000, 1_000_000
 
 
 def default_prior(layout: Layout, *, classes: bool) -> Prior:
-    """N(0, 1), and wider in narrow layers of a middle-sized network; `inference/rules.py` has the table."""
+    """N(0, 1), wider in narrow layers of a middle-sized network, narrower beyond a million weights.
+
+    `inference/rules.py` has the table. N(0, 0.2^2) is what a weight decay of 5e-4 means for 50,000 examples.
+    """
+    if layout.num_params > LARGE:
+        return Normal(0.2)
     if layout.num_params <= SMALL or layout.num_params > MIDDLE:
         return Normal(1.0)
     last = layout.groups[-1].slots

@@ -156,6 +156,21 @@ class Posterior:
             self._kept = {key: list(drawn)}
         return self._kept[key]
 
+    def to(self, device: torch.device | str) -> Posterior:
+        """Move all of it to a device: network, sampler, likelihood, prior, buffers, calibration inputs. Returns itself.
+
+        As with `nn.Module.to` it is the object itself that moves, and with it what it shares: its network.
+        """
+        place = checks.device(device)
+        self.layout.module.to(place)
+        for part in (self.sampler, self.likelihood, self.prior):
+            if isinstance(part, nn.Module):
+                part.to(place)
+        self.buffers = storage.moved(self.buffers, place)
+        self.calibration = storage.moved(self.calibration, place)
+        self._kept = {}
+        return self
+
     def diagnose(self, inputs: Any, targets: Any, **options: Any) -> Diagnosis:
         """Checks of the posterior itself, with a verdict in words; `print` it.
 
@@ -199,8 +214,12 @@ class Posterior:
         steps, stopped = self.plan.get("recipe", {}).get("steps"), self.plan.get("interrupted_at")
         if stopped is not None:
             words.append(f"interrupted at step {stopped:,} of {steps:,}")
+        elif self.plan.get("stopped_at") is not None:
+            words.append(f"stopped early at step {self.plan['stopped_at']:,} of {steps:,}")
         elif self.history and steps is not None:
             words.append(f"{steps:,} steps")
+        if self.plan.get("parameters_of") is not None:
+            words.append(f"with the parameters of step {self.plan['parameters_of']:,}")
         return f"Posterior({', '.join(words)})"
 
 

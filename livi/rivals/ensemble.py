@@ -17,7 +17,11 @@ from livi.network import estimate_statistics, has_batch_norm
 from livi.posterior import Posterior
 from livi.rivals.options import refuse
 
-_UNUSED = ("generator", "noise", "entropy", "latents", "components", "family", "checkpoint", "log_dir", "start")
+_REFUSED = (
+    *("generator", "noise", "entropy", "latents", "components", "family", "start"),
+    *("checkpoint", "log_dir", "validation", "validate_every", "callbacks"),
+)
+_IGNORED = {*_REFUSED, "progress", "checkpoint_every", "last_layer", "capture", "autocast", "seed", "recipe"}
 
 
 def fit_ensemble(
@@ -46,10 +50,9 @@ def map_fits(
     options: dict[str, Any],
 ) -> tuple[Problem, Recipe, Starts]:
     """MAP estimates, best first, of what problem and by what recipe; which has their number if None."""
-    refuse(function, options, *_UNUSED)
-    ignored = {*_UNUSED, "progress", "checkpoint_every", "last_layer", "capture", "autocast", "seed", "recipe"}
+    refuse(function, options, *_REFUSED)
     problem = Problem.of(
-        net, data, likelihood, **{name: value for name, value in options.items() if name not in ignored}
+        net, data, likelihood, **{name: value for name, value in options.items() if name not in _IGNORED}
     )
     recipe = (options.get("recipe") or Recipe()).over(default_recipe(Size.of(problem)))
     recipe = replace(recipe, map_restarts=members or recipe.map_restarts, map_steps=steps or recipe.map_steps)

@@ -55,6 +55,15 @@ class Capturable(Protocol):
         ...
 
 
+@runtime_checkable
+class Valueless(Protocol):
+    """An estimator that can leave out the value, where only its gradient is needed."""
+
+    def without_value(self) -> EntropyEstimator:
+        """The same gradient, with 0 in place of the value."""
+        ...
+
+
 def whitened(generator: RowFunction, noise_std: Tensor) -> RowFunction:
     """z -> g(z) / sigma, whose Jacobian A = D^-1/2 J turns every noise into the unit one.
 

@@ -1,7 +1,7 @@
 """Posteriors and checkpoints in single safetensors files: complete or not there, readable anywhere, never unpickled."""
 
 from livi.posterior.storage.file import StorageError, read, replace_file, write
-from livi.posterior.storage.posteriors import LoadedParts, Saveable, load_parts, save_posterior
+from livi.posterior.storage.posteriors import LoadedParts, Saveable, load_parts, moved, save_posterior
 from livi.posterior.storage.state import flatten_state, read_checkpoint, unflatten_state, write_checkpoint
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "StorageError",
     "flatten_state",
     "load_parts",
+    "moved",
     "read",
     "read_checkpoint",
     "replace_file",

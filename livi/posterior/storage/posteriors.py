@@ -186,7 +186,7 @@ def load_parts(
         likelihood=parts["likelihood"],
         prior=parts.get("prior"),
         buffers={name: buffer.to(home) for name, buffer in state["buffers"].items()},
-        calibration=_moved(state.get("calibration"), home),  # files from before there was one
+        calibration=moved(state.get("calibration"), home),  # files from before there was one
         history=state["history"],
         plan=state["plan"],
         extra=extra,
@@ -256,7 +256,8 @@ def _load(part: nn.Module, state: Mapping[str, Any], device: torch.device, learn
         parameter.requires_grad_(name in learned)  # torch multiplies matrices in another order where gradients are due
 
 
-def _moved(tree: Any, device: torch.device) -> Any:
+def moved(tree: Any, device: torch.device) -> Any:
+    """The same tuples, dicts and lists, with their tensors on this device."""
     return pytree.tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, tree)
 
 

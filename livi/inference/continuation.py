@@ -1,0 +1,134 @@
+"""Going on from a fitted posterior: the same parts and parameters, for more steps or with more data."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor, nn
+
+from livi.family.implicit import ImplicitPosterior
+from livi.family.last_layer import ExactLastLayer
+from livi.inference.plans import Choices
+from livi.inference.recipe import Recipe
+from livi.model.likelihoods import Likelihood
+from livi.model.priors import Normal, Prior
+from livi.model.problem import Choice
+from livi.network import Layout
+from livi.network.parameters import Forward
+from livi.posterior.posterior import Posterior
+from livi.posterior.storage.network import fingerprint, matching_layout
+
+
+class Continuation:
+    """What a fit takes over from a fitted posterior, all of it copied: generators, noises, likelihood and prior.
+
+    Raises:
+        TypeError: it is no posterior, or one without generators, such as an ensemble.
+    """
+
+    def __init__(self, posterior: Posterior) -> None:
+        sampler = posterior.sampler if isinstance(posterior, Posterior) else posterior
+        if not isinstance(sampler, (ImplicitPosterior, ExactLastLayer)) or posterior.prior is None:
+            raise TypeError(
+                "start: expected 'map', 'net' or a posterior of livi.fit, whose sampler has a generator, got "
+                f"{type(sampler).__name__}; pass start='net' with a network that has the weights to begin at."
+            )
+        self.original = posterior
+        self.exact = isinstance(sampler, ExactLastLayer)
+        # In one go, so that what parts share stays shared.
+        earlier = sampler.earlier if isinstance(sampler, ExactLastLayer) else sampler
+        last = sampler.likelihood.prior if isinstance(sampler, ExactLastLayer) else None
+        own = (list(earlier.generators), list(earlier.noises), posterior.likelihood, posterior.prior, last)
+        self.generators, self.noises, self.likelihood, prior, last_prior = copy.deepcopy(own)
+        if isinstance(prior, Normal) and isinstance(last_prior, Normal) and prior.learned and not prior.log_scale.ndim:
+            last_prior.log_scale = prior.log_scale  # one scale for all weights, which a file holds twice
+        self.prior: Prior = prior if last_prior is None else _InTwoParts(prior, last_prior)
+        for part in (*self.generators, *self.noises, self.likelihood, self.prior):
+            part.requires_grad_(True)
+
+    def parameters(
+        self, net: nn.Module, include: str | Sequence[str], exclude: str | Sequence[str], forward: Forward | None
+    ) -> list[str]:
+        """The names of those that the posterior is over, all of which this network has.
+
+        Raises:
+            ValueError: the network has other parameters, or the patterns choose others.
+        """
+        try:
+            layout = matching_layout(fingerprint(self.original.layout), net, forward)
+        except ValueError as error:
+            raise ValueError(f"start: {error}".replace("parts like those saved", "options as in its fit")) from error
+        if (include, exclude) != ("*", ()):
+            chosen = [slot.name for slot in Layout(net, include, exclude, forward=forward).slots]
+            if chosen != [slot.name for slot in layout.slots]:
+                raise ValueError(
+                    f"start: expected include and exclude to choose the {len(layout.slots)} parameters of the "
+                    f"posterior, got {', '.join(chosen[:4])}{', ...' * (len(chosen) > 4)}; leave both out."
+                )
+        return [slot.name for slot in layout.slots]
+
+    def likelihood_like(self, given: Likelihood) -> Likelihood:
+        """The fitted one, where the given one is of its kind."""
+        if type(given) is not type(self.likelihood):
+            raise ValueError(
+                f"likelihood: expected {type(self.likelihood).__name__} as in the posterior to start from, got "
+                f"{type(given).__name__}."
+            )
+        return self.likelihood
+
+    def prior_unless(self, asked: Choice[Prior]) -> Prior:
+        """The fitted one, where no other is asked for."""
+        if asked is not None:
+            raise ValueError("prior: expected none, for the posterior to start from brings its own; leave it out.")
+        return self.prior
+
+    def last_layer(self, asked: str) -> str:
+        """Exact or sampled, as in the posterior."""
+        own = "exact" if self.exact else "sampled"
+        if asked not in (own, "exact if possible"):
+            raise ValueError(f"last_layer: expected {own!r} as in the posterior to start from, got {asked!r}.")
+        return own
+
+    def choices(self, asked: Choices) -> Choices:
+        """These choices with the posterior's parts, without a MAP start and, unless it is named, a KL warm-up.
+
+        Raises:
+            ValueError: one of the parts was chosen as well.
+        """
+        twice = [name for name in ("family", "generator", "noise") if getattr(asked, name) is not None]
+        twice += ["components"] * (asked.components not in (1, len(self.generators)))
+        if twice:
+            raise ValueError(
+                f"{twice[0]}: expected none, for the posterior to start from brings its own; leave it out."
+            )
+        named = {name: getattr(asked.recipe, name) for name in asked.recipe.named}
+        return replace(
+            asked,
+            generator=_in_turn(self.generators),
+            noise=_in_turn(self.noises),
+            recipe=Recipe(**{"kl_warm_up": 0.0} | named),
+            components=len(self.generators),
+        )
+
+
+class _InTwoParts(Prior):
+    """The priors of the earlier weights and of the last layer's, as they were split for the fit."""
+
+    def __init__(self, earlier: Prior, last: Prior) -> None:
+        super().__init__()
+        self.earlier, self.last = earlier, last
+
+    def log_prob(self, theta: Tensor) -> Tensor:
+        raise AssertionError(f"only its parts have a density, asked for one of {tuple(theta.shape)}")
+
+    def split(self, chosen: Tensor) -> tuple[Prior, Prior]:  # noqa: ARG002
+        return self.earlier, self.last
+
+
+def _in_turn(parts: Sequence[nn.Module]) -> Callable[[Layout], Any]:
+    """A function that gives one part after the other, where the layout is."""
+    remaining = iter(parts)
+    return lambda layout: next(remaining).to(layout.device, layout.dtype)

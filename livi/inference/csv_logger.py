@@ -1,0 +1,50 @@
+"""A fit's history as a CSV file that can be read while the fit runs."""
+
+from __future__ import annotations
+
+import csv
+import os
+from pathlib import Path
+
+from livi.inference.callbacks import Callback, Row, Run
+
+
+class CSVLogger(Callback):
+    """Writes every logged row to a CSV file: `livi.fit(..., callbacks=[livi.CSVLogger("fit.csv")])`.
+
+    A row is one line, appended whole. Where that does not do, at the start, for a column that was not there before, or
+    after a divergence that is rolled back, the file is replaced at once by one of all rows so far. A new fit writes a
+    new file; a resumed one goes on with the rows of its checkpoint. Where a row has no number, its cell is empty.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._columns: list[str] = []
+        self._last = 0.0  # step that was written last
+
+    def on_start(self, run: Run) -> None:
+        self._columns, self._last = ["step"], 0.0
+        self._write(run.history)
+
+    def on_step(self, run: Run) -> None:
+        row = run.row
+        if row is None:
+            return
+        if row.keys() <= set(self._columns) and row["step"] > self._last:
+            with self.path.open("a", newline="", encoding="utf-8") as file:
+                csv.DictWriter(file, self._columns, restval="").writerow(row)
+            self._last = row["step"]
+        else:
+            self._write(run.history)
+
+    def _write(self, rows: list[Row]) -> None:
+        """A new file in place of the old one."""
+        self._columns = list(dict.fromkeys([*self._columns, *(name for row in rows for name in row)]))
+        self._last = rows[-1]["step"] if rows else 0.0
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        beside = self.path.with_name(f"{self.path.name}.{os.getpid()}.new")
+        with beside.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, self._columns, restval="")
+            writer.writeheader()
+            writer.writerows(rows)
+        beside.replace(self.path)

@@ -1,0 +1,92 @@
+"""The options that `fit` and `plan` share: their types, and what is said about one that there is not."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
+from difflib import get_close_matches
+from typing import ParamSpec, TypedDict, TypeVar
+
+import torch
+
+from livi.family.entropy import EntropyEstimator
+from livi.family.family import Family
+from livi.family.generators import Generator
+from livi.family.latents import Latents
+from livi.family.noise import Noise
+from livi.inference.recipe import Recipe
+from livi.model.data import Unpack
+from livi.model.priors import Prior
+from livi.model.problem import Choice
+from livi.network.parameters import Forward
+from livi.posterior.posterior import Posterior
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class PlanOptions(TypedDict, total=False):
+    """What can be said about a fit besides network, data, likelihood and seed; see `livi.plan`."""
+
+    include: str | Sequence[str]
+    exclude: str | Sequence[str]
+    forward: Forward | None
+    unpack: Unpack | None
+    num_data: int | None
+    batch_size: int | None
+    family: Choice[Family]
+    generator: Choice[Generator]
+    noise: Choice[Noise]
+    prior: Choice[Prior]
+    entropy: EntropyEstimator | None
+    latents: Latents | None
+    recipe: Recipe | None
+    steps: int | None
+    start: str | Posterior
+    components: int
+    autocast: torch.dtype | None
+    capture: bool | None
+    last_layer: str
+    device: torch.device | str | None
+
+
+def check_options(function: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise a TypeError about the first name that is not known, with the nearest one or where it belongs.
+
+    >>> check_options("fit", ["num_samples"], ["steps"])
+    Traceback (most recent call last):
+    TypeError: fit: got 'num_samples', which is a field of Recipe: pass recipe=livi.Recipe(num_samples=...).
+    """
+    options = list(known)
+    recipe = [field.name for field in fields(Recipe) if field.name not in options]
+    for name in given:
+        if name in options:
+            continue
+        if name in recipe:
+            raise TypeError(f"{function}: got {name!r}, which is a field of Recipe: pass {_of_recipe(name)}.")
+        near = get_close_matches(name, [*options, *recipe], n=1)
+        if not near:
+            raise TypeError(f"{function}: expected options among {', '.join(options)}, got {name!r}; correct the name.")
+        where = f" It is a field of Recipe: pass {_of_recipe(near[0])}." if near[0] in recipe else ""
+        raise TypeError(f"{function}: got {name!r}; did you mean {near[0]!r}?{where}")
+
+
+def checked(function: Callable[P, T]) -> Callable[P, T]:
+    """The function, with `check_options` on the names of its keyword arguments; of **options those of `PlanOptions`."""
+    parameters = inspect.signature(function).parameters.values()
+    known = [one.name for one in parameters if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)]
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        known += list(PlanOptions.__annotations__)
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        check_options(function.__name__, kwargs, known)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def _of_recipe(name: str) -> str:
+    return f"recipe=livi.Recipe({name}=...)"

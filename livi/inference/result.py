@@ -1,0 +1,61 @@
+"""The posterior that a bound stands for: at the end of a fit, and at any step of it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from livi.family.implicit import ImplicitPosterior
+from livi.family.last_layer import ExactLastLayer
+from livi.family.objective import Bound
+from livi.inference.plans import Plan
+from livi.model.data import Data, TensorData, some_inputs
+from livi.posterior.posterior import Posterior
+
+CALIBRATION = 512  # examples to measure the BatchNorm statistics of drawn networks on
+
+
+class Result:
+    """Makes posteriors of bounds like the plan's.
+
+    Inputs for BatchNorm are read from the data once, at the beginning: a DataLoader with a random stream of its own
+    then gives the same batches however often a posterior is asked for.
+    """
+
+    def __init__(self, prepared: Plan) -> None:
+        self.prepared = prepared
+        normalised = prepared.problem.integrated is None and prepared.layout.statistics()
+        self.calibration = _calibration(prepared.data) if normalised else None
+
+    def posterior(
+        self, bound: Bound, history: Sequence[Mapping[str, float]] = (), facts: Mapping[str, Any] | None = None
+    ) -> Posterior:
+        """The posterior of this bound, with its parts and not copies of them; they no longer ask for gradients."""
+        bound.requires_grad_(False)
+        problem = self.prepared.problem
+        if problem.integrated is None:
+            return Posterior(
+                bound.posterior,
+                bound.likelihood,
+                bound.prior,
+                calibration=self.calibration,
+                history=history,
+                plan=facts,
+            )
+        if bound is not self.prepared.bound:
+            problem = replace(problem, integrated=copy.deepcopy(problem.integrated))  # which holds the network
+        assert isinstance(bound.posterior, ImplicitPosterior)
+        sampler = ExactLastLayer.of(problem, bound.posterior, bound.likelihood, bound.prior)
+        return Posterior(sampler, sampler.likelihood.noise, bound.prior, history=history, plan=facts)
+
+    def copied(self, bound: Bound) -> Posterior:
+        """The posterior of a copy of this bound."""
+        return self.posterior(copy.deepcopy(bound))
+
+
+def _calibration(data: Data) -> Any:
+    """Inputs of a few hundred examples, from all over the data where they are at hand: rows may come in an order."""
+    shuffled = TensorData(data.inputs, data.targets, CALIBRATION) if isinstance(data, TensorData) else data
+    return some_inputs(shuffled, CALIBRATION)

@@ -1,0 +1,150 @@
+"""Validation: examples that are not fitted, and how well the posterior of the moment predicts them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
+
+from livi import checks
+from livi.model.data import Data, TensorData, Unpack, as_data, default_unpack, to_tensor
+from livi.model.data.conversion import is_column
+from livi.posterior.metrics import METRICS
+from livi.posterior.posterior import Posterior
+
+LOG_EVERY = 10  # steps: a row of history, and scores only beside one
+TIMES = 20  # validations a fit, where nothing is said
+DRAWS = 32  # networks that predict together, drawn from the same random numbers at every validation
+SCORES = ("nll", "accuracy", "rmse")
+EXAMPLES = 8192  # at a time
+PREFIX = "validation_"
+
+
+class Validation:
+    """Scores of a posterior on examples that are not fitted: `nll`, and `accuracy` of classes or `rmse` of numbers.
+
+    Nothing of the fit is changed, random streams included: with or without validation it ends the same.
+
+    Args:
+        data: the examples.
+        every: steps from one validation to the next; scores are taken at the first logged step (every tenth) from
+            there on, and at the last step.
+    """
+
+    def __init__(self, data: Data, every: int) -> None:
+        self.data, self.every = data, checks.positive_int("validate_every", every)
+
+    def due(self, step: int, steps: int) -> bool:
+        """Whether this logged step of so many is one to validate at: a function of its number alone."""
+        logged_before = (step - 1) // LOG_EVERY * LOG_EVERY
+        return step == steps or step // self.every > logged_before // self.every
+
+    def scores(self, posterior: Posterior, batches: int | None = None) -> dict[str, float]:
+        """Each score over all examples, or over those of so many batches.
+
+        Cost: 32 forward passes over the examples.
+        """
+        totals: dict[str, float] = dict.fromkeys(SCORES, 0.0)
+        counts: dict[str, int] = dict.fromkeys(SCORES, 0)
+        # A likelihood with draws of its own takes their seed from torch's stream, which is the user's.
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            for index, (inputs, targets) in enumerate(self.data.epoch(0)):
+                if index == batches:
+                    break
+                prediction = posterior.predict(inputs, num_samples=DRAWS)
+                for name in SCORES:
+                    count = _count(name, prediction, targets)
+                    if count and METRICS[name].applies_to(prediction):
+                        value = METRICS[name](prediction, targets)
+                        totals[name] += count * (value**2 if name == "rmse" else value)
+                        counts[name] += count
+        means = {name: totals[name] / counts[name] for name in SCORES if counts[name]}
+        return {name: math.sqrt(value) if name == "rmse" else value for name, value in means.items()}
+
+
+def _count(name: str, prediction: Any, targets: Tensor) -> int:
+    """Of how many values a batch's score is the mean."""
+    ignored = getattr(prediction, "ignore_index", None)
+    if name == "accuracy" and ignored is not None:
+        return int((targets != ignored).sum())
+    return len(targets)
+
+
+def validation_of(
+    data: Any,
+    every: int | str | None,
+    *,
+    steps: int,
+    steps_per_epoch: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    unpack: Unpack | None = None,
+) -> Validation:
+    """The validation of a fit, from what the user gave: (X, y), a DataLoader, a Dataset, batches.
+
+    Raises:
+        ValueError, TypeError: `every` is neither a number of steps nor "epoch"; as from `as_data`.
+    """
+    if isinstance(every, str) and every != "epoch":
+        raise ValueError(f"validate_every: expected a number of steps or 'epoch', got {every!r}.")
+    chosen = max(LOG_EVERY, steps // TIMES) if every is None else steps_per_epoch if isinstance(every, str) else every
+    if _is_pair(data):
+        return Validation(as_data(data, device=device, dtype=dtype, batch_size=EXAMPLES), chosen)
+    return Validation(as_data(data, device=device, dtype=dtype, unpack=unpack), chosen)
+
+
+def split_off(data: Any, share: float, seed: int) -> tuple[Any, Any]:
+    """The data without a share of its examples, and that share, both in their order; the seed decides which.
+
+    >>> kept, held = split_off((torch.arange(10.0), torch.arange(10.0)), 0.2, seed=0)
+    >>> len(kept[1]), len(held[1])
+    (8, 2)
+
+    Raises:
+        ValueError: the share is not between 0 and 1, or leaves nothing on one side.
+        TypeError: the data come in batches, which cannot be taken apart.
+    """
+    if isinstance(share, bool) or not 0.0 < share < 1.0:
+        raise ValueError(f"validation: expected a share strictly between 0 and 1, got {share}; or pass (X, y).")
+    if isinstance(data, TensorDataset) and len(data.tensors) > 1:
+        data = default_unpack(data.tensors)
+    if isinstance(data, TensorData):
+        data = (data.inputs, data.targets)
+    if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
+        kept, held = _rows(len(data), share, seed)  # type: ignore[arg-type]
+        return Subset(data, kept.tolist()), Subset(data, held.tolist())
+    if not _is_pair(data):
+        raise TypeError(
+            f"validation={share:g}: expected (X, y) data or a Dataset, to split a share off, got "
+            f"{type(data).__name__}, which comes in batches; split its examples beforehand and pass validation=(X, y) "
+            "or another DataLoader."
+        )
+    pair = pytree.tree_map(lambda leaf: to_tensor("data", leaf), (data[0], data[1]), is_leaf=is_column)
+    parts = _rows(len(pair[1]), share, seed)
+    kept, held = (pytree.tree_map(lambda leaf, rows=rows: leaf[rows.to(leaf.device)], pair) for rows in parts)
+    return kept, held
+
+
+def _rows(count: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
+    held = round(share * count)
+    if not 0 < held < count:
+        raise ValueError(
+            f"validation={share:g}: expected at least one example on each side, got {held} of {count}; "
+            "pass another share, or validation=(X, y)."
+        )
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+    return order[held:].sort().values, order[:held].sort().values
+
+
+def _is_pair(data: Any) -> bool:
+    return isinstance(data, (tuple, list)) and len(data) == 2 and is_column(data[1])
+
+
+def named(scores: Mapping[str, float]) -> dict[str, float]:
+    """The scores as they stand in a row of history."""
+    return {f"{PREFIX}{name}": value for name, value in scores.items()}

@@ -1,0 +1,92 @@
+"""The options of `fit` and `plan`: the same ones, seen by a type checker, and misspelt ones named."""
+
+import inspect
+import os
+import subprocess
+import sys
+import typing
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import livi
+from livi.inference import fit as fit_function
+from livi.inference.options import PlanOptions
+from livi.inference.planning import plan as plan_function
+from livi.rivals import fit_ensemble, fit_map, fit_mean_field
+
+ROOT = Path(__file__).resolve().parents[1]
+QUICK = livi.Recipe(steps=10, map_steps=10, map_restarts=1, num_samples=4)
+DATA = torch.linspace(-1, 1, 8)[:, None], torch.linspace(-1, 1, 8)
+
+
+def test_the_options_of_fit_are_those_of_plan_and_of_the_same_types():
+    parameters = inspect.signature(plan_function).parameters
+    own = {"net", "data", "likelihood", "seed"}
+    assert PlanOptions.__annotations__.keys() == parameters.keys() - own
+    module = sys.modules["livi.inference.planning"]
+    planned = typing.get_type_hints(inspect.unwrap(plan_function), vars(module))
+    typed = typing.get_type_hints(PlanOptions)
+    assert {name: planned[name] for name in typed} == typed
+
+
+@pytest.mark.parametrize("function", [fit_function, plan_function], ids=["fit", "plan"])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("stepz", r"got 'stepz'; did you mean 'steps'\?$"),
+        ("num_sample", r"got 'num_sample'; did you mean 'num_samples'\? It is a field of Recipe: pass recipe="),
+        (
+            "num_samples",
+            r"got 'num_samples', which is a field of Recipe: pass recipe=livi\.Recipe\(num_samples=\.\.\.\)",
+        ),
+        ("zzz", r"expected options among net, .*, got 'zzz'; correct the name"),
+    ],
+)
+def test_an_option_that_there_is_not_is_an_error_that_names_the_nearest(function, name, message):
+    with pytest.raises(TypeError, match=f"{function.__name__}: {message}"):
+        function(nn.Linear(1, 1), DATA, livi.Gaussian(), **{name: 3})
+
+
+def test_options_of_fit_alone_are_suggested_too():
+    with pytest.raises(TypeError, match=r"got 'callback'; did you mean 'callbacks'\?"):
+        livi.fit(nn.Linear(1, 1), DATA, livi.Gaussian(), callback=[])
+
+
+@pytest.mark.parametrize("function", [fit_map, fit_ensemble])
+def test_map_fits_refuse_what_they_have_no_use_for(function):
+    posterior = function(nn.Linear(1, 1), DATA, livi.Gaussian(), recipe=QUICK, progress=False, callbacks=())
+    assert torch.isfinite(posterior.predict(DATA[0]).mean).all()
+    for option in ({"validation": DATA}, {"callbacks": [print]}, {"validate_every": 10}):
+        with pytest.raises(TypeError, match=f"expected no {next(iter(option))}"):
+            function(nn.Linear(1, 1), DATA, livi.Gaussian(), recipe=QUICK, **option)
+
+
+def test_mean_field_fits_take_validation_and_callbacks():
+    rows = []
+    options = {"recipe": QUICK, "progress": False, "validation": DATA, "callbacks": [rows.append]}
+    posterior = fit_mean_field(nn.Linear(1, 1), DATA, livi.Gaussian(), **options)
+    assert rows == posterior.history
+    assert "validation_nll" in rows[-1]
+
+
+def test_a_type_checker_sees_wrong_options():
+    pytest.importorskip("mypy")
+    snippet = """
+import livi, torch
+from torch import nn
+net, data = nn.Linear(1, 1), (torch.zeros(3, 1), torch.zeros(3))
+livi.fit(net, data, livi.Gaussian(), steps=10, start="net", prior=livi.Normal(2.0), validation=0.1, callbacks=[print])
+livi.fit(net, data, livi.Gaussian(), steps="ten")
+livi.fit(net, data, livi.Gaussian(), stepz=10)
+livi.fit(net, data, livi.Gaussian(), callbacks=livi.EarlyStopping())
+livi.plan(net, data, livi.Gaussian(), steps="ten")
+livi.fit(net, data, livi.Gaussian()).sampel(3)
+"""
+    command = [sys.executable, "-m", "mypy", "--no-error-summary", "--no-pretty", "-c", snippet]
+    process = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False)
+    errors = [line.split(":")[1] for line in process.stdout.splitlines() if ": error:" in line]
+    assert errors == ["6", "7", "8", "9", "10"], process.stdout + process.stderr
+    assert 'Unexpected keyword argument "stepz"' in process.stdout
