@@ -72,9 +72,10 @@ def test_mean_field_fits_take_validation_and_callbacks():
     assert "validation_nll" in rows[-1]
 
 
-def test_a_type_checker_sees_wrong_options():
+def test_a_type_checker_sees_wrong_options(tmp_path):
     pytest.importorskip("mypy")
-    snippet = """
+    snippet = tmp_path / "snippet.py"
+    snippet.write_text("""
 import livi, torch
 from torch import nn
 net, data = nn.Linear(1, 1), (torch.zeros(3, 1), torch.zeros(3))
@@ -84,8 +85,8 @@ livi.fit(net, data, livi.Gaussian(), stepz=10)
 livi.fit(net, data, livi.Gaussian(), callbacks=livi.EarlyStopping())
 livi.plan(net, data, livi.Gaussian(), steps="ten")
 livi.fit(net, data, livi.Gaussian()).sampel(3)
-"""
-    command = [sys.executable, "-m", "mypy", "--no-error-summary", "--no-pretty", "-c", snippet]
+""")
+    command = [sys.executable, "-m", "mypy", "--no-error-summary", "--no-pretty", str(snippet)]
     process = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False)
     errors = [line.split(":")[1] for line in process.stdout.splitlines() if ": error:" in line]
     assert errors == ["6", "7", "8", "9", "10"], process.stdout + process.stderr

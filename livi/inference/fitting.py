@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -82,8 +83,8 @@ def fit(
         TypeError: there is no such option; the message names the nearest.
     """
     called = as_callbacks(callbacks)
-    if isinstance(validation, (int, float)):
-        data, validation = split_off(data, validation, seed)
+    if isinstance(validation, Real):
+        data, validation = split_off(data, float(validation), seed)
     elif validation is None and validate_every is not None:
         raise ValueError("validate_every: expected only with validation data, got none; pass validation=0.1 or (X, y).")
     resumed = storage.read_checkpoint(checkpoint) if checkpoint is not None and Path(checkpoint).exists() else None
@@ -147,7 +148,7 @@ def _run(prepared: Plan, trainer: Trainer, result: Result, state: dict[str, Any]
     else:
         begun = _begin(prepared, trainer, None if state is None else state["start"])
         if trainer.interrupted:
-            warnings.warn(TOO_EARLY, FitWarning, stacklevel=5)
+            warnings.warn(TOO_EARLY, FitWarning, stacklevel=4)
             return _finish(result, trainer)
         if trainer.checkpoint is not None:
             trainer.save()
@@ -214,7 +215,7 @@ def _finish(result: Result, trainer: Trainer) -> Posterior:
     if trainer.history and not trainer.interrupted:
         recent = [row["log_likelihood"] for row in trainer.history[-10:]]
         for text in alarms(bound, sum(recent) / len(recent), trainer.start_log_likelihood, unconverged, trainer.rng):
-            warnings.warn(text, FitWarning, stacklevel=4)
+            warnings.warn(text, FitWarning, stacklevel=5)
     facts = trainer.facts | {
         "interrupted_at": trainer.step if trainer.interrupted else None,
         "stopped_at": trainer.step if trainer.stopped else None,

@@ -109,7 +109,7 @@ def split_off(data: Any, share: float, seed: int) -> tuple[Any, Any]:
         ValueError: the share is not between 0 and 1, or leaves nothing on one side.
         TypeError: the data come in batches, which cannot be taken apart.
     """
-    if isinstance(share, bool) or not 0.0 < share < 1.0:
+    if not 0.0 < share < 1.0:
         raise ValueError(f"validation: expected a share strictly between 0 and 1, got {share}; or pass (X, y).")
     if isinstance(data, TensorDataset) and len(data.tensors) > 1:
         data = default_unpack(data.tensors)
