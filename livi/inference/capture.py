@@ -95,7 +95,8 @@ class Stepper(Generic[T]):
         return self.step(batch, *how)
 
     def _ready(self, shapes: Hashable, how: Hashable) -> bool:
-        wanted = self.capture is not False and shapes is not None and self.taken[how] > WARM_UP
+        warm = self.taken.total() > WARM_UP and self.taken[how] > 1
+        wanted = self.capture is not False and shapes is not None and warm
         return wanted and sum(way == how for _, way in self.recordings) < MOST_SHAPES
 
     def _record(self, batch: Batch, how: tuple[Hashable, ...]) -> _Recording[T]:
