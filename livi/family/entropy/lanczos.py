@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from livi.draws import rademacher
-from livi.family.entropy.estimate import EntropyEstimate, EntropyReport, check_inputs, gaussian_constants, whitened
-from livi.family.jacobian import Jacobian, RowFunction
+from livi.family.entropy.estimate import EntropyEstimate, EntropyReport, gaussian_constants, whitened
+from livi.family.jacobian import RowFunction
 from livi.family.linalg import CGResult, conjugate_gradient, log_quadrature
 
 TOLERANCE = 1e-2
@@ -36,8 +36,8 @@ class Lanczos:
             back (for CUDA graph capture); its report holds the residual against the default tolerance.
         value: False leaves the log-determinant's value out where gradients are recorded, and gives 0 in its place.
 
-    Cost: one product and one adjoint product an iteration and probe, plus two and a double backward pass for the
-    gradient; O(d + m) memory for each probe.
+    Cost: one product and one adjoint product an iteration and probe, plus two and the backward pass of one for
+    the gradient; O(d + m) memory for each probe.
     """
 
     num_probes: int = 4
@@ -62,12 +62,11 @@ class Lanczos:
         noise_std: Tensor,  # () or (m,)
         rng: torch.Generator | None = None,
     ) -> EntropyEstimate:
-        jacobian = Jacobian(whitened(generator, noise_std), z)
-        samples, m, d = jacobian.shape
-        check_inputs(z, noise_std, m)
+        a = whitened(generator, z, noise_std)
+        samples, m, d = a.shape
         probes = rademacher((self.num_probes, samples, d), rng, z.dtype, z.device)
         solve = conjugate_gradient(
-            lambda v: v + jacobian.rmatvec(jacobian.matvec(v)),
+            lambda v: v + a.gram(v),
             probes,
             tolerance=self.tolerance,
             max_iterations=self.max_iterations,
@@ -78,8 +77,7 @@ class Lanczos:
         if self.value or not recorded:
             half, standard_error, truncation = self._value(solve, d, z.dtype)
         if recorded:
-            images = jacobian.matvec(solve.solution)  # A w
-            surrogate = torch.stack([jacobian.bilinear(u, v) for u, v in zip(images, probes, strict=True)]).mean(0)
+            surrogate = a.bilinear(a.matvec(solve.solution), probes).mean(0)  # <A w, A v>
             half = half + surrogate - surrogate.detach()
         nats = half + gaussian_constants(noise_std, m)
         return EntropyEstimate(nats, self._report(solve, standard_error, truncation))

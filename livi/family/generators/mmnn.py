@@ -2,75 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Self, Unpack
 
-import torch
 from torch import Tensor, nn
 
 from livi import checks
 from livi.family.generators.generator import Extras, Generator
+from livi.family.generators.matrices import MatrixStack, linearised_stacks
 from livi.family.generators.sizing import Shape, extra_weights, latent_side, square_enough, widest
+from livi.family.products import Chain, Cut, Linearised
 from livi.network import Layout
-
-
-class MatrixLayer(nn.Module):
-    """Y = (W_l X + B_l) W_r + B_r for X: (S, p, q), Y: (S, p', q').
-
-    p' p + p' q + q q' + p' q' weights make p' q' outputs, where a dense layer would take p q p' q'. Without its bias
-    B_r they are p' q' fewer, for a last layer whose output an offset is added to anyway.
-    """
-
-    def __init__(self, inputs: Shape, outputs: Shape, *, bias: bool = True) -> None:
-        super().__init__()
-        (p, q), (p_out, q_out) = inputs, outputs
-        self.left = nn.Parameter(torch.randn(p_out, p) * p**-0.5)
-        self.left_bias = nn.Parameter(torch.zeros(p_out, q))
-        self.right = nn.Parameter(torch.randn(q, q_out) * q**-0.5)
-        self.right_bias = nn.Parameter(torch.zeros(p_out, q_out)) if bias else None
-
-    @staticmethod
-    def count(inputs: Shape, outputs: Shape, *, bias: bool = True) -> int:
-        (p, q), (p_out, q_out) = inputs, outputs
-        return p_out * p + p_out * q + q * q_out + p_out * q_out * bias
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = (self.left @ x + self.left_bias) @ self.right
-        return y if self.right_bias is None else y + self.right_bias
-
-    def rescale(self, factor: float) -> None:
-        self.right.mul_(factor)
-        if self.right_bias is not None:
-            self.right_bias.mul_(factor)
-
-    def shift(self, delta: Tensor) -> None:
-        """Add delta to the first entries of the flattened output."""
-        assert self.right_bias is not None, "an offset takes every shift"
-        self.right_bias.view(-1)[: delta.numel()].add_(delta)
-
-
-class MatrixStack(nn.Sequential):
-    """Matrix layers with an activation between, from one matrix shape to the next."""
-
-    def __init__(self, shapes: Sequence[Shape], activation: Callable[[], nn.Module], *, last_bias: bool = True) -> None:
-        layers: list[nn.Module] = []
-        for index, (inputs, outputs) in enumerate(pairwise(shapes), start=2):
-            layers += [activation(), MatrixLayer(inputs, outputs, bias=last_bias or index < len(shapes))]
-        super().__init__(*layers[1:])
-        self.shapes = tuple(shapes)
-
-    @staticmethod
-    def count(shapes: Sequence[Shape], *, last_bias: bool = True) -> int:
-        rows, columns = shapes[-1]
-        weights = sum(MatrixLayer.count(inputs, outputs) for inputs, outputs in pairwise(shapes))
-        return weights - (0 if last_bias else rows * columns)
-
-    @property
-    def last(self) -> MatrixLayer:
-        layer = self[-1]
-        assert isinstance(layer, MatrixLayer)
-        return layer
 
 
 class MMNN(Generator):
@@ -136,6 +79,13 @@ class MMNN(Generator):
     def branch(self, z: Tensor) -> Tensor:
         out: Tensor = self.stack(z.unflatten(1, self.latent))
         return out.flatten(1)
+
+    def linearised_branch(self, z: Tensor) -> Linearised | None:
+        whole = linearised_stacks([self.stack], z)
+        if whole is None:
+            return None
+        size = math.prod(self.stack.shapes[-1])
+        return Linearised(whole.value, Chain((whole.piece, Cut(size, self.num_params))))
 
     def _rescale_branch(self, factor: float) -> None:
         self.stack.last.rescale(factor)
