@@ -105,6 +105,20 @@ def test_lanczos_without_its_value_has_the_same_gradient_and_report():
     torch.testing.assert_close(value.nats, whole.nats)
 
 
+def test_a_recorded_form_without_questions_has_the_same_gradient():
+    torch.manual_seed(0)
+    generator, z, noise = livi.MLP(6, 20, hidden=(8,)), torch.randn(3, 6), torch.tensor(0.2, requires_grad=True)
+    recorded = livi.Lanczos(num_probes=2, tolerance=1e-4, max_iterations=6).captured(100)
+    found = []
+    for estimator in (recorded, recorded.without_value()):
+        estimate = estimator(generator, z, noise, torch.Generator().manual_seed(3))
+        found.append((estimate.report, _gradients(estimate.nats.sum(), [*generator.parameters(), noise])))
+    (whole, gradient), (bare, same) = found
+    assert whole.products == bare.products
+    for a, b in zip(gradient, same, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
 def test_a_fit_that_takes_it_now_and_then_goes_on_from_a_checkpoint(tmp_path):
     options = {"recipe": Recipe(steps=60, map_steps=20, num_samples=8, entropy_every=5), "progress": False}
     net, data, likelihood = problem()

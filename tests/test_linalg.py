@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from livi.family.linalg import conjugate_gradient, log_quadrature, smallest_eigenpair
+from livi.family.linalg import conjugate_gradient, fixed_conjugate_gradient, log_quadrature, smallest_eigenpair
 
 DOUBLE = torch.float64
 SPECTRA = {
@@ -145,3 +145,24 @@ def test_wrong_shapes_are_errors():
         conjugate_gradient(lambda v: v, torch.ones(3, dtype=torch.long))
     with pytest.raises(ValueError, match="max_iterations"):
         conjugate_gradient(lambda v: v, torch.ones(3), max_iterations=0)
+
+
+def test_a_fixed_number_of_steps_solves_like_the_run_that_asks():
+    generator = torch.Generator().manual_seed(0)
+    square = torch.randn(2, 8, 8, generator=generator, dtype=torch.float64)
+    matrix = torch.eye(8, dtype=torch.float64) + square @ square.mT
+    b = torch.randn(3, 2, 8, generator=generator, dtype=torch.float64)
+
+    def matvec(v):
+        return (matrix @ v[..., None])[..., 0]
+
+    for iterations in (1, 3, 8, 20):
+        asked = conjugate_gradient(matvec, b, tolerance=None, max_iterations=iterations)
+        solution, residual = fixed_conjugate_gradient(matvec, b, iterations)
+        torch.testing.assert_close(solution, asked.solution, rtol=1e-6, atol=1e-8)
+        true = (b - matvec(solution)).norm(dim=-1) / b.norm(dim=-1)
+        torch.testing.assert_close(residual, true, rtol=1e-3, atol=1e-9)
+    assert (residual < 1e-9).all()
+    still, gone = fixed_conjugate_gradient(lambda v: v, torch.zeros(1, 4), 5)
+    assert not still.any()
+    assert not gone.any()

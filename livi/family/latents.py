@@ -58,6 +58,9 @@ class Independent(Latents):
     antithetic = False
 
 
+FEW = 4  # rows that are made orthogonal one by one
+
+
 @dataclass(frozen=True)
 class Antithetic(Latents):
     """Independent rows in the first half, their negatives in the second. An odd last row stands alone."""
@@ -94,11 +97,30 @@ def mirrored(num_samples: int, draw: Callable[[int], Tensor]) -> Tensor:
     return torch.cat([half, -half[: num_samples // 2]])
 
 
-def _frame(rows: int, dim: int, rng: torch.Generator | None, dtype: torch.dtype, device: torch.device) -> Tensor:
-    precise = torch.promote_types(dtype, torch.float32)  # there is no QR factorisation in half precision
-    q, r = torch.linalg.qr(normal((dim, rows), rng, precise, device))
+def _gram_schmidt(rows: Tensor) -> Tensor:  # (k, d)
+    """Orthonormal rows, twice over for rounding: a few operations where a factorisation on a GPU takes hundreds."""
+    found: list[Tensor] = []
+    for row in rows:
+        for _ in range(2):
+            for other in found:
+                row = row - (row @ other) * other
+        found.append(row / row.norm())
+    return torch.stack(found)
+
+
+def _haar(columns: Tensor) -> Tensor:  # (d, k) -> (k, d)
+    q, r = torch.linalg.qr(columns)
     # QR fixes the sign of R's diagonal by convention; undoing that makes Q exactly Haar distributed.
     directions: Tensor = (q * r.diagonal().sign()).T
+    return directions
+
+
+def _frame(rows: int, dim: int, rng: torch.Generator | None, dtype: torch.dtype, device: torch.device) -> Tensor:
+    precise = torch.promote_types(dtype, torch.float32)  # there is no QR factorisation in half precision
+    vectors = normal((dim, rows), rng, precise, device)
+    if rows == 1:
+        return vectors.T.to(dtype)
+    directions = _gram_schmidt(vectors.T) if rows <= FEW else _haar(vectors)
     # The radius of an independent Gaussian vector, so that each row is again exactly N(0, I_d).
     radii: Tensor = normal((rows, dim), rng, precise, device).norm(dim=1, keepdim=True)
     return (directions * radii).to(dtype)

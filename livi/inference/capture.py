@@ -69,6 +69,7 @@ class Stepper(Generic[T]):
         """Forget the recordings: tensors that a step changes were replaced, or the step is to be taken otherwise."""
         self.taken = Counter[Hashable]()
         self.recordings: dict[tuple[Hashable, Hashable], _Recording[T]] = {}
+        self.pool: Any = None
         self.release()
 
     def give_up(self, reason: str) -> None:
@@ -130,7 +131,8 @@ class Stepper(Generic[T]):
                 itself = _difference(before, self.state(), expected)
                 restore()
             torch.cuda.current_stream().wait_stream(aside)
-            recording = _Recording(lambda own: self.step(own, *how), batch, self.rng)
+            self.pool = self.pool or torch.cuda.graph_pool_handle()
+            recording = _Recording(lambda own: self.step(own, *how), batch, self.rng, self.pool)
             replayed = _seconds(lambda: recording.replay(batch))
             difference = _difference(before, self.state(), expected)
         finally:
@@ -157,9 +159,12 @@ class Stepper(Generic[T]):
 
 
 class _Recording(Generic[T]):
-    """A step on batches of one shape, as a CUDA graph with its own copy of the batch."""
+    """A step on batches of one shape, as a CUDA graph with its own copy of the batch.
 
-    def __init__(self, step: Callable[[Batch], T], batch: Batch, rng: torch.Generator | None) -> None:
+    Recordings share the memory of `pool`: what a replay returns is overwritten by the next one, of whichever recording.
+    """
+
+    def __init__(self, step: Callable[[Batch], T], batch: Batch, rng: torch.Generator | None, pool: Any) -> None:
         self.batch = pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, batch)
         self.graph = torch.cuda.CUDAGraph()
         if rng is not None:
@@ -168,7 +173,7 @@ class _Recording(Generic[T]):
         used = [torch.cuda.default_generators[torch.cuda.current_device()], *([] if rng is None else [rng])]
         kept = [generator.clone_state() for generator in used]
         try:
-            with torch.cuda.graph(self.graph):
+            with torch.cuda.graph(self.graph, pool=pool):
                 self.outputs = step(self.batch)
         except BaseException:
             for generator, state in zip(used, kept, strict=True):

@@ -33,7 +33,7 @@ def adam(parameters: Any, **options: Any) -> torch.optim.Adam:
     for group in optimiser.param_groups:
         device = group["params"][0].device
         if device.type == "cuda":
-            group["lr"], group["capturable"] = torch.tensor(group["lr"], device=device), True
+            group["lr"], group["capturable"] = torch.tensor(group["lr"], device=device, dtype=torch.float32), True
             group["fused"], group["foreach"] = True, False
     return optimiser
 

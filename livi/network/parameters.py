@@ -142,11 +142,20 @@ class Layout:
         return checks.vector("weights", torch.cat(parts), self.num_params)
 
     def unflatten(self, theta: Tensor) -> dict[str, Tensor]:  # (..., m) -> name: (..., *shape)
-        """Views of theta under the parameters' names."""
+        """Theta under the parameters' names: views, and on a GPU copies of what does not begin at a multiple of 16 bytes.
+
+        Kernels for convolutions take such addresses for granted.
+        """
         if theta.shape[-1:] != (self.num_params,):
             raise ValueError(f"theta: expected a last axis of {self.num_params}, got shape {tuple(theta.shape)}.")
-        rows = theta.shape[:-1]
-        return {s.name: theta[..., s.start : s.stop].reshape(rows + s.shape) for s in self.slots}
+        rows, step = theta.shape[:-1], 16 // theta.dtype.itemsize
+        # Split at once: slices one by one would each have a gradient of m numbers.
+        parts = zip(self.slots, theta.split([slot.numel for slot in self.slots], -1), strict=True)
+        found = {slot.name: part.reshape(rows + slot.shape) for slot, part in parts}
+        if theta.is_cuda and not rows:
+            first = theta.storage_offset()
+            found |= {slot.name: found[slot.name].clone() for slot in self.slots if (first + slot.start) % step}
+        return found
 
     def load_(self, theta: Tensor) -> None:
         """Write theta into the module, in place."""

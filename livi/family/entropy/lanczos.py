@@ -10,7 +10,7 @@ from torch import Tensor
 from livi.draws import rademacher
 from livi.family.entropy.estimate import EntropyEstimate, EntropyReport, gaussian_constants, whitened
 from livi.family.jacobian import RowFunction
-from livi.family.linalg import CGResult, conjugate_gradient, log_quadrature
+from livi.family.linalg import CGResult, conjugate_gradient, fixed_conjugate_gradient, log_quadrature
 
 TOLERANCE = 1e-2
 
@@ -65,22 +65,34 @@ class Lanczos:
         a = whitened(generator, z, noise_std)
         samples, m, d = a.shape
         probes = rademacher((self.num_probes, samples, d), rng, z.dtype, z.device)
-        solve = conjugate_gradient(
-            lambda v: v + a.gram(v),
-            probes,
-            tolerance=self.tolerance,
-            max_iterations=self.max_iterations,
-            check_every=self.check_every,
-        )
         recorded = torch.is_grad_enabled()
         half, standard_error, truncation = torch.zeros_like(z[:, 0]), None, None
-        if self.value or not recorded:
-            half, standard_error, truncation = self._value(solve, d, z.dtype)
+        if recorded and not self.value and self.check_every > self.max_iterations:
+            iterations = self.max_iterations
+            solution, residual = fixed_conjugate_gradient(lambda v: v + a.gram(v), probes, iterations)
+        else:
+            solve = conjugate_gradient(
+                lambda v: v + a.gram(v),
+                probes,
+                tolerance=self.tolerance,
+                max_iterations=self.max_iterations,
+                check_every=self.check_every,
+            )
+            iterations, solution, residual = solve.diagonal.shape[-1], solve.solution, solve.residual
+            if self.value or not recorded:
+                half, standard_error, truncation = self._value(solve, d, z.dtype)
         if recorded:
-            surrogate = a.bilinear(a.matvec(solve.solution), probes).mean(0)  # <A w, A v>
+            surrogate = a.bilinear(a.matvec(solution), probes).mean(0)  # <A w, A v>
             half = half + surrogate - surrogate.detach()
-        nats = half + gaussian_constants(noise_std, m)
-        return EntropyEstimate(nats, self._report(solve, standard_error, truncation))
+        report = EntropyReport(
+            converged=(residual <= (TOLERANCE if self.tolerance is None else self.tolerance)).all(0),
+            products=2 * iterations,
+            residual=residual.amax(0),
+            standard_error=standard_error,
+            truncation=truncation,
+            remedy=f"CG stopped at {iterations} iterations: raise max_iterations or the noise.",
+        )
+        return EntropyEstimate(half + gaussian_constants(noise_std, m), report)
 
     def _value(self, solve: CGResult, d: int, dtype: torch.dtype) -> tuple[Tensor, Tensor | None, Tensor]:
         """1/2 log det of each sample, the standard error of its probes, and the width of its bracket."""
@@ -89,14 +101,3 @@ class Lanczos:
         forms = torch.where(torch.isfinite(solve.residual), forms, float("nan"))
         error = 0.5 * (forms.std(0) / self.num_probes**0.5).to(dtype) if self.num_probes > 1 else None
         return 0.5 * forms.mean(0).to(dtype), error, 0.5 * d * bracket.width.mean(0).to(dtype)
-
-    def _report(self, solve: CGResult, standard_error: Tensor | None, truncation: Tensor | None) -> EntropyReport:
-        iterations = solve.diagonal.shape[-1]
-        return EntropyReport(
-            converged=(solve.residual <= (TOLERANCE if self.tolerance is None else self.tolerance)).all(0),
-            products=2 * iterations,
-            residual=solve.residual.amax(0),
-            standard_error=standard_error,
-            truncation=truncation,
-            remedy=f"CG stopped at {iterations} iterations: raise max_iterations or the noise.",
-        )
