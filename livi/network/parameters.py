@@ -142,7 +142,7 @@ class Layout:
         return checks.vector("weights", torch.cat(parts), self.num_params)
 
     def unflatten(self, theta: Tensor) -> dict[str, Tensor]:  # (..., m) -> name: (..., *shape)
-        """Theta under the parameters' names: views, and on a GPU copies of what does not begin at a multiple of 16 bytes.
+        """Theta under the parameters' names: views, but on a GPU copies of what begins at no multiple of 16 bytes.
 
         Kernels for convolutions take such addresses for granted.
         """
