@@ -61,7 +61,8 @@ class Stepper(Generic[T]):
     ) -> None:
         self.step, self.state, self.rng, self.capture = step, state, rng, capture
         self.prepare, self.release = prepare, release
-        self.reason = ""  # why steps are not recorded
+        self.refused: dict[Hashable, str] = {}  # ways to step that are not recorded, and why
+        self.reason = ""  # the last of these
         self.captured = False
         self.reset()
 
@@ -72,10 +73,11 @@ class Stepper(Generic[T]):
         self.pool: Any = None
         self.release()
 
-    def give_up(self, reason: str) -> None:
-        """Record no more."""
-        self.reset()
-        self.capture, self.reason = False, reason
+    def refuse(self, how: tuple[Hashable, ...], reason: str) -> None:
+        """Record no steps of this way; others may do better."""
+        self.refused[how] = self.reason = reason
+        if not self.recordings:
+            self.release()
 
     def __call__(self, batch: Batch, *how: Hashable) -> T:
         """One step. There is a recording for every way to step, and every shape of batch."""
@@ -91,13 +93,13 @@ class Stepper(Generic[T]):
             except (CaptureError, RuntimeError) as error:  # torch names a forbidden operation by a RuntimeError
                 if self.capture:
                     raise CaptureError(f"capture: expected a step that can be recorded, got {error}") from error
-                self.give_up(str(error).splitlines()[0])
+                self.refuse(how, str(error).splitlines()[0])
             return self(batch, *how)
         return self.step(batch, *how)
 
     def _ready(self, shapes: Hashable, how: Hashable) -> bool:
         warm = self.taken.total() > WARM_UP and self.taken[how] > 1
-        wanted = self.capture is not False and shapes is not None and warm
+        wanted = self.capture is not False and how not in self.refused and shapes is not None and warm
         return wanted and sum(way == how for _, way in self.recordings) < MOST_SHAPES
 
     def _record(self, batch: Batch, how: tuple[Hashable, ...]) -> _Recording[T]:

@@ -106,7 +106,7 @@ def _for_each(
     strategy: Strategy | None,
 ) -> Any:
     """The function of each row of theta and its own buffers, results stacked."""
-    if isinstance(strategy, Loop):
+    if isinstance(strategy, Loop) or len(theta) == 1:
         return _loop(function, theta, own)
     try:
         return vmap(function, chunk_size=None if strategy is None else strategy.chunk_size)(theta, own)

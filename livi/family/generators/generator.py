@@ -13,6 +13,8 @@ from livi.family.jacobian import Jacobian, LinearMap
 from livi.family.products import Chain, Dense, Gate, Linearised, Products, Sum
 from livi.spec import Specified
 
+BLOCK = 2**25  # numbers made at a time where a start is measured
+
 
 class Extras(TypedDict, total=False):
     """Keyword arguments of `Generator` that every subclass passes on."""
@@ -121,11 +123,11 @@ class Generator(Specified, nn.Module):
             self._init_skip(widths, rng)
         target = widths * (nonlinear_share if self.skip is not None else 1.0)
         z = self._probe_latents(rng)
-        deviation = self.branch(z)[:, : self.num_params].std(0)
+        _, deviation = self._moments(z)
         self._rescale_branch(float(target.mean() / deviation.square().mean().sqrt().clamp_min(1e-12)))
         if self.log_scale is not None:
             self._match_layers(target, z)
-        centre = self.branch(z)[:, : self.num_params].mean(0)
+        centre, _ = self._moments(z)
         self._move_to(theta.to(centre), centre)
         return self
 
@@ -185,7 +187,7 @@ class Generator(Specified, nn.Module):
     def _match_layers(self, target: Tensor, z: Tensor) -> None:
         assert self.log_scale is not None
         assert self.scale_sizes is not None
-        deviation = self.branch(z)[:, : self.num_params].std(0)
+        _, deviation = self._moments(z)
         for i, (wanted, found) in enumerate(
             zip(target.split(self.scale_sizes), deviation.split(self.scale_sizes), strict=True)
         ):
@@ -197,6 +199,21 @@ class Generator(Specified, nn.Module):
             self.offset.copy_(theta - scale * centre)
         else:
             self._shift_branch(theta / scale - centre)
+
+    def _moments(self, z: Tensor) -> tuple[Tensor, Tensor]:  # (m,), (m,)
+        """Mean and standard deviation of the branch's outputs over these latents, a few rows at a time."""
+        rows = max(1, BLOCK // self.num_params)
+        some = self.branch(z[:rows])[:, : self.num_params]
+        if len(z) <= rows:
+            return some.mean(0), some.std(0)
+        shift = some.mean(0)  # of which the deviations are small, so that squares do not cancel
+        first, second = torch.zeros_like(shift), torch.zeros_like(shift)
+        for part in z.split(rows):
+            deviation = self.branch(part)[:, : self.num_params] - shift
+            first += deviation.sum(0)
+            second += deviation.square().sum(0)
+        mean = first / len(z)
+        return shift + mean, ((second - len(z) * mean.square()) / (len(z) - 1)).clamp_min(0.0).sqrt()
 
     def _probe_latents(self, rng: torch.Generator | None, rows: int = 64) -> Tensor:
         half = self._gaussian(rows, rng)
