@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import sys
 from pathlib import Path
 from typing import Any
 
+from livi.cli.extras import load
 from livi.cli.options import names
 
 DESCRIPTION = """\
@@ -52,7 +52,7 @@ def add_command(benches: argparse._SubParsersAction[Any]) -> None:
 
 
 def _run(chosen: argparse.Namespace) -> int:
-    bench = importlib.import_module("livi.experiments.table_bench")
+    bench = load("livi.experiments.table_bench")
     root = os.environ.get("LIVI_DATA_DIR")
     folder = Path(root) / "uci" if root else None
     try:
