@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from spoiled import SpoiledBatches
 from torch import nn
 
 import livi
@@ -221,24 +222,16 @@ def test_a_recording_that_breaks_off_leaves_all_random_numbers_usable():
 def test_a_bad_label_in_a_later_batch_is_named_though_steps_are_replayed():
     net = mlp(outputs=3)
     x, y = classes(rows=64)
-    batches = [(x[i : i + 16], y[i : i + 16].clone()) for i in range(0, 64, 16)]
-
-    class Spoiled:
-        """Good batches at first, then one with a label that there is no output for."""
-
-        epochs = 0
-
-        def __len__(self):
-            return len(batches)
-
-        def __iter__(self):
-            Spoiled.epochs += 1
-            if Spoiled.epochs == 10:
-                batches[2][1][3] = 7
-            return iter(batches)
-
     with pytest.raises(ValueError, match="expected labels 0 to 2, got 7"):
-        livi.fit(net, Spoiled(), livi.Categorical(), num_data=64, recipe=SHORT, progress=False, capture=True)
+        livi.fit(
+            net,
+            SpoiledBatches(x, y, epoch=10),
+            livi.Categorical(),
+            num_data=64,
+            recipe=SHORT,
+            progress=False,
+            capture=True,
+        )
 
 
 @on_gpu
