@@ -11,10 +11,10 @@ DOCTESTED := livi $(wildcard README.md docs)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup lint format types unit doctest test demo bench clean
+.PHONY: help setup lint format types unit doctest test clean-install demo bench clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## create .venv and install livi with its development tools
 
@@ -45,6 +45,10 @@ doctest: setup ## the examples in docstrings, README and docs
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --doctest-modules --doctest-glob='*.md' $(DOCTESTED)
 
 test: lint types unit doctest ## lint, types, tests and doctests: what continuous integration runs
+
+# Needs the network, or wheels that pip knows of: torch is installed once more.
+clean-install: ## build the wheel, install it without extras into an empty environment, and fit there
+	PYTHON="$(PYTHON)" scripts/clean_install.sh
 
 demo: setup ## four posteriors side by side, on one page: livi-demo/index.html
 	$(BIN)/livi demo --out livi-demo

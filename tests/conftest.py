@@ -60,3 +60,60 @@ def houses():
     area, town = random.normal(100.0, 20.0, 90), random.choice(["u", "v"], 90)
     price = 1000.0 * area + 5000.0 * (town == "u") + random.normal(0.0, 3000.0, 90)
     return Table.from_frame(pd.DataFrame({"area": area, "town": town, "price": price}), "houses")
+
+
+# --- of the commands on tables --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def homes():
+    """Rows of 120 homes, with all kinds of columns, gaps, and columns to drop."""
+    random = np.random.default_rng(0)
+    rows = 120
+    frame = pd.DataFrame(
+        {
+            "id": [f"h{i}" for i in range(rows)],
+            "area": random.normal(100.0, 20.0, rows).round(1),
+            "rooms": random.integers(1, 6, rows),
+            "town": random.choice(["Aarhus", "Bath", "Cork"], rows),
+            "built": [f"20{10 + i % 12}-0{1 + i % 9}-11" for i in range(rows)],
+            "country": "X",
+        }
+    )
+    frame["price"] = (1000.0 * frame["area"] + 5000.0 * frame["rooms"] + random.normal(0.0, 3000.0, rows)).round(2)
+    frame["dear"] = np.where(frame["price"] > frame["price"].median(), "yes", "no")
+    frame.loc[5:12, "area"] = np.nan
+    frame.loc[20:25, "town"] = None
+    return frame
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, homes):
+    """A folder to work in, as the current one, with houses.csv, test.csv and new.csv."""
+    monkeypatch.chdir(tmp_path)
+    homes.iloc[:80].drop(columns="dear").to_csv("houses.csv", index=False)
+    homes.iloc[80:].drop(columns="dear").to_csv("test.csv", index=False)
+    homes.iloc[80:90].drop(columns=["dear", "price"]).to_csv("new.csv", index=False)
+    return tmp_path
+
+
+@pytest.fixture(scope="session")
+def home_models(tmp_path_factory, homes):
+    """The bytes of a model of price and of one of dear."""
+    from livi import cli
+
+    folder = tmp_path_factory.mktemp("models")
+    models = []
+    for target, other in (("price", "dear"), ("dear", "price")):
+        homes.iloc[:80].drop(columns=other).to_csv(folder / "houses.csv", index=False)
+        arguments = ["fit", str(folder / "houses.csv"), "--target", target, "--out", str(folder / f"{target}.livi")]
+        assert cli.main([*arguments, "--steps", "20", "--hidden", "4", "--quiet"]) == 0
+        models.append((folder / f"{target}.livi").read_bytes())
+    return models
+
+
+@pytest.fixture
+def model(here, home_models):
+    """Models of houses.csv in that folder: houses.livi of price, dear.livi of a class."""
+    (here / "houses.livi").write_bytes(home_models[0])
+    (here / "dear.livi").write_bytes(home_models[1])

@@ -188,6 +188,13 @@ def test_the_package_gives_no_complaint(check):
     assert check(PACKAGE) == []
 
 
+@pytest.mark.parametrize("check", [names_that_say_nothing, long_files], ids=lambda check: check.__name__)
+def test_the_tests_give_no_complaint_either(check):
+    tests = Path(__file__).resolve().parent
+    assert source_files(tests), f"no source files under {tests}"
+    assert check(tests) == []
+
+
 # --- the checks can fail --------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from spoiled import SpoiledBatches
 from torch import nn
 
 import livi
@@ -73,11 +74,11 @@ def test_a_recording_that_fails_gives_the_entropy_its_eager_form_back(monkeypatc
         raise CaptureError("nothing to record on")
 
     monkeypatch.setattr(
-        Stepper, "_ready", lambda stepper, *_: stepper.capture is not False and stepper.taken.total() > 3
+        Stepper, "_ready", lambda stepper, _, how: how not in stepper.refused and stepper.taken.total() > 3
     )
     monkeypatch.setattr(Stepper, "_record", fail)
     trainer.run()
-    assert forms == [livi.Exact().captured(0)]
+    assert forms == [livi.Exact().captured(0)] * 2  # a step that is logged, and one that is not
     assert plan.bound.entropy == livi.Exact()
     assert trainer.stepper.reason == "nothing to record on"
     assert trainer.step == SHORT.steps
@@ -224,24 +225,16 @@ def test_a_recording_that_breaks_off_leaves_all_random_numbers_usable():
 def test_a_bad_label_in_a_later_batch_is_named_though_steps_are_replayed():
     net = mlp(outputs=3)
     x, y = classes(rows=64)
-    batches = [(x[i : i + 16], y[i : i + 16].clone()) for i in range(0, 64, 16)]
-
-    class Spoiled:
-        """Good batches at first, then one with a label that there is no output for."""
-
-        epochs = 0
-
-        def __len__(self):
-            return len(batches)
-
-        def __iter__(self):
-            Spoiled.epochs += 1
-            if Spoiled.epochs == 10:
-                batches[2][1][3] = 7
-            return iter(batches)
-
     with pytest.raises(ValueError, match="expected labels 0 to 2, got 7"):
-        livi.fit(net, Spoiled(), livi.Categorical(), num_data=64, recipe=SHORT, progress=False, capture=True)
+        livi.fit(
+            net,
+            SpoiledBatches(x, y, epoch=10),
+            livi.Categorical(),
+            num_data=64,
+            recipe=SHORT,
+            progress=False,
+            capture=True,
+        )
 
 
 @on_gpu

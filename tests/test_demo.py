@@ -7,6 +7,7 @@ import json
 import math
 import shutil
 import subprocess
+import sys
 from html.parser import HTMLParser
 
 import numpy as np
@@ -214,6 +215,17 @@ def test_what_the_page_quotes_is_escaped(document, folder):
     document["diagnosis"]["findings"] = [{"severity": "ok", "topic": "<b>", "text": "a < b & c"}]
     images = {name: (folder / f"{name}.png").read_bytes() for name in FIGURES}
     assert "a &lt; b &amp; c" in page(document, images)
+
+
+def test_without_matplotlib_it_is_refused_before_the_first_fit(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert cli.main(["demo", "--quick", "--out", str(tmp_path / "page")]) == 1
+    out, err = capsys.readouterr()
+    assert err == (
+        'livi: figures: expected matplotlib, got no such package; install it with `pip install "livi[plots]"`.\n'
+    )
+    assert out == ""
+    assert not (tmp_path / "page").exists()
 
 
 def test_wrong_usage_is_refused(capsys):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from spoiled import SpoiledBatches
 from torch import nn
 
 import livi
@@ -320,26 +321,10 @@ def test_a_term_that_is_not_finite_between_two_logged_steps_does_not_go_unnotice
     # A bad label gives NaN and no gradient where nothing may be looked at, as in a replayed step.
     monkeypatch.setattr("livi.checks.may_be_read", lambda _: False)
     x, y = torch.randn(64, 2, generator=torch.Generator().manual_seed(0)), torch.arange(64) % 3
-    batches = [(x[i : i + 16], y[i : i + 16].clone()) for i in range(0, 64, 16)]
-
-    class Spoiled:
-        """Good batches until training has begun; then one with a label that there is no output for."""
-
-        epochs = 0
-
-        def __len__(self):
-            return len(batches)
-
-        def __iter__(self):
-            Spoiled.epochs += 1
-            if Spoiled.epochs == 5:
-                batches[2][1][3] = 7  # of steps 3, 7, 11, ..., of which none is a multiple of ten
-            return iter(batches)
-
     net = nn.Sequential(nn.Linear(2, 5), nn.Tanh(), nn.Linear(5, 3))
     recipe = Recipe(steps=60, map_steps=0, map_restarts=1, num_samples=8, num_entropy_samples=2)
     with pytest.raises(FitError, match="log_likelihood became non-finite"):
-        livi.fit(net, Spoiled(), livi.Categorical(), num_data=64, recipe=recipe, progress=False)
+        livi.fit(net, SpoiledBatches(x, y, epoch=5), livi.Categorical(), num_data=64, recipe=recipe, progress=False)
 
 
 def test_a_map_fit_of_varying_noise_cannot_fit_single_points():

@@ -10,9 +10,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::livi.FitWarning")
 
 SHORT = {"hidden": (8,), "steps": 20, "num_samples": 16}
 EXPECTED_FAILURES = {
-    "check_sample_weight_equivalence_on_dense_data": "Weights and copies have the same objective (test_estimators.py "
-    "holds them to it), but not the same rounding nor the same share of Adam's epsilon, and training amplifies both "
-    "beyond the tolerance of 1e-7."
+    "check_sample_weight_equivalence_on_dense_data": "Weights and copies have the same objective "
+    "(test_estimators_answers.py holds them to it), but not the same rounding nor the same share of Adam's epsilon, "
+    "and training amplifies both beyond the tolerance of 1e-7."
 }
 
 

@@ -1,6 +1,5 @@
 """Figures: what is drawn, in one style that is undone, and errors that help."""
 
-import builtins
 import dataclasses
 import math
 import sys
@@ -107,16 +106,11 @@ def test_the_style_is_undone():
 
 
 def test_a_missing_matplotlib_is_said_with_what_to_install(history, monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name.split(".")[0] == "matplotlib":
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ImportError, match="figures need matplotlib: pip install matplotlib"):
-        figures.learning_curve(history)
+    drawn = figures.learning_curve(history)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for draw in (lambda: figures.learning_curve(history), lambda: figures.save(drawn, "none.png"), figures.style):
+        with pytest.raises(ImportError, match=r'expected matplotlib, got .* `pip install "livi\[plots\]"`\.$'), draw():
+            pass
 
 
 def test_tints_run_from_white_to_the_colour():

@@ -1,185 +1,16 @@
-"""A last layer integrated out: its evidence and posterior against brute force, and everything built on them."""
+"""Fits with a last layer integrated out: what they learn, draw, save and diagnose."""
 
-import math
 import pickle
 from dataclasses import replace
 
 import pytest
 import torch
+from last_layers import QUICK, Headed, Named, Pair, Shifted, TwoHeads, data, fitted, made, network
 from torch import nn
-from torch.distributions import MultivariateNormal
 
 import livi
-from livi.family.last_layer import Conditional, ExactLastLayer, LinearGaussian
-from livi.inference import Recipe
-
-QUICK = Recipe(steps=60, map_steps=60, map_restarts=2, num_samples=8, num_entropy_samples=2)
-
-
-def network(outputs=1):
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(2, 5), nn.Tanh(), nn.Linear(5, outputs)).double()
-
-
-def data(count=20, outputs=None):
-    rng = torch.Generator().manual_seed(1)
-    x = torch.randn(count, 2, generator=rng, dtype=torch.float64)
-    y = torch.sin(2 * x[:, 0]) + 0.1 * torch.randn(count, generator=rng, dtype=torch.float64)
-    return x, y if outputs is None else torch.stack([(k + 1) * y for k in range(outputs)], 1)
-
-
-def fitted(net=None, rows=None, likelihood=None, **options):
-    options = {"recipe": QUICK, "progress": False, "last_layer": "exact"} | options
-    return livi.fit(net or network(), rows or data(), likelihood or livi.Gaussian(0.2), **options)
-
-
-def features_of(rows=20, width=4, samples=3):
-    return torch.randn(samples, rows, width, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-
-
-# --- the evidence and the posterior of the last layer ---------------------------------------------
-
-
-@pytest.mark.parametrize("outputs", [None, 3])
-def test_the_evidence_is_that_of_the_joint_gaussian(outputs):
-    features, (_, y) = features_of(), data(outputs=outputs)
-    likelihood = LinearGaussian(livi.Gaussian(0.3), scale=0.7).double()
-    design = torch.cat([features, torch.ones(3, 20, 1)], -1)
-    covariance = 0.7**2 * design @ design.mT + 0.3**2 * torch.eye(20, dtype=torch.float64)
-    columns = y.reshape(20, -1).T
-    expected = sum(
-        MultivariateNormal(torch.zeros(20, dtype=y.dtype), covariance).log_prob(column) for column in columns
-    )
-    shares = likelihood.log_prob(features, y)
-    assert shares.shape == (3, 20)
-    torch.testing.assert_close(shares.sum(1), expected)
-
-
-def test_the_posterior_is_that_of_ridge_regression():
-    features, (_, y) = features_of(), data()
-    likelihood = LinearGaussian(livi.Gaussian(0.3), scale=0.7).double()
-    conditional = likelihood.conditional(features, y)
-    design = torch.cat([features, torch.ones(3, 20, 1)], -1)
-    precision = design.mT @ design / 0.3**2 + torch.eye(5, dtype=y.dtype) / 0.7**2
-    mean = torch.linalg.solve(precision, design.mT @ y[:, None] / 0.3**2)
-    torch.testing.assert_close(conditional.mean, mean)
-    many = conditional.mean[:1].repeat(20_000, 1, 1), conditional.factor[:1].repeat(20_000, 1, 1, 1)
-    draws = likelihood.draw(Conditional(*many, *conditional[2:]), torch.Generator().manual_seed(0))
-    covariance = draws.squeeze(-1).T.cov()
-    torch.testing.assert_close(
-        covariance, torch.linalg.inv(precision[0]), rtol=0.1, atol=0.05 * covariance.max().item()
-    )
-
-
-def test_gradients_reach_features_noise_and_scale():
-    features, (_, y) = features_of(rows=6, width=2, samples=2), data(6)
-    likelihood = LinearGaussian(livi.Gaussian(0.5, learned=True), scale=0.8, learn_scale=True).double()
-    names = [name for name, _ in likelihood.named_parameters()]
-    assert names == ["log_scale", "noise.log_std"]
-
-    def total(features, log_scale, log_std):
-        parts = {"log_scale": log_scale, "noise.log_std": log_std}
-        return torch.func.functional_call(
-            _LogProb(likelihood), {f"inner.{k}": v for k, v in parts.items()}, (features, y)
-        )
-
-    inputs = (features.requires_grad_(), *(p.detach().clone().requires_grad_() for p in likelihood.parameters()))
-    assert torch.autograd.gradcheck(total, inputs)
-
-
-class _LogProb(nn.Module):
-    def __init__(self, inner):
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, features, targets):
-        return self.inner.log_prob(features, targets)
-
-
-def varying(count=20):
-    """A likelihood, features with a raw scale behind them, and the noise that they mean."""
-    likelihood = LinearGaussian(livi.HeteroscedasticGaussian(0.1, learned=True), scale=0.7).double()
-    outputs = features_of(count, width=5)
-    return likelihood, outputs, likelihood.noise.std(outputs[..., -1])
-
-
-def test_the_noise_may_vary():
-    (likelihood, outputs, std), (_, y) = varying(), data()
-    design = torch.cat([outputs[..., :-1], torch.ones(3, 20, 1)], -1)
-    covariance = 0.7**2 * design @ design.mT + torch.diag_embed(std.square())
-    expected = MultivariateNormal(torch.zeros(20, dtype=y.dtype), covariance).log_prob(y)
-    torch.testing.assert_close(likelihood.log_prob(outputs, y).sum(1), expected)
-    with pytest.raises(ValueError, match="expected one for each example whose noise varies, got 2"):
-        likelihood.log_prob(outputs, torch.stack([y, y], 1))
-
-
-@pytest.mark.parametrize("noise", [livi.Gaussian(0.3), livi.HeteroscedasticGaussian(0.1)])
-def test_a_row_that_counts_twice_is_two_rows(noise):
-    counts = torch.tensor([1.0, 2.0, 3.0, 1.0, 2.0])
-    times = counts.long()
-    features, (_, y) = features_of(5), data(5)
-    once = LinearGaussian(noise, counts=counts).double()
-    repeated = LinearGaussian(noise).double()
-    again = features.repeat_interleave(times, 1), y.repeat_interleave(times)
-    torch.testing.assert_close(once.log_prob(features, y).sum(1), repeated.log_prob(*again).sum(1))
-    torch.testing.assert_close(once.conditional(features, y).mean, repeated.conditional(*again).mean)
-
-
-@pytest.mark.parametrize("counts", [None, torch.tensor([1.0, 0.5, 2.0, 1.0, 1.5, 1.0])])
-def test_gradients_reach_a_varying_noise(counts):
-    likelihood = LinearGaussian(livi.HeteroscedasticGaussian(0.1), counts=counts).double()
-    outputs, (_, y) = features_of(rows=6, width=3, samples=2).requires_grad_(), data(6)
-    assert torch.autograd.gradcheck(lambda given: likelihood.log_prob(given, y), (outputs,))
-
-
-def test_blocks_of_samples_change_nothing(monkeypatch):
-    (likelihood, outputs, _), (_, y) = varying(), data()
-    found = []
-    for block in (400_000, 1):
-        monkeypatch.setattr("livi.family.last_layer.evidence._CPU_BLOCK", block)
-        leaf = outputs.clone().requires_grad_()
-        likelihood.zero_grad()
-        values = likelihood.log_prob(leaf, y)
-        (values.sum(1) * torch.tensor([1.0, 2.0, 3.0])).sum().backward()
-        solved = likelihood.conditional(outputs, y)
-        found.append((values, leaf.grad, likelihood.noise.log_level.grad.clone(), *solved))
-    torch.testing.assert_close(*found)
-
-
-def test_part_of_the_data_is_refused():
-    with pytest.raises(ValueError, match="all examples at once"):
-        LinearGaussian(livi.Gaussian(0.3)).log_prob(torch.zeros(1, 4, 3), torch.zeros(5))
-
-
-# --- fits -----------------------------------------------------------------------------------------
-
-
-class Headed(nn.Module):
-    """The last layer is not the last one defined, and activations are functions."""
-
-    def __init__(self):
-        super().__init__()
-        self.head = nn.Linear(3, 1)
-        self.body = nn.ModuleDict({"first": nn.Linear(2, 3)})
-
-    def forward(self, x):
-        return self.head(torch.relu(self.body["first"](x)))
-
-
-class Scaled(Headed):
-    def forward(self, x):
-        return 2.0 * super().forward(x)
-
-
-class TwoHeads(Headed):
-    """A mean, and beside it a raw scale that does not depend on it."""
-
-    def __init__(self):
-        super().__init__()
-        self.scale = nn.Linear(2, 1)
-
-    def forward(self, x):
-        return torch.cat([super().forward(x), self.scale(x)], 1)
+from livi.family.last_layer import ExactLastLayer
+from livi.network import as_call
 
 
 def test_noise_that_varies_is_learned_with_an_exact_mean():
@@ -307,48 +138,37 @@ def test_several_targets_share_the_features():
     torch.testing.assert_close(prediction.mean[:, 1], 2 * prediction.mean[:, 0], rtol=0.5, atol=0.4)
 
 
-def test_it_is_the_default_where_it_is_possible_and_said_in_the_plan():
-    assert "6 of the last layer integrated out" in str(livi.plan(network(), data(), livi.Gaussian(), recipe=QUICK))
-    rows = data(20_001)
-    assert livi.plan(network(), rows, livi.Gaussian(), recipe=QUICK).problem.integrated is None
-    assert livi.plan(network(), rows, livi.Gaussian(), recipe=QUICK, last_layer="exact").problem.integrated is not None
-    assert (
-        livi.plan(network(2), (rows[0], (rows[1] > 0).long()), livi.Categorical(), recipe=QUICK).problem.integrated
-        is None
-    )
-    sampled = livi.plan(network(), data(), livi.Gaussian(), recipe=QUICK, last_layer="sampled")
-    assert sampled.problem.integrated is None
-    assert sampled.layout.num_params == 21
+@pytest.mark.parametrize("kind", [tuple, dict])
+def test_several_inputs_are_fitted_saved_and_diagnosed(kind, tmp_path):
+    x, y = data()
+    inputs = (x[:, 0], x[:, 1]) if kind is tuple else {"right": x[:, 1], "left": x[:, 0]}
+    posterior = livi.fit(made(Pair), (inputs, y), livi.Gaussian(0.2), recipe=QUICK, progress=False)
+    assert isinstance(posterior.sampler, ExactLastLayer)
+    posterior.save(tmp_path / "p.livi")
+    for again in (livi.load(tmp_path / "p.livi", Pair()), pickle.loads(pickle.dumps(posterior))):
+        draws = [each.sample(5, torch.Generator().manual_seed(0)) for each in (posterior, again)]
+        assert torch.equal(*draws)
+        found = again.sampler.all_inputs()
+        assert as_call(found)[1].keys() == as_call(inputs)[1].keys()
+    assert "verdict" in str(again.diagnose(inputs, y, num_samples=16)).lower()
+    one = livi.fit(made(Headed), (x, y), livi.Gaussian(0.2), recipe=QUICK, progress=False)
+    torch.testing.assert_close(posterior.predict(inputs).mean, one.predict(x).mean, rtol=0.2, atol=0.2)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"likelihood": livi.Categorical()}, "the likelihood is Categorical, not Gaussian"),
-        ({"net": Scaled().double()}, "the output is not that of an nn.Linear: something comes after 'head'"),
-        ({"batch_size": 10}, "every step needs all examples, and batches of 10 were asked for"),
-        ({"generator": livi.MLP(4, 21, hidden=(4,)).double()}, "the generator is of 21 weights, and 15 come before"),
-        ({"noise": livi.DiagonalNoise(21).double()}, "the noise is of 21 weights, and 15 come before"),
-        ({"prior": livi.Laplace(1.0)}, "the prior is Laplace"),
-        ({"last_layer": "integrated"}, "expected one of 'sampled', 'exact', 'exact if possible', got 'integrated'"),
-    ],
-)
-def test_what_it_needs_is_said_where_it_is_missing(options, message):
-    if "likelihood" in options:
-        options = options | {"net": network(2), "rows": (data()[0], (data()[1] > 0).long())}
-    with pytest.raises(ValueError, match=message):
-        fitted(**options)
-    if "last_layer" not in options:
-        posterior = fitted(**options, last_layer="exact if possible")
-        assert isinstance(posterior.sampler, livi.ImplicitPosterior)
-        assert message in posterior.plan["last_layer_reason"]
+def test_a_forward_of_ones_own_is_integrated_over_too(tmp_path):
+    def forward(net, x):
+        return net(x)["mean"]
+
+    posterior = livi.fit(made(Named), data(), livi.Gaussian(0.2), forward=forward, recipe=QUICK, progress=False)
+    assert isinstance(posterior.sampler, ExactLastLayer)
+    posterior.save(tmp_path / "p.livi")
+    again = livi.load(tmp_path / "p.livi", Named(), forward=forward)
+    assert torch.equal(*(each.sample(3, torch.Generator().manual_seed(0)) for each in (posterior, again)))
 
 
-def test_a_wide_layer_and_many_rows_get_fewer_samples():
-    wide = nn.Sequential(nn.Linear(2, 100), nn.Tanh(), nn.Linear(100, 1))
-    x, y = data(1000)
-    plan = livi.plan(wide, (x.float(), y.float()), livi.Gaussian())
-    assert plan.recipe.num_samples == 4
-    wider = nn.Sequential(nn.Linear(2, 250), nn.Tanh(), nn.Linear(250, 1))  # too dear to be chosen by itself
-    assert livi.plan(wider, (x.float(), y.float()), livi.Gaussian(), recipe=QUICK).problem.integrated is None
-    assert math.isfinite(plan.seconds_per_step)
+def test_a_residual_in_place_is_learned_all_the_same():
+    x, _ = data(60)
+    y = 3.0 * x[:, 0] + torch.tanh(x[:, 1])
+    recipe = replace(QUICK, steps=300, map_steps=600, map_restarts=4)
+    posterior = livi.fit(made(Shifted), (x, y), livi.Gaussian(0.1), recipe=recipe, progress=False)
+    assert livi.posterior.metrics.rmse(posterior.predict(x), y) < 0.15

@@ -2,6 +2,7 @@
 
 import json
 import math
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import torch
 from torch import nn
 
 from livi import cli
-from livi.experiments import plain_bench, plain_methods, plain_problems
+from livi.experiments import plain_methods, plain_problems
 from livi.experiments.plain_bench import Config, bench, fit_row, notes
 from livi.experiments.plain_methods import METHODS, Answer, scores
 from livi.experiments.plain_problems import PROBLEMS, Parts, Rows, available, build_network
@@ -240,7 +241,7 @@ def test_a_method_that_fails_is_a_row_and_is_tried_again(tmp_path, monkeypatch):
 
 def test_warnings_of_a_fit_are_kept_with_its_row(monkeypatch):
     def warned(task):
-        plain_bench.warnings.warn("too wide", FitWarning, stacklevel=1)
+        warnings.warn("too wide", FitWarning, stacklevel=1)
         return Answer(METHODS["plain"](task).prediction, 1.0)
 
     monkeypatch.setitem(METHODS, "livi", warned)

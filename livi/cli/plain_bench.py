@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
+from livi.cli.benches import add_bench, run_bench
 from livi.cli.options import count, names, seeds
 
 DESCRIPTION = """\
@@ -31,16 +30,15 @@ examples:
 
 
 def add_command(benches: argparse._SubParsersAction[Any]) -> None:
-    command = benches.add_parser(
+    command = add_bench(
+        benches,
         "plain",
-        help="livi beside the plain network that it starts from",
+        _run,
+        summary="livi beside the plain network that it starts from",
         description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        examples=EXAMPLES,
     )
-    command.set_defaults(command=_run, usage_error=command.error)
     command.add_argument("--only", type=names, metavar="NAME,...", help="problems (default: all that are there)")
-    command.add_argument("--methods", type=names, metavar="NAME,...", help="default: all")
     command.add_argument("--seeds", type=seeds, metavar="SEED,...", help="default: 300,301,302")
     command.add_argument(
         "--part",
@@ -48,30 +46,19 @@ def add_command(benches: argparse._SubParsersAction[Any]) -> None:
         default="test",
         help="which rows to score; choose settings by validation rows only (default %(default)s)",
     )
-    command.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="default %(default)s")
-    command.add_argument("--jobs", type=count, default=1, help="fits at a time, a process each (default %(default)s)")
     command.add_argument("--steps", type=count, help="at most so many of a fit, to see that everything works")
 
 
 def _run(chosen: argparse.Namespace) -> int:
     bench = importlib.import_module("livi.experiments.plain_bench")
-    root = os.environ.get("LIVI_DATA_DIR")
-    folder = Path(root) / "uci" if root else None
     given = {"methods": chosen.methods, "seeds": chosen.seeds}
-    try:
-        config = bench.Config(
+
+    def configure(folder: Path | None) -> Any:
+        return bench.Config(
             problems=bench.available(folder) if chosen.only is None else chosen.only,
             part=chosen.part,
             steps=chosen.steps,
             **{name: value for name, value in given.items() if value is not None},
         )
-    except ValueError as error:
-        chosen.usage_error(str(error))
 
-    def say(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
-    for note in bench.notes(config, folder):
-        say(f"note: {note}")
-    print(bench.text(bench.bench(config, chosen.out, folder, jobs=chosen.jobs, say=say)))
-    return 0
+    return run_bench(chosen, bench, configure)

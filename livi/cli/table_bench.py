@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import importlib
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
+from livi.cli.benches import add_bench, run_bench
+from livi.cli.extras import load
 from livi.cli.options import names
 
 DESCRIPTION = """\
@@ -32,31 +31,27 @@ examples:
 
 
 def add_command(benches: argparse._SubParsersAction[Any]) -> None:
-    command = benches.add_parser(
+    command = add_bench(
+        benches,
         "tables",
-        help="the estimators on tables of real data, beside other methods",
+        _run,
+        summary="the estimators on tables of real data, beside other methods",
         description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        examples=EXAMPLES,
     )
-    command.set_defaults(command=_run, usage_error=command.error)
     command.add_argument("--data", type=names, metavar="NAME,...", help="default: all that are there")
-    command.add_argument("--methods", type=names, metavar="NAME,...", help="default: all that are installed")
     command.add_argument("--splits", type=int, help="splits of each data set (default 3; 1 with --quick)")
     command.add_argument("--first-split", type=int, default=1, help="default %(default)s")
-    command.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="default %(default)s")
     command.add_argument("--max-rows", type=int, default=10_000, help="most rows to train on (default %(default)s)")
     command.add_argument("--threads", type=int, default=1, help="threads of a fit (default %(default)s)")
-    command.add_argument("--jobs", type=int, default=1, help="fits at a time, a process each (default %(default)s)")
     command.add_argument("--quick", action="store_true", help="a few steps only, to see that everything works")
 
 
 def _run(chosen: argparse.Namespace) -> int:
-    bench = importlib.import_module("livi.experiments.table_bench")
-    root = os.environ.get("LIVI_DATA_DIR")
-    folder = Path(root) / "uci" if root else None
-    try:
-        config = bench.Config(
+    bench = load("livi.experiments.table_bench")
+
+    def configure(folder: Path | None) -> Any:
+        return bench.Config(
             data=bench.default_data(folder) if chosen.data is None else chosen.data,
             methods=bench.available_methods() if chosen.methods is None else chosen.methods,
             splits=(1 if chosen.quick else 3) if chosen.splits is None else chosen.splits,
@@ -65,14 +60,5 @@ def _run(chosen: argparse.Namespace) -> int:
             threads=chosen.threads,
             quick=chosen.quick,
         )
-        bench.checks.positive_int("jobs", chosen.jobs)
-    except ValueError as error:
-        chosen.usage_error(str(error))
 
-    def say(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
-    for note in bench.notes(config, folder):
-        say(f"note: {note}")
-    print(bench.text(bench.bench(config, chosen.out, folder, jobs=chosen.jobs, say=say)))
-    return 0
+    return run_bench(chosen, bench, configure)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import sys
 from collections.abc import Iterable
 from typing import Any
 
+from livi.cli.extras import load
 from livi.cli.options import count, delimiter, names, result, seed, share, widths
 
 DATA = """\
@@ -142,9 +142,9 @@ def _shared(parser: argparse.ArgumentParser, *, report: bool = True) -> None:
 
 
 def _fit(chosen: argparse.Namespace) -> int:
-    tables = _load("livi.tables")
+    tables = load("livi.tables")
     _check_outputs(chosen, (chosen.out, chosen.report), (chosen.data,))
-    fitting = _load("livi.tables.fitting")
+    fitting = load("livi.tables.fitting")
     say = _quiet if chosen.quiet else _note
     options = fitting.FitOptions(
         task=chosen.task,
@@ -176,10 +176,10 @@ def _fit(chosen: argparse.Namespace) -> int:
 
 
 def _predict(chosen: argparse.Namespace) -> int:
-    tables = _load("livi.tables")
+    tables = load("livi.tables")
     to_stdout = chosen.out == "-"
     _check_outputs(chosen, () if to_stdout else (chosen.out,), (chosen.model, chosen.data))
-    model = _load("livi.tables.model").load_model(chosen.model)
+    model = load("livi.tables.model").load_model(chosen.model)
     say = _quiet if chosen.quiet else _note
     table = tables.read_table(chosen.data, delimiter=chosen.delimiter, decimal=chosen.decimal)
     frame = model.predict(table, say, strict=chosen.strict, keep=chosen.keep, progress=not chosen.quiet)
@@ -193,9 +193,9 @@ def _predict(chosen: argparse.Namespace) -> int:
 
 
 def _evaluate(chosen: argparse.Namespace) -> int:
-    tables = _load("livi.tables")
+    tables = load("livi.tables")
     _check_outputs(chosen, (chosen.json, chosen.report), (chosen.model, chosen.data))
-    model = _load("livi.tables.model").load_model(chosen.model)
+    model = load("livi.tables.model").load_model(chosen.model)
     heard: list[str] = []
 
     def say(text: str) -> None:
@@ -208,38 +208,30 @@ def _evaluate(chosen: argparse.Namespace) -> int:
     print(evaluation)
     if chosen.json is not None:
         text = json.dumps(content.summary(), indent=2, ensure_ascii=False, allow_nan=False)
-        _load("livi.posterior.storage").replace_file(chosen.json, [text.encode("utf-8", "backslashreplace"), b"\n"])
+        load("livi.posterior.storage").replace_file(chosen.json, [text.encode("utf-8", "backslashreplace"), b"\n"])
         print(f"\nwritten: {chosen.json}")
     _report(chosen.report, content)
     return 0
 
 
-def _load(name: str, extra: str = "tables") -> Any:
-    """A module that is, or needs, a package which is not always there."""
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise ImportError(f'this needs {error.name}, which is not there: pip install "livi[{extra}]".') from error
-
-
 def _check_outputs(chosen: argparse.Namespace, outputs: Iterable[str | None], inputs: Iterable[str]) -> None:
     """Before any work: is everything there, and can all be written that is to be written?"""
-    tables = _load("livi.tables")
-    _load("pandas")
+    tables = load("livi.tables")
+    load("pandas")
     taken = list(inputs)
     for path in outputs:
         if path is not None:
             tables.check_output(path, force=chosen.force, inputs=taken)
             taken.append(path)
             if path.lower().endswith(".parquet"):
-                _load("pyarrow", "parquet")
+                load("pyarrow", "parquet")
     if getattr(chosen, "report", None) is not None:
-        _load("plotly")
+        load("plotly")
 
 
 def _report(path: str | None, content: Any) -> None:
     if path is not None:
-        _load("livi.report.table_page").write_report(path, content)
+        load("livi.report.table_page").write_report(path, content)
         print(f"written: {path}")
 
 

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import time
-import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
 from livi import checks
 from livi.experiments.datasets import uci
-from livi.experiments.machine import machine, versions
 from livi.experiments.plain_methods import METHODS, Task, scores
 from livi.experiments.plain_problems import PROBLEMS, Part, available, missing
 from livi.experiments.plain_text import QUANTITIES, line, summary, text
 from livi.experiments.plain_training import warm_up
-from livi.experiments.processes import side_by_side, threads
-from livi.experiments.rows import Row, complete, started
+from livi.experiments.processes import threads
+from livi.experiments.rows import Row
+from livi.experiments.runs import Job, Say, check_names, empty_document, listening, run_jobs
 
 __all__ = ["Config", "available", "bench", "fit_row", "notes", "text"]
 
 FILES = {"test": "plain.json", "validation": "plain-validation.json"}
 SEEDS = (300, 301, 302)
-
-Job = tuple[str, str, int]  # problem, method, seed
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -45,8 +40,8 @@ class Config:
     steps: int | None = None
 
     def __post_init__(self) -> None:
-        _check_names("problems", self.problems, tuple(PROBLEMS))
-        _check_names("methods", self.methods, tuple(METHODS))
+        check_names("problems", self.problems, tuple(PROBLEMS))
+        check_names("methods", self.methods, tuple(METHODS))
         if not self.seeds or len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
             given = ",".join(map(str, self.seeds)) or "none"
             raise ValueError(f"seeds: expected different numbers from 0 on, got {given}; give each once.")
@@ -73,29 +68,23 @@ def bench(config: Config, out: Path, folder: Path | None, *, jobs: int = 1, say:
         FileNotFoundError: the data of a problem are not there.
         ValueError: they are damaged, or the file in `out` belongs to another configuration.
     """
-    checks.positive_int("jobs", jobs)
     for name in config.problems:
         remedy = missing(name, folder)
         if remedy is not None:
             raise FileNotFoundError(f"{name}: expected its data, got none; {remedy}.")
         PROBLEMS[name].draw(config.seeds[0], folder)  # to complain before hours have passed, not after
-    path = out / FILES[config.part]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    document = started(path, _empty(config))
-    document |= {"notes": notes(config, folder), "jobs": jobs}
-    document["rows"] = [row for row in document["rows"] if row["error"] is None]
-    fit = partial(fit_row, config=config, folder=folder)
-    complete(
-        path,
-        document,
+    return run_jobs(
+        out / FILES[config.part],
+        empty_document("plain", config),
         config.jobs(),
-        key=_key,
-        run=lambda left: map(fit, left) if jobs == 1 else side_by_side(fit, left, jobs),
+        partial(fit_row, config=config, folder=folder),
+        key=lambda row: (row["problem"], row["method"], row["seed"]),
+        notes=notes(config, folder),
+        jobs=jobs,
         summary=summary,
         line=line,
         say=say,
     )
-    return document
 
 
 def fit_row(job: Job, config: Config, folder: Path | None) -> Row:
@@ -119,10 +108,7 @@ def fit_row(job: Job, config: Config, folder: Path | None) -> Row:
     error: str | None = None
     warm_up()
     begun = time.perf_counter()
-    with threads(1), warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        for old in (DeprecationWarning, FutureWarning):  # of packages, once a process: not about the fit
-            warnings.simplefilter("ignore", old)
+    with threads(1), listening() as caught:
         try:
             answer = METHODS[method](Task(problem, parts, rows.inputs, seed, config.steps))
             found |= scores(answer.prediction, rows, parts)
@@ -149,26 +135,3 @@ def notes(config: Config, folder: Path | None) -> list[str]:
             splits = ", ".join(str(seed % count) for seed in config.seeds)
             found.append(f"{name}: published splits {splits}.")
     return found
-
-
-def _empty(config: Config) -> dict[str, Any]:
-    return {
-        "experiment": "plain",
-        "config": asdict(config),
-        "versions": versions(),
-        "machine": machine(),
-        "rows": [],
-        "summary": [],
-    }
-
-
-def _check_names(what: str, names: tuple[str, ...], known: tuple[str, ...]) -> None:
-    for name in names:
-        if name not in known:
-            raise ValueError(f"{what}: expected some of {', '.join(known)}, got {name!r}.")
-    if not names or len(set(names)) != len(names):
-        raise ValueError(f"{what}: expected different names, got {','.join(names) or 'none'!r}.")
-
-
-def _key(row: Mapping[str, Any]) -> Job:
-    return row["problem"], row["method"], row["seed"]

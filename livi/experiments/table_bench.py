@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,17 +11,17 @@ from typing import Any
 
 from livi import checks
 from livi.experiments.datasets import uci
-from livi.experiments.machine import machine, versions
-from livi.experiments.processes import side_by_side, threads
-from livi.experiments.rows import Row, complete, started
-from livi.experiments.table_data import BUNDLED, check_names, read_split, splits_of, task_of
+from livi.experiments.processes import threads
+from livi.experiments.rows import Row
+from livi.experiments.runs import Job, Say, check_names, empty_document, listening, run_jobs
+from livi.experiments.table_data import BUNDLED, NAMES, read_split, splits_of, task_of
 from livi.experiments.table_methods import (
     FOR_TASK,
     GP_ROWS,
     METHODS,
     Run,
     available_methods,
-    check_methods,
+    check_installed,
     rows_used,
 )
 from livi.experiments.table_scores import scores
@@ -32,9 +30,6 @@ from livi.experiments.table_text import QUANTITIES, line, summary, text
 __all__ = ["Config", "available_methods", "bench", "default_data", "fit_row", "notes", "text"]
 
 FILE = "tables.json"
-
-Job = tuple[str, str, int]  # data, method, split
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -58,8 +53,9 @@ class Config:
     quick: bool = False
 
     def __post_init__(self) -> None:
-        check_names(self.data)
-        check_methods(self.methods)
+        check_names("data", self.data, NAMES)
+        check_names("methods", self.methods, tuple(METHODS))
+        check_installed(self.methods)
         for name in ("splits", "max_rows", "threads"):
             checks.positive_int(name, getattr(self, name))
         if self.first_split < 0:
@@ -97,27 +93,22 @@ def bench(config: Config, out: Path, folder: Path | None, *, jobs: int = 1, say:
         FileNotFoundError: a UCI set is not there.
         ValueError: a file of a UCI set is damaged, or the file in `out` belongs to another configuration.
     """
-    checks.positive_int("jobs", jobs)
     wanted = config.jobs(folder)
     for name, split in dict.fromkeys((name, split) for name, _, split in wanted):
         read_split(name, split, folder, config.max_rows)  # to complain before hours have passed, not after
-    path = out / FILE
-    path.parent.mkdir(parents=True, exist_ok=True)
-    document = started(path, _empty(config))
-    document |= {"notes": notes(config, folder), "jobs": jobs}
-    document["rows"] = [row for row in document["rows"] if row["error"] is None]
-    fit = partial(fit_row, config=config, folder=folder)
-    complete(
-        path,
-        document,
+    packages = {name: _version(name) for name in ("scikit-learn", "ngboost")}
+    return run_jobs(
+        out / FILE,
+        empty_document("tables", config, **packages),
         wanted,
-        key=_key,
-        run=lambda left: map(fit, left) if jobs == 1 else side_by_side(fit, left, jobs),
+        partial(fit_row, config=config, folder=folder),
+        key=lambda row: (row["data"], row["method"], row["split"]),
+        notes=notes(config, folder),
+        jobs=jobs,
         summary=summary,
         line=line,
         say=say,
     )
-    return document
 
 
 def fit_row(job: Job, config: Config, folder: Path | None) -> Row:
@@ -140,10 +131,7 @@ def fit_row(job: Job, config: Config, folder: Path | None) -> Row:
     }
     found: dict[str, float | None]
     error: str | None = None
-    with threads(config.threads), warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        for old in (DeprecationWarning, FutureWarning):  # of packages, once a process: not about the fit
-            warnings.simplefilter("ignore", old)
+    with threads(config.threads), listening() as caught:
         begun = time.perf_counter()
         try:
             answer = METHODS[method](split, Run(number, config.quick))
@@ -184,23 +172,8 @@ def notes(config: Config, folder: Path | None) -> list[str]:
     return found
 
 
-def _empty(config: Config) -> dict[str, Any]:
-    return {
-        "experiment": "tables",
-        "config": asdict(config),
-        "versions": versions() | {name: _version(name) for name in ("scikit-learn", "ngboost")},
-        "machine": machine(),
-        "rows": [],
-        "summary": [],
-    }
-
-
 def _version(package: str) -> str | None:
     try:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-def _key(row: Mapping[str, Any]) -> Job:
-    return row["data"], row["method"], row["split"]

@@ -41,15 +41,6 @@ class Split:
         return int(self.targets.max()) + 1
 
 
-def check_names(names: tuple[str, ...]) -> None:
-    """Raise for a name that is no data set, or given twice."""
-    for name in names:
-        if name not in NAMES:
-            raise ValueError(f"data: expected some of {', '.join(NAMES)}, got {name!r}.")
-    if len(set(names)) != len(names) or not names:
-        raise ValueError(f"data: expected different names, got {','.join(names) or 'none'!r}.")
-
-
 def task_of(name: str) -> Task:
     """The UCI sets are regressions all."""
     return BUNDLED.get(name, "regression")

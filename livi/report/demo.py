@@ -26,6 +26,7 @@ from livi.posterior.posterior import Posterior, load
 from livi.posterior.storage import replace_file
 from livi.report.demo_figures import FIGURES, draw_all
 from livi.report.demo_page import MEANINGLESS, page, table
+from livi.report.style import require_matplotlib
 
 METHODS = ("livi", "mean_field", "ensemble-5")  # the longest fit first, so that two workers end at about the same time
 Say = Callable[[str], None]
@@ -72,7 +73,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def demo(config: Config, folder: str | Path, say: Say = print) -> dict[str, Any]:
-    """Fit, compare, draw; write folder/index.html, result.json, figures and posteriors; return what result.json has."""
+    """Fit, compare, draw; write folder/index.html, result.json, figures and posteriors; return what result.json has.
+
+    Raises:
+        ImportError: matplotlib is not installed; said before the first fit.
+    """
+    require_matplotlib()
     started = time.perf_counter()
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

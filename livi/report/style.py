@@ -69,6 +69,20 @@ def tint(colour: str, strength: float) -> str:
     return "#" + "".join(f"{round(255 + strength * (part - 255)):02x}" for part in parts)
 
 
+def require_matplotlib() -> None:
+    """Whoever draws after long work asks first.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            'figures: expected matplotlib, got no such package; install it with `pip install "livi[plots]"`.'
+        ) from error
+
+
 @contextmanager
 def style() -> Iterator[None]:
     """matplotlib's settings for these figures, undone on leaving.
@@ -76,16 +90,16 @@ def style() -> Iterator[None]:
     Raises:
         ImportError: matplotlib is not installed.
     """
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise ImportError("figures need matplotlib: pip install matplotlib") from error
+    require_matplotlib()
+    import matplotlib
+
     with matplotlib.rc_context(_STYLE):
         yield
 
 
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure of so many inches, not known to pyplot: nothing to close, nothing shown twice."""
+    require_matplotlib()
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")

@@ -13,7 +13,7 @@ from livi.family.family import Draw, Estimation, Family
 from livi.family.implicit import ImplicitPosterior
 from livi.family.objective import BoundTerms
 from livi.network import Strategy, apply_many, as_call, record_statistics
-from livi.posterior.diagnostics.estimate import Estimate, Skipped, from_batches
+from livi.posterior.diagnostics.estimate import NO_PRIOR, Estimate, Skipped, from_batches
 from livi.posterior.diagnostics.layers import Layers
 from livi.posterior.diagnostics.subject import Subject, batches
 
@@ -63,10 +63,9 @@ def check_bound(
 
 
 def _summarise(posterior: Subject, terms: list[BoundTerms], estimator: EntropyEstimator) -> BoundCheck:
-    no_prior = Skipped("not applicable: the posterior carries no prior")
     no_entropy = Skipped(f"not applicable: {type(posterior.sampler).__name__} has no density")
     learned = isinstance(posterior.sampler, Family)
-    log_prior = no_prior if posterior.prior is None else from_batches([term.log_prior for term in terms])
+    log_prior = NO_PRIOR if posterior.prior is None else from_batches([term.log_prior for term in terms])
     entropy = from_batches([term.entropy for term in terms]) if learned else no_entropy
     missing = [part for part in (log_prior, entropy) if isinstance(part, Skipped)]
     return BoundCheck(

@@ -49,6 +49,9 @@ class Skipped:
         return self.reason
 
 
+NO_PRIOR = Skipped("not applicable: the posterior carries no prior")
+
+
 def from_batches(means: Sequence[Tensor] | Tensor) -> Estimate:
     """From the means of independent batches of equal size. Draws within a batch may depend on each other.
 

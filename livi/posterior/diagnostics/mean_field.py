@@ -12,13 +12,14 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from livi.draws import normal
+from livi.family.entropy.estimate import gaussian_constants
 from livi.family.family import Family
 from livi.family.last_layer import LinearGaussian
 from livi.family.objective import BoundTerms
 from livi.model.priors import Normal, Prior, Relevance
 from livi.network import Strategy
 from livi.posterior.diagnostics.bound import log_likelihood
-from livi.posterior.diagnostics.estimate import NUM_BATCHES, Estimate, Skipped, from_batches
+from livi.posterior.diagnostics.estimate import NO_PRIOR, NUM_BATCHES, Estimate, Skipped, from_batches
 from livi.posterior.diagnostics.subject import Effort, Subject
 
 FULL_BATCH, MINIBATCH = 512, 128  # examples of a step: all, up to so many; else a random choice
@@ -56,7 +57,7 @@ class _Problem:
         return BoundTerms(
             log_likelihood=self.num_data * densities.mean(),
             log_prior=_expected_log_prior(self.prior, mean, std, theta),
-            entropy=log_std.sum() + 0.5 * len(mean) * (1.0 + math.log(2.0 * math.pi)),
+            entropy=gaussian_constants(std, len(mean)),
         )
 
 
@@ -76,7 +77,7 @@ def check_mean_field(
     if not isinstance(sampler, Family):
         return Skipped(f"not applicable: {type(sampler).__name__} has no bound to compare")
     if posterior.prior is None:
-        return Skipped("not applicable: the posterior carries no prior")
+        return NO_PRIOR
     if effort.mean_field_steps == 0:
         return Skipped("left out by mean_field_steps=0")
     if sampler.num_params > effort.max_mean_field:

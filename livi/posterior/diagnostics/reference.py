@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +9,13 @@ import torch
 from torch import Tensor
 
 from livi.draws import normal
+from livi.family.entropy.estimate import gaussian_constants
 from livi.family.implicit import ImplicitPosterior
 from livi.family.noise import FixedNoise
 from livi.model.likelihoods import Bernoulli, Categorical
 from livi.network import Strategy
 from livi.posterior.diagnostics.bound import log_likelihood, outputs_at
-from livi.posterior.diagnostics.estimate import NUM_BATCHES, Estimate, Skipped, from_batches
+from livi.posterior.diagnostics.estimate import NO_PRIOR, NUM_BATCHES, Estimate, Skipped, from_batches
 from livi.posterior.diagnostics.mean_field import MeanFieldBound, check_mean_field
 from livi.posterior.diagnostics.subject import Effort, Subject, generators_of
 
@@ -89,7 +89,7 @@ def _prior(
 ) -> PriorBound | Skipped:
     prior, layout = posterior.prior, posterior.sampler.layout
     if prior is None:
-        return Skipped("not applicable: the posterior carries no prior")
+        return NO_PRIOR
     rows = -(-num_draws // NUM_BATCHES)
     batches = []
     for _ in range(NUM_BATCHES):
@@ -128,8 +128,7 @@ def _noise_cost(posterior: Subject, rng: torch.Generator | None) -> NoiseCost | 
     costs, squares = [], []
     for _, std in generators_of(sampler):
         eps = normal((NUM_BATCHES, count), rng, layout.dtype, layout.device)
-        entropy = std.double().log().expand(count).sum() + 0.5 * count * (1.0 + math.log(2.0 * math.pi))
-        costs.append(-prior.log_prob(std * eps).double().mean() - entropy)
+        costs.append(-prior.log_prob(std * eps).double().mean() - gaussian_constants(std.double(), count))
         squares.append(std.double().square().expand(count).mean())
     return NoiseCost(
         std=torch.stack(squares).mean().sqrt().item(),

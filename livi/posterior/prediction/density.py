@@ -10,7 +10,6 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from livi import checks
 from livi.model.likelihoods import RegressionLikelihood, aligned
 from livi.posterior.prediction.mixture import (
     Numbers,
@@ -21,9 +20,9 @@ from livi.posterior.prediction.mixture import (
     log_mean_exp,
     precise,
     probabilities,
-    probability,
     without_last_one,
 )
+from livi.posterior.prediction.moments import Moments, Quantiles, random_rows
 
 NUM_DRAWS = 2000
 """Targets drawn of each example for its quantiles, at least: those at 0.05 are then good to 0.005 in probability."""
@@ -39,7 +38,7 @@ class Drawable(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class DensityPrediction:
+class DensityPrediction(Moments):
     """p(y | x, D) ~ 1/S sum_s p(y | outputs_s), by the likelihood's own log_prob.
 
     Means and standard deviations are those of the likelihood's `moments`. There are no quantiles and no intervals: from
@@ -68,30 +67,6 @@ class DensityPrediction:
     def means(self) -> Tensor:  # (S, B, ...)
         return self._moments()[0]
 
-    @property
-    def mean(self) -> Tensor:  # (B, ...)
-        return self.means.mean(0)
-
-    @property
-    def epistemic_std(self) -> Tensor:  # (B, ...)
-        """Spread of the means over weight samples: what more data would take away."""
-        return self.means.std(0, correction=0)
-
-    @property
-    def aleatoric_std(self) -> Tensor:  # (B, ...)
-        """Root mean square of the samples' noise: what would remain."""
-        return self._moments()[1].square().mean(0).sqrt()
-
-    @property
-    def total_std(self) -> Tensor:  # (B, ...)
-        """sqrt(epistemic^2 + aleatoric^2), by the law of total variance."""
-        means, stds = self._moments()
-        return (means.var(0, correction=0) + stds.square().mean(0)).sqrt()
-
-    def function_quantile(self, q: Numbers) -> Tensor:  # (B, ...), or (Q, B, ...) for several
-        """Quantiles of the S means alone, without observation noise: epistemic bands. Interpolates linearly."""
-        return interpolated(self.means.sort(0).values, probabilities(q))
-
     @torch.no_grad()
     def log_prob(self, targets: Targets) -> Tensor:  # (B, ...) -> (B,)
         """log 1/S sum_s p(y | outputs_s) for each example, its targets together."""
@@ -112,7 +87,7 @@ class DensityPrediction:
 
 
 @dataclass(frozen=True, eq=False)
-class DrawnPrediction(DensityPrediction):
+class DrawnPrediction(Quantiles, DensityPrediction):
     """A `DensityPrediction` whose likelihood can be drawn from: with quantiles, estimated from NUM_DRAWS draws or more.
 
     They are drawn anew, from `seed`, whenever they are asked for: the same prediction gives the same answer.
@@ -123,12 +98,6 @@ class DrawnPrediction(DensityPrediction):
         levels = probabilities(q)
         parts = [interpolated(draws.sort(0).values, levels) for _, draws in self._draws()]
         return torch.cat(parts, 1 if isinstance(levels, list) else 0)
-
-    def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:  # (B, ...), (B, ...)
-        """The central interval that holds `level` of the draws: its lower and upper end."""
-        tail = 0.5 * (1.0 - probability("level", level))
-        lower, upper = self.quantile([tail, 1.0 - tail])
-        return lower, upper
 
     def cdf(self, targets: Targets) -> Tensor:  # the targets' shape
         """P(Y <= y) for every target, the share of draws that lie no higher."""
@@ -141,10 +110,7 @@ class DrawnPrediction(DensityPrediction):
     @torch.no_grad()
     def sample(self, num_samples: int, rng: torch.Generator | None = None) -> Tensor:  # (num_samples, B, ...)
         """Targets drawn from the prediction, each draw with one weight sample for all examples."""
-        checks.positive_int("num_samples", num_samples)
-        checks.rng("rng", rng)
-        source = self.outputs.device if rng is None else rng.device
-        rows = torch.randint(self.num_samples, (num_samples,), generator=rng, device=source).to(self.outputs.device)
+        rows = random_rows(num_samples, self.num_samples, rng, self.outputs.device)
         return self._drawn(self.outputs[rows], rng)
 
     def _drawn(self, outputs: Tensor, rng: torch.Generator | None) -> Tensor:

@@ -17,19 +17,18 @@ from livi.posterior.prediction.mixture import (
     Targets,
     check_outputs,
     check_targets,
-    interpolated,
     log_mean_exp,
     precise,
     probabilities,
-    probability,
     without_last_one,
 )
+from livi.posterior.prediction.moments import Moments, Quantiles, random_rows
 
 _ACCURACY = 1e-7  # of a quantile, in units of the total standard deviation
 
 
 @dataclass(frozen=True, eq=False)
-class RegressionPrediction:
+class RegressionPrediction(Quantiles, Moments):
     """p(y | x, D) ~ 1/S sum_s N(y; mean_s, std_s^2) for every target.
 
     Everything is a property of this mixture and exact for it; what is estimated is the mixture itself, with an error
@@ -84,25 +83,6 @@ class RegressionPrediction:
             return [self]
         return [RegressionPrediction(*pair) for pair in zip(self.means.unbind(-1), self.stds.unbind(-1), strict=True)]
 
-    @property
-    def mean(self) -> Tensor:  # (B, ...)
-        return self.means.mean(0)
-
-    @property
-    def epistemic_std(self) -> Tensor:  # (B, ...)
-        """Spread of the means over weight samples: what more data would take away."""
-        return self.means.std(0, correction=0)
-
-    @property
-    def aleatoric_std(self) -> Tensor:  # (B, ...)
-        """Root mean square of the samples' noise: what would remain."""
-        return self.stds.square().mean(0).sqrt()
-
-    @property
-    def total_std(self) -> Tensor:  # (B, ...)
-        """sqrt(epistemic^2 + aleatoric^2), by the law of total variance."""
-        return (self.means.var(0, correction=0) + self.stds.square().mean(0)).sqrt()
-
     def quantile(self, q: Numbers) -> Tensor:  # (B, ...), or (Q, B, ...) for several
         """Quantiles of the mixture, by bisection on its distribution function to 1e-7 of the total std.
 
@@ -115,15 +95,6 @@ class RegressionPrediction:
         """
         levels = probabilities(q)
         return torch.stack(list(map(self._quantile, levels))) if isinstance(levels, list) else self._quantile(levels)
-
-    def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:  # (B, ...), (B, ...)
-        """The central interval that holds `level` of the mixture: its lower and upper end."""
-        tail = 0.5 * (1.0 - probability("level", level))
-        return self.quantile(tail), self.quantile(1.0 - tail)
-
-    def function_quantile(self, q: Numbers) -> Tensor:  # (B, ...), or (Q, B, ...) for several
-        """Quantiles of the S means alone, without observation noise: epistemic bands. Interpolates linearly."""
-        return interpolated(self.means.sort(0).values, probabilities(q))
 
     def cdf(self, targets: Targets) -> Tensor:  # the targets' shape
         """P(Y <= y) for every target: uniform on [0, 1] over new data if the prediction is calibrated (PIT)."""
@@ -145,12 +116,8 @@ class RegressionPrediction:
 
         So a draw is jointly plausible across examples, and every single target has the mixture as its distribution.
         """
-        checks.positive_int("num_samples", num_samples)
-        checks.rng("rng", rng)
-        device = self.means.device
-        source = device if rng is None else rng.device
-        rows = torch.randint(self.num_samples, (num_samples,), generator=rng, device=source).to(device)
-        noise = normal((num_samples, *self.means.shape[1:]), rng, self.means.dtype, device)
+        rows = random_rows(num_samples, self.num_samples, rng, self.means.device)
+        noise = normal((num_samples, *self.means.shape[1:]), rng, self.means.dtype, self.means.device)
         return self.means[rows] + self.stds[rows] * noise
 
     def rescaled(self, shift: float, scale: float) -> RegressionPrediction:
@@ -165,6 +132,9 @@ class RegressionPrediction:
 
     def __repr__(self) -> str:
         return f"RegressionPrediction(num_samples={self.num_samples}, shape={tuple(self.means.shape[1:])})"
+
+    def _moments(self) -> tuple[Tensor, Tensor]:
+        return self.means, self.stds
 
     def _aligned(self, targets: Targets) -> tuple[Tensor, Tensor, Tensor]:
         found = check_targets(targets, self.means.device).to(self.means.dtype)

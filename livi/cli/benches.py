@@ -1,0 +1,57 @@
+"""What the benchmarks on problems and tables share: options, notes and progress on stderr, tables on stdout."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from livi.cli.options import count, names
+
+
+def add_bench(
+    benches: argparse._SubParsersAction[Any],
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    *,
+    summary: str,
+    description: str,
+    examples: str,
+) -> argparse.ArgumentParser:
+    """The command `livi bench name`, with the options --methods, --out and --jobs."""
+    command: argparse.ArgumentParser = benches.add_parser(
+        name,
+        help=summary,
+        description=description,
+        epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.set_defaults(command=run, usage_error=command.error)
+    command.add_argument("--methods", type=names, metavar="NAME,...", help="default: all that are installed")
+    command.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="default %(default)s")
+    command.add_argument("--jobs", type=count, default=1, help="fits at a time, a process each (default %(default)s)")
+    return command
+
+
+def run_bench(chosen: argparse.Namespace, bench: Any, configure: Callable[[Path | None], Any]) -> int:
+    """Run a module with `bench`, `notes` and `text`, as configured given the folder of UCI sets, or None.
+
+    A ValueError of the configuration is wrong usage.
+    """
+    root = os.environ.get("LIVI_DATA_DIR")
+    folder = Path(root) / "uci" if root else None
+    try:
+        config = configure(folder)
+    except ValueError as error:
+        chosen.usage_error(str(error))
+    for note in bench.notes(config, folder):
+        _say(f"note: {note}")
+    print(bench.text(bench.bench(config, chosen.out, folder, jobs=chosen.jobs, say=_say)))
+    return 0
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

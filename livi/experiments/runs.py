@@ -1,0 +1,89 @@
+"""Runs of a benchmark: what is checked of their names, where their file begins, and how they go on with it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from livi import checks
+from livi.experiments.machine import machine, versions
+from livi.experiments.processes import side_by_side
+from livi.experiments.rows import Row, complete, started
+
+Job = tuple[str, str, int]  # data, method, seed or split
+Say = Callable[[str], None]
+
+
+def check_names(what: str, names: tuple[str, ...], known: Sequence[str]) -> None:
+    """Raise for a name that is not known, or given twice, or if there is none."""
+    for name in names:
+        if name not in known:
+            raise ValueError(f"{what}: expected some of {', '.join(known)}, got {name!r}.")
+    if not names or len(set(names)) != len(names):
+        raise ValueError(f"{what}: expected different names, got {','.join(names) or 'none'!r}.")
+
+
+def empty_document(experiment: str, config: Any, **more_versions: str | None) -> dict[str, Any]:
+    """What a run writes before its first row. `config` is a dataclass."""
+    return {
+        "experiment": experiment,
+        "config": asdict(config),
+        "versions": versions() | more_versions,
+        "machine": machine(),
+        "rows": [],
+        "summary": [],
+    }
+
+
+def run_jobs(
+    path: Path,
+    document: dict[str, Any],
+    wanted: Sequence[Job],
+    fit: Callable[[Job], Row],
+    *,
+    key: Callable[[Row], Job],
+    notes: list[str],
+    jobs: int,
+    summary: Callable[[Sequence[Row]], list[Row]],
+    line: Callable[[Row], str],
+    say: Say,
+) -> dict[str, Any]:
+    """Run what is not yet in the file, adding to it after every fit, and return its content.
+
+    A row with an `error` is tried again.
+
+    Args:
+        jobs: fits at a time, each in a process of its own.
+
+    Raises:
+        ValueError: the file belongs to something else than this empty document.
+    """
+    checks.positive_int("jobs", jobs)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    document = started(path, document) | {"notes": notes, "jobs": jobs}
+    document["rows"] = [row for row in document["rows"] if row["error"] is None]
+    complete(
+        path,
+        document,
+        wanted,
+        key=key,
+        run=lambda left: map(fit, left) if jobs == 1 else side_by_side(fit, left, jobs),
+        summary=summary,
+        line=line,
+        say=say,
+    )
+    return document
+
+
+@contextmanager
+def listening() -> Iterator[list[warnings.WarningMessage]]:
+    """Warnings inside, kept instead of shown; not those of packages about themselves, which come once a process."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for old in (DeprecationWarning, FutureWarning):
+            warnings.simplefilter("ignore", old)
+        yield caught

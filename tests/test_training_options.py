@@ -1,0 +1,199 @@
+"""What can be chosen in a fit, what comes back, and what is refused."""
+
+import io
+
+import pytest
+import torch
+from torch import nn
+from training import QUICK, data, draws, network, quick_fit
+
+import livi
+from livi.inference import FitWarning
+from livi.inference.progress import Progress
+
+
+def test_an_unknown_option_of_fit_is_named():
+    with pytest.raises(TypeError, match=r"fit: got 'stepz'; did you mean 'steps'\?$"):
+        livi.fit(network(), data(), livi.Gaussian(), stepz=3)
+
+
+def test_half_precision_and_a_missing_device_are_refused_before_any_work():
+    with pytest.raises(ValueError, match=r"net: expected weights in float32 or float64, got torch.float16"):
+        livi.plan(network().half(), data(), livi.Gaussian())
+    with pytest.raises(ValueError, match="device: expected one that torch can use here"):
+        livi.plan(network(), data(), livi.Gaussian(), last_layer="sampled", device="cuda:99")
+
+
+def test_trouble_with_the_first_batch_is_told_in_the_user_s_terms():
+    with pytest.raises(RuntimeError, match=r"failed on its first batch of inputs \(24, 3\)"):
+        quick_fit(data=(torch.ones(24, 3), torch.ones(24)))
+    with pytest.warns(FitWarning, match="expected values of order 1"):
+        livi.plan(network(), (data()[0], 300 + data()[1]), livi.Gaussian(), recipe=QUICK)
+    with pytest.raises(TypeError, match=r"prior: expected a livi prior such as Normal\(1.0\), got float"):
+        quick_fit(prior=lambda _: 1.0)
+
+
+def test_a_mixture_is_trained_jointly_from_different_starts():
+    posterior = quick_fit(components=3)
+    offsets = torch.stack([generator.offset for generator in posterior.sampler.generators])
+    assert torch.pdist(offsets).min() > 0.5
+    assert posterior.plan["components"] == 3
+    with pytest.raises(ValueError, match="one object for several"):
+        quick_fit(components=2, generator=livi.Affine(3, 16))
+
+
+def test_every_part_can_be_overridden_by_an_object_or_a_function():
+    posterior = quick_fit(
+        generator=lambda layout: livi.Affine.for_layout(layout, latent_dim=3),
+        noise=livi.LearnedNoise(0.05),
+        prior=livi.Laplace(0.7),
+        entropy=livi.Lanczos(num_probes=1),
+        latents=livi.Independent(),
+    )
+    facts = posterior.plan
+    assert (facts["generator"], facts["latent_dim"], facts["noise"]) == ("Affine", 3, "LearnedNoise")
+    assert facts["prior"] == "Laplace"
+    assert facts["entropy"].startswith("Lanczos")
+
+
+def test_subnetworks_are_fitted_by_pattern():
+    posterior = quick_fit(include="2.*")
+    assert posterior.layout.num_params == 6
+    assert posterior.plan["layers"] == 1
+
+
+def test_dict_batches_and_a_user_s_forward():
+    batches = [{"values": data()[0], "labels": data()[1]}]
+    posterior = quick_fit(data=batches, forward=lambda net, values: net(values))
+    assert posterior.predict({"values": data()[0]}, num_samples=4).mean.shape == (24,)
+
+
+def test_batch_norm_statistics_are_measured_on_training_inputs_that_are_kept():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(1, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 1))
+    posterior = livi.fit(net, data(), livi.Gaussian(), recipe=QUICK, progress=False)
+    assert posterior.buffers == {}
+    torch.testing.assert_close(posterior.calibration.sort(0).values, data()[0])
+    assert set(posterior.functions(3).buffers) == {"1.running_mean", "1.running_var"}
+    one = posterior.predict(data()[0][:1], num_samples=8, rng=torch.Generator().manual_seed(0)).mean
+    many = posterior.predict(data()[0], num_samples=8, rng=torch.Generator().manual_seed(0)).mean
+    torch.testing.assert_close(one, many[:1])
+
+
+def test_save_and_load_round_trip(tmp_path):
+    posterior = quick_fit()
+    posterior.save(tmp_path / "p.livi")
+    loaded = livi.load(tmp_path / "p.livi", network())
+    torch.testing.assert_close(draws(loaded), draws(posterior), rtol=0, atol=0)
+    assert loaded.history == posterior.history
+    assert loaded.plan["num_params"] == 16
+
+
+def test_deterministic_prediction_has_no_epistemic_part():
+    posterior = quick_fit()
+    prediction = posterior.predict(data()[0], deterministic=True)
+    assert (prediction.epistemic_std == 0).all()
+    torch.testing.assert_close(prediction.mean, posterior.layout.apply(posterior.sampler.centre(), data()[0])[:, 0])
+
+
+def test_mixed_precision_stays_close_and_keeps_the_entropy_precise():
+    seen = []
+
+    class Spy(livi.Exact):
+        def __call__(self, generator, z, noise_std, rng=None):
+            estimate = super().__call__(generator, z, noise_std, rng)
+            seen.append(estimate.nats.dtype)
+            return estimate
+
+    torch.set_default_dtype(torch.float32)
+    x, y = (tensor.float() for tensor in data())
+    plain = livi.plan(network(), (x, y), livi.Gaussian(), recipe=QUICK, entropy=Spy())
+    mixed = livi.plan(network(), (x, y), livi.Gaussian(), recipe=QUICK, entropy=Spy(), autocast=torch.bfloat16)
+    one = plain.bound(x, y, torch.Generator().manual_seed(0))
+    two = mixed.bound(x, y, torch.Generator().manual_seed(0))
+    assert set(seen) == {torch.float32}
+    assert two.log_likelihood.dtype == torch.float32
+    assert one.log_likelihood != two.log_likelihood
+    torch.testing.assert_close(one.log_likelihood, two.log_likelihood, rtol=0.05, atol=1.0)
+
+
+def test_unused_parameters_are_named():
+    class Partly(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.unused = nn.Linear(1, 1), nn.Linear(1, 1)
+
+        def forward(self, x):
+            return self.used(x)
+
+    with pytest.warns(FitWarning, match=r"do not depend on unused.weight, unused.bias"):
+        livi.plan(Partly(), data(), livi.Gaussian(), recipe=QUICK)
+
+
+def test_alarms_name_collapse_runaway_convergence_and_lost_likelihood():
+    plan = livi.plan(network(), data(), livi.Gaussian(0.1), recipe=QUICK, last_layer="sampled")
+    generator = plan.bound.posterior.generators[0]
+    rng = torch.Generator().manual_seed(0)
+    alarms = livi.inference.alarms.alarms
+    generator.init_around(torch.zeros(16), 0.3)
+    assert alarms(plan.bound, -10.0, -9.0, 0.0, rng) == []
+    generator.init_around(torch.zeros(16), 1e-5)
+    assert "Collapsed spread: the weights of 0, 2" in alarms(plan.bound, -10.0, -9.0, 0.0, rng)[0]
+    generator.init_around(torch.zeros(16), 50.0)
+    assert "Runaway spread" in alarms(plan.bound, -10.0, -9.0, 0.0, rng)[0]
+    generator.init_around(torch.zeros(16), 0.3)
+    assert "50% of the entropy estimates" in alarms(plan.bound, -10.0, -9.0, 0.5, rng)[0]
+    assert "Likelihood far below the MAP start" in alarms(plan.bound, -100.0, -9.0, 0.0, rng)[0]
+
+
+def test_the_plan_prints_choices_and_costs():
+    text = str(livi.plan(network(), data(), livi.Gaussian(), last_layer="sampled", recipe=QUICK))
+    for part in ("16 stochastic weights", "24 examples", "MLP, latent_dim 16", "Exact", "ms a step", "of tensors"):
+        assert part in text
+
+
+def test_progress_is_plain_lines_where_there_is_no_terminal():
+    said = io.StringIO()
+    progress = Progress(100, stream=said)
+    row = {"bound": -1.0, "log_likelihood": -2.0, "log_prior": -3.0, "entropy": 4.0, "rate": 1e-3}
+    for step in range(10, 101, 10):
+        progress.show(step, row)
+    lines = said.getvalue().splitlines()
+    assert len(lines) == 10
+    assert "100/100  bound -1.00 = -2.00 likelihood -3.00 prior +4.00 entropy  rate 1.0e-03" in lines[-1]
+    assert "\r" not in said.getvalue()
+    quiet = io.StringIO()
+    Progress(100, quiet=True, stream=quiet).show(10, row)
+    assert quiet.getvalue() == ""
+
+
+def test_progress_on_a_terminal_rewrites_its_line():
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    said = Terminal()
+    progress = Progress(100, stream=said)
+    row = {"bound": -1.0, "log_likelihood": -2.0, "log_prior": -3.0, "entropy": 4.0, "rate": 1e-3}
+    progress.show(10, row)
+    progress.show(20, row)
+    assert said.getvalue().count("\r\x1b[2K") == 2
+    assert "\n" not in said.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: livi.fit(network(), data(), "gaussian"), TypeError, "likelihood: expected one of livi's"),
+        (lambda: livi.fit("net", data(), livi.Gaussian()), TypeError, "net: expected a torch.nn.Module"),
+        (
+            lambda: livi.fit(network(), data(), livi.Gaussian(), components=0),
+            ValueError,
+            "components: expected at least",
+        ),
+        (lambda: livi.fit(network(), data(), livi.Gaussian(), include="9.*"), ValueError, "matches no parameter"),
+    ],
+)
+def test_bad_arguments_are_clear_errors(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

@@ -1,0 +1,101 @@
+"""The start of a fit: which weights it begins from, what that costs, and what it shows."""
+
+import io
+from dataclasses import replace
+
+import pytest
+import torch
+from training import QUICK, data, draws, network, quick_fit
+
+import livi
+from livi.inference import FitWarning, Recipe, map_weights
+from livi.inference import start as start_module
+from livi.inference.begin import begin
+from livi.inference.progress import Progress
+
+
+def test_the_start_is_chosen_by_all_of_the_data_not_its_first_rows():
+    x = torch.linspace(-3, 3, 1500)[:, None]  # in order: the first rows see one end only
+    y = torch.where(x[:, 0] < 0, torch.zeros(1500), torch.sin(3 * x[:, 0]))
+    plan = livi.plan(network(), (x, y), livi.Gaussian(0.2), recipe=QUICK, batch_size=100)
+    recipe = replace(QUICK, map_restarts=6, map_steps=150)
+    density = plan.problem
+    theta, likelihood, joint = map_weights(density, recipe, seed=0)
+    truth = plan.bound.likelihood.log_prob(livi.apply_many(plan.layout, theta, x), y).sum(1)
+    torch.testing.assert_close(likelihood, truth)
+    torch.testing.assert_close(joint, truth + plan.bound.prior.log_prob(theta))
+    assert (joint.diff() <= 0).all()
+
+
+def test_one_restart_that_runs_away_does_not_take_the_others_along(monkeypatch):
+    made = start_module.initial_weights
+
+    def wild(layout, count, seed):
+        theta = made(layout, count, seed)
+        theta[1] = 1e200
+        return theta
+
+    monkeypatch.setattr(start_module, "initial_weights", wild)
+    posterior = quick_fit(recipe=replace(QUICK, map_steps=200))
+    assert posterior.sampler.centre().abs().max() < 100
+
+
+def test_ctrl_c_in_the_start_keeps_a_narrow_posterior_around_the_weights_found(monkeypatch, tmp_path):
+    advance, taken = start_module._Ascent.advance, []
+
+    def press(self, batch):
+        taken.append(batch)
+        if len(taken) == 40:
+            raise KeyboardInterrupt
+        return advance(self, batch)
+
+    monkeypatch.setattr(start_module._Ascent, "advance", press)
+    with pytest.warns(FitWarning, match="interrupted while looking for a start"):
+        posterior = quick_fit(checkpoint=tmp_path / "c.livi")
+    assert posterior.plan["interrupted_at"] == 0
+    assert (tmp_path / "c.livi").exists()
+    assert torch.isfinite(posterior.predict(data()[0], num_samples=4).mean).all()
+    assert (draws(posterior) - posterior.sampler.centre()).abs().max() < 8 * QUICK.spread
+
+
+def test_the_start_is_shown_and_its_cost_is_planned():
+    said = io.StringIO()
+    plan = livi.plan(network(), data(), livi.Gaussian(), last_layer="sampled", recipe=replace(QUICK, map_steps=200))
+    begin(plan, 0, Progress(60, stream=said))
+    lines = said.getvalue().splitlines()
+    assert lines[0].startswith("MAP start [")
+    assert "100/200" in lines[0]
+    assert "likelihood" in lines[-1]
+    assert plan.seconds_per_map_step > 0
+    assert "for the start" in str(plan)
+
+
+def test_fewer_steps_shorten_the_start_in_proportion_and_more_do_not_lengthen_it():
+    recipe = Recipe(steps=1000, map_steps=500)
+    assert recipe.lasting(100) == replace(recipe, steps=100, map_steps=50)
+    assert recipe.lasting(5000) == replace(recipe, steps=5000)
+    assert (
+        livi.plan(network(), data(), livi.Gaussian(), last_layer="sampled", recipe=QUICK, steps=6).recipe.map_steps == 6
+    )
+
+
+def test_a_mixture_starts_at_different_modes_with_odds_by_their_height():
+    joint = torch.tensor([-10.0] * 5 + [-11.0] * 5 + [-60.0] * 10)
+    starts = start_module.Starts(torch.arange(20.0)[:, None], joint, joint)
+    assert starts.pick(1, seed=0).tolist() == [[0.0]]
+    picks = torch.stack([starts.pick(4, seed).squeeze(1) for seed in range(200)])
+    assert all(len(set(row.tolist())) == 4 for row in picks)
+    shares = torch.bincount(picks.long().flatten(), minlength=20) / 800
+    assert shares[10:].sum() == 0  # 50 nats below
+    lower = float(shares[5:10].sum())
+    assert 0.3 < lower < 0.48  # somewhat below one half: exp(-1/3) of the odds
+    assert torch.equal(starts.pick(20, seed=3), starts.theta)
+
+
+def test_without_map_steps_the_start_is_the_module_itself():
+    plan = livi.plan(
+        network(), data(), livi.Gaussian(), last_layer="sampled", recipe=replace(QUICK, map_steps=0, map_restarts=4)
+    )
+    begin(plan, seed=0)
+    begun = plan.bound.posterior.sample(2000, torch.Generator().manual_seed(0)).mean(0)
+    assert (begun - livi.Layout(network()).flatten()).abs().max() < 0.02

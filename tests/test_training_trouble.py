@@ -1,0 +1,96 @@
+"""Fits that go wrong: rolled back, stopped with a reason, or interrupted."""
+
+import io
+from dataclasses import replace
+
+import pytest
+import torch
+from training import QUICK, data, network, quick_fit
+
+import livi
+from livi.inference import FitError, FitWarning, Recipe, Trainer
+from livi.inference import loop as loop_module
+from livi.inference.begin import begin
+from livi.inference.progress import Progress
+
+
+def test_a_non_finite_step_is_rolled_back_with_a_smaller_rate(monkeypatch):
+    plan = livi.plan(network(), data(), livi.Gaussian(), last_layer="sampled", recipe=replace(QUICK, steps=150))
+    begin(plan, seed=0)
+    said = io.StringIO()
+    trainer = Trainer(plan.bound, plan.data, plan.recipe, progress=Progress(150, stream=said))
+    taken, poisoned = Trainer._step, []
+
+    def poison(self, batch):
+        terms = taken(self, batch)
+        if self.step == 113 and not poisoned:
+            poisoned.append(True)
+            with torch.no_grad():
+                next(self.bound.posterior.parameters()).fill_(float("nan"))
+        return terms
+
+    monkeypatch.setattr(Trainer, "_step", poison)
+    trainer.run()
+    assert trainer.step == 150
+    assert (trainer.rollbacks, trainer.rate_scale) == (1, 0.5)
+    assert all(torch.isfinite(p).all() for p in plan.bound.parameters())
+    assert "became non-finite at step 120: back to step 100 with 0.5 of the rate" in said.getvalue()
+
+
+def test_a_fit_that_keeps_failing_stops_with_the_term_s_name():
+    def broken(outputs, targets):
+        return (outputs[..., 0] - targets) * float("nan")
+
+    plan = livi.plan(network(), data(), livi.Gaussian(), last_layer="sampled", recipe=QUICK)
+    begin(plan, seed=0)
+    plan.bound.likelihood = livi.FunctionLikelihood(broken)
+    with pytest.raises(FitError, match="log_likelihood became non-finite at step 10, after 3 attempts"):
+        Trainer(plan.bound, plan.data, plan.recipe).run()
+
+
+def test_a_bound_that_falls_far_is_a_divergence(monkeypatch):
+    plan = livi.plan(network(), data(), livi.Gaussian(0.1), recipe=replace(QUICK, steps=400, kl_warm_up=0.1))
+    begin(plan, seed=0)
+    trainer = Trainer(plan.bound, plan.data, plan.recipe)
+    taken, pushed = Trainer._step, []
+
+    def push(self, batch):
+        if self.step == 210 and not pushed:
+            pushed.append(True)
+            with torch.no_grad():
+                self.bound.posterior.generators[0].skip.mul_(1000.0)
+        return taken(self, batch)
+
+    monkeypatch.setattr(Trainer, "_step", push)
+    trainer.run()
+    assert trainer.rollbacks == 1
+    assert trainer.history[-1]["bound"] > -500
+
+
+def test_ctrl_c_returns_the_posterior_so_far(monkeypatch):
+    taken = Trainer._step
+
+    def press(self, batch):
+        if self.step == 45:
+            raise KeyboardInterrupt
+        return taken(self, batch)
+
+    monkeypatch.setattr(Trainer, "_step", press)
+    monkeypatch.setattr(loop_module, "SNAPSHOT_EVERY", 20)
+    with pytest.warns(FitWarning, match="interrupted: keeping the posterior of step 40 of 60"):
+        posterior = quick_fit()
+    assert posterior.plan["interrupted_at"] == 40
+    assert posterior.history[-1]["step"] == 40
+    assert torch.isfinite(posterior.predict(data()[0], num_samples=4).mean).all()
+
+
+def test_minibatch_noise_is_no_divergence():
+    rng = torch.Generator().manual_seed(0)
+    x = torch.randn(20_000, 1, generator=rng)
+    y = torch.sin(2 * x[:, 0]) + 0.3 * torch.randn(20_000, generator=rng)
+    recipe = Recipe(steps=500, map_steps=300, map_restarts=1, kl_warm_up=0.1, num_samples=4, num_entropy_samples=1)
+    plan = livi.plan(network(), (x, y), livi.Gaussian(), recipe=recipe)
+    begin(plan, seed=0)
+    trainer = Trainer(plan.bound, plan.data, recipe)
+    trainer.run()
+    assert trainer.rollbacks == 0

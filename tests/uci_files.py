@@ -1,0 +1,20 @@
+"""Small data sets in the published layout of the UCI sets."""
+
+from pathlib import Path
+
+import numpy as np
+
+
+def write_uci(folder: Path, name: str = "yacht", rows: int = 40) -> Path:
+    """A small data set in the published layout, with two splits; the folder with its files."""
+    home = folder / name / "data"
+    home.mkdir(parents=True)
+    numbers = np.random.default_rng(0).normal(size=(rows, 4))
+    np.savetxt(home / "data.txt", numbers)
+    np.savetxt(home / "index_features.txt", [0, 1, 3], fmt="%d")
+    np.savetxt(home / "index_target.txt", [2], fmt="%d")
+    for split in range(2):
+        order = np.random.default_rng(split).permutation(rows)
+        np.savetxt(home / f"index_train_{split}.txt", order[5:], fmt="%d")
+        np.savetxt(home / f"index_test_{split}.txt", order[:5])  # as floating-point numbers, which are fine too
+    return home
