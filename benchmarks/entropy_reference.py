@@ -2,7 +2,7 @@
 
 The log-determinant is computed in float64 throughout, its gradient with products in the generator's own precision.
 
-It shares nothing with the estimators but the Jacobian products and takes O(d^2 + m chunk) memory, so it reaches
+It shares nothing with the estimators, takes Jacobian products by autograd, and O(d^2 + m chunk) memory, so it reaches
 problems that `Exact` with gradients does not.
 """
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from livi import PerLayer
-from livi.family.entropy.estimate import gaussian_constants, whitened
+from livi.family.entropy.estimate import gaussian_constants
 from livi.family.generators import Generator
 from livi.family.jacobian import Jacobian
 
@@ -66,15 +66,19 @@ def _gram(generator: Generator, z: Tensor) -> Tensor:  # (d, d)
 
 def _gradient(generator: Generator, z: Tensor, noise: float, inverse: Tensor) -> Tensor:
     """tr(M^-1 A^T dA) = sum_i <A M^-1 e_i, dA e_i>, one unit vector e_i at a time, or several on a GPU."""
-    function = whitened(generator, torch.tensor(noise, dtype=z.dtype, device=z.device))
+
+    def whitened(z: Tensor) -> Tensor:
+        theta: Tensor = generator(z) / noise
+        return theta
+
     parameters = list(generator.parameters())
     total = [torch.zeros_like(parameter, dtype=torch.float64) for parameter in parameters]
     identity = torch.eye(z.shape[1], dtype=z.dtype, device=z.device)
     size = 1 if z.device.type == "cpu" else 16
-    jacobian = Jacobian(function, z.expand(size, -1))
+    jacobian = Jacobian(whitened, z.expand(size, -1))
     for directions, solved in zip(identity.split(size), inverse.split(size), strict=True):
         if len(directions) < size:
-            jacobian = Jacobian(function, z.expand(len(directions), -1))
+            jacobian = Jacobian(whitened, z.expand(len(directions), -1))
         form = jacobian.bilinear(jacobian.matvec(solved), directions).sum()
         # The last biases have no part in J, hence unused; the recorded evaluation serves all directions.
         slopes = torch.autograd.grad(form, parameters, allow_unused=True, retain_graph=True)

@@ -48,7 +48,7 @@ def device(value: torch.device | str) -> torch.device:
         ) from error
 
 
-def can_wait(tensor: Tensor) -> bool:
+def may_be_read(tensor: Tensor) -> bool:
     """Whether a value may be looked at: not while a CUDA graph is recorded, nor where torch forbids waiting for a GPU.
 
     What cannot be refused by an error then has to show as NaN.

@@ -1,7 +1,9 @@
 """The names of the package: what `livi.<name>` and `from livi import *` give."""
 
 from livi import inference as training
+from livi.family.ensemble import Ensemble
 from livi.family.entropy import Exact, Lanczos, SmallestSingularValue
+from livi.family.family import Draw, Family, WeightSampler, exactly
 from livi.family.generators import CMMNN, MLP, MMNN, Affine, PerLayer
 from livi.family.implicit import ImplicitPosterior
 from livi.family.latents import Antithetic, Independent, Orthogonal
@@ -18,6 +20,7 @@ from livi.model.likelihoods import (
     Weighted,
 )
 from livi.model.priors import FunctionPrior, Laplace, Normal, Relevance
+from livi.model.problem import Problem
 from livi.network import Layout, Loop, Vmap, apply_many, estimate_statistics
 from livi.posterior import metrics
 from livi.posterior.posterior import Posterior, load
@@ -36,8 +39,11 @@ __all__ = [
     "Callback",
     "Categorical",
     "DiagonalNoise",
+    "Draw",
     "EarlyStopping",
+    "Ensemble",
     "Exact",
+    "Family",
     "FitError",
     "FitWarning",
     "FixedNoise",
@@ -58,15 +64,18 @@ __all__ = [
     "Orthogonal",
     "PerLayer",
     "Posterior",
+    "Problem",
     "Recipe",
     "RelativeNoise",
     "Relevance",
     "SmallestSingularValue",
     "StorageError",
     "Vmap",
+    "WeightSampler",
     "Weighted",
     "apply_many",
     "estimate_statistics",
+    "exactly",
     "fit",
     "load",
     "metrics",

@@ -9,7 +9,8 @@ from torch import nn
 import livi
 from livi.inference import Trainer
 from livi.inference.begin import begin
-from livi.inference.capture import CaptureError, Stepper, adam, for_optimiser, set_rate
+from livi.inference.capture import CaptureError, Stepper
+from livi.inference.optimiser import adam, for_optimiser, set_rate
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
 
@@ -66,12 +67,14 @@ def test_a_recording_that_fails_gives_the_entropy_its_eager_form_back(monkeypatc
     trainer = Trainer(plan.bound, plan.data, plan.recipe)
     forms = []
 
-    def fail(stepper, batch):
-        stepper.prepare()
+    def fail(stepper, batch, how):
+        stepper.prepare(*how)
         forms.append(plan.bound.entropy)
         raise CaptureError("nothing to record on")
 
-    monkeypatch.setattr(Stepper, "_ready", lambda stepper, _: stepper.capture is not False and stepper.taken > 3)
+    monkeypatch.setattr(
+        Stepper, "_ready", lambda stepper, *_: stepper.capture is not False and stepper.taken.total() > 3
+    )
     monkeypatch.setattr(Stepper, "_record", fail)
     trainer.run()
     assert forms == [livi.Exact().captured(0)]
@@ -270,7 +273,7 @@ def test_a_captured_fit_resumes_and_moves_between_devices(tmp_path):
     trainer.save = stop_at_30
     with pytest.raises(StopError):
         trainer.run()
-    assert trainer.stepper.captured
+    assert trainer.stepper.recordings
     resumed = fitted("small", True, checkpoint=checkpoint)
     torch.testing.assert_close(
         torch.tensor(resumed.history[-1]["bound"]), torch.tensor(whole.history[-1]["bound"]), rtol=1e-2, atol=0.5

@@ -18,7 +18,7 @@ from livi.inference import FitError, Recipe, Trainer, begin
 from livi.inference import loop as loop_module
 from livi.inference.judgement import constant_log_likelihood, log_predictive, lost_likelihood
 
-fit_module = sys.modules["livi.inference.fit"]
+fit_module = sys.modules["livi.inference.fitting"]
 QUICK = Recipe(steps=60, map_steps=200, map_restarts=2, num_samples=8, num_entropy_samples=2)
 
 
@@ -318,7 +318,7 @@ def test_means_and_noises_of_houses_keep_half_of_what_their_start_explained():
 
 def test_a_term_that_is_not_finite_between_two_logged_steps_does_not_go_unnoticed(monkeypatch):
     # A bad label gives NaN and no gradient where nothing may be looked at, as in a replayed step.
-    monkeypatch.setattr("livi.checks.can_wait", lambda _: False)
+    monkeypatch.setattr("livi.checks.may_be_read", lambda _: False)
     x, y = torch.randn(64, 2, generator=torch.Generator().manual_seed(0)), torch.arange(64) % 3
     batches = [(x[i : i + 16], y[i : i + 16].clone()) for i in range(0, 64, 16)]
 

@@ -229,7 +229,7 @@ def test_a_middle_sized_network_starts_from_its_own_weights():
     wide = nn.Sequential(nn.Linear(2, 100), nn.Tanh(), nn.Linear(100, 1))
     x, y = data(30)
     plan = livi.plan(wide, (x.float(), y.float()), livi.Gaussian(), prior=livi.Relevance.for_layout)
-    assert plan.last is not None
+    assert plan.problem.integrated is not None
     assert plan.recipe.map_steps == 0
     x, y = data(3000)
     assert livi.plan(wide, (x.float(), y.float()), livi.Gaussian()).recipe.map_steps == 1500
@@ -310,11 +310,14 @@ def test_several_targets_share_the_features():
 def test_it_is_the_default_where_it_is_possible_and_said_in_the_plan():
     assert "6 of the last layer integrated out" in str(livi.plan(network(), data(), livi.Gaussian(), recipe=QUICK))
     rows = data(20_001)
-    assert livi.plan(network(), rows, livi.Gaussian(), recipe=QUICK).last is None
-    assert livi.plan(network(), rows, livi.Gaussian(), recipe=QUICK, last_layer="exact").last is not None
-    assert livi.plan(network(2), (rows[0], (rows[1] > 0).long()), livi.Categorical(), recipe=QUICK).last is None
+    assert livi.plan(network(), rows, livi.Gaussian(), recipe=QUICK).problem.integrated is None
+    assert livi.plan(network(), rows, livi.Gaussian(), recipe=QUICK, last_layer="exact").problem.integrated is not None
+    assert (
+        livi.plan(network(2), (rows[0], (rows[1] > 0).long()), livi.Categorical(), recipe=QUICK).problem.integrated
+        is None
+    )
     sampled = livi.plan(network(), data(), livi.Gaussian(), recipe=QUICK, last_layer="sampled")
-    assert sampled.last is None
+    assert sampled.problem.integrated is None
     assert sampled.layout.num_params == 21
 
 
@@ -347,5 +350,5 @@ def test_a_wide_layer_and_many_rows_get_fewer_samples():
     plan = livi.plan(wide, (x.float(), y.float()), livi.Gaussian())
     assert plan.recipe.num_samples == 4
     wider = nn.Sequential(nn.Linear(2, 250), nn.Tanh(), nn.Linear(250, 1))  # too dear to be chosen by itself
-    assert livi.plan(wider, (x.float(), y.float()), livi.Gaussian(), recipe=QUICK).last is None
+    assert livi.plan(wider, (x.float(), y.float()), livi.Gaussian(), recipe=QUICK).problem.integrated is None
     assert math.isfinite(plan.seconds_per_step)

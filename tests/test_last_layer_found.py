@@ -288,7 +288,7 @@ def test_the_layer_of_the_mean_is_found_only_beside_a_scale_of_its_own(make, rea
 def test_the_plan_says_why_the_last_layer_is_sampled():
     plan = planned(made(Shifted))
     reason = "the output is not that of an nn.Linear: something comes after 'last', or beside it"
-    assert plan.last is None
+    assert plan.problem.integrated is None
     assert f"last layer  sampled: {reason}" in str(plan)
     assert plan.summary()["last_layer_reason"] == reason
     assert "last layer  sampled: as asked" in str(planned(sequential(), last_layer="sampled"))
@@ -318,7 +318,7 @@ def test_a_residual_in_place_is_learned_all_the_same():
 def test_outputs_are_checked_against_targets_before_anything_else(
     outputs, targets, likelihood, last_layer, monkeypatch
 ):
-    monkeypatch.setattr(sys.modules["livi.inference.prepare"], "exact_last_layer", None)
+    monkeypatch.setattr(sys.modules["livi.inference.planning"], "integrate_last_layer", None)
     with pytest.raises(ValueError, match=r"outputs: expected|targets: expected"):
         planned(sequential(outputs=outputs), (data()[0], targets), likelihood, last_layer=last_layer)
 
@@ -371,7 +371,7 @@ def batches(count=20, size=7):
 )
 def test_batches_are_put_together(rows):
     plan = planned(made(sequential), rows)
-    assert plan.last is not None
+    assert plan.problem.integrated is not None
     inputs, targets = plan.data.first()
     x, y = data(20) if not isinstance(rows, torch.utils.data.Subset) else (part[:20] for part in data(40))
     order, expected = targets.argsort(), y.argsort()
@@ -412,13 +412,13 @@ class Uneven:
 def test_batches_that_are_not_all_of_the_data_are_refused(rows, options, reason):
     forward = lambda net, x, *_: net(x.flatten(1)[:, :2])  # noqa: E731
     plan = planned(made(sequential), rows, forward=forward, **options)
-    assert plan.last is None
+    assert plan.problem.integrated is None
     assert reason in plan.summary()["last_layer_reason"].replace("(", r"\(").replace(")", r"\)")
 
 
 def test_batches_that_do_not_fit_in_memory_are_not_read(monkeypatch):
-    monkeypatch.setattr("livi.inference.gather.MEMORY", 400)
-    monkeypatch.setattr("livi.inference.last.gathered", None)
+    monkeypatch.setattr("livi.model.data.gather.MEMORY", 400)
+    monkeypatch.setattr("livi.family.last_layer.problem.gathered", None)
     assert "all batches together are" in planned(made(sequential), batches()).summary()["last_layer_reason"]
 
 

@@ -104,7 +104,7 @@ class Own(livi.Normal):
 )
 def test_a_prior_without_two_parts_is_sampled_with_the_reason(prior, reason):
     plan = planned(prior, last_layer="exact if possible")
-    assert plan.last is None
+    assert plan.problem.integrated is None
     assert reason in plan.summary()["last_layer_reason"]
 
 
@@ -115,7 +115,7 @@ def test_outputs_must_have_the_same_scales(make):
     if prior.sizes is None:
         assert "the prior has other scales for one output" in plan.summary()["last_layer_reason"]
     else:
-        assert plan.last is not None
+        assert plan.problem.integrated is not None
 
 
 def test_scales_of_single_weights_that_are_the_same_for_all_outputs_will_do():

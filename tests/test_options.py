@@ -14,7 +14,7 @@ from torch import nn
 import livi
 from livi.inference import fit as fit_function
 from livi.inference.options import PlanOptions
-from livi.inference.prepare import plan as plan_function
+from livi.inference.planning import plan as plan_function
 from livi.rivals import fit_ensemble, fit_map, fit_mean_field
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,7 +26,7 @@ def test_the_options_of_fit_are_those_of_plan_and_of_the_same_types():
     parameters = inspect.signature(plan_function).parameters
     own = {"net", "data", "likelihood", "seed"}
     assert PlanOptions.__annotations__.keys() == parameters.keys() - own
-    module = sys.modules["livi.inference.prepare"]
+    module = sys.modules["livi.inference.planning"]
     planned = typing.get_type_hints(inspect.unwrap(plan_function), vars(module))
     typed = typing.get_type_hints(PlanOptions)
     assert {name: planned[name] for name in typed} == typed

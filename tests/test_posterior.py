@@ -85,7 +85,7 @@ def test_mean_of_component_entropies_bounds_the_mixture_s(layout):
         gaussians[1].offset.data = torch.full((8,), distance)
         posterior = ImplicitPosterior(layout, gaussians, [FixedNoise(0.2), FixedNoise(0.2)])
         draw = posterior.draw(400, torch.Generator().manual_seed(0))
-        bound = torch.stack([e.nats.mean() for e in posterior.entropy(draw.latents, Exact())]).mean()
+        bound = torch.stack([e.nats.mean() for e in posterior.entropy_at(draw.latents, Exact())]).mean()
         density = posterior.log_prob(draw.theta.detach(), num_importance=64, rng=torch.Generator().manual_seed(1))
         monte_carlo = -density.log_prob
         error = 5.0 * monte_carlo.std() / 400**0.5
@@ -95,7 +95,7 @@ def test_mean_of_component_entropies_bounds_the_mixture_s(layout):
 def test_log_prob_integrates_to_the_entropy_of_an_affine_posterior(layout):
     posterior = ImplicitPosterior(layout, Affine(4, 8), DiagonalNoise(8, 0.3))
     draw = posterior.draw(500, torch.Generator().manual_seed(0))
-    entropy = posterior.entropy(draw.latents, Exact())[0].nats.mean()
+    entropy = posterior.entropy_at(draw.latents, Exact())[0].nats.mean()
     estimate = posterior.log_prob(draw.theta.detach(), starts=draw.latents[0], rng=torch.Generator().manual_seed(1))
     assert estimate.effective.min() > 100
     assert abs(-estimate.log_prob.mean() - entropy) < 5.0 * estimate.log_prob.std() / 500**0.5
@@ -132,7 +132,7 @@ def test_posterior_parameters_are_the_variational_ones_alone(layout):
             "rng: expected a torch.Generator",
         ),
         (lambda q: ImplicitPosterior(q, MLP(3, 8)).draw(2, rng=5), TypeError, r"got int 5; .*manual_seed\(5\)"),
-        (lambda q: ImplicitPosterior(q, MLP(3, 8)).entropy([], Exact()), ValueError, "expected 1 tensors"),
+        (lambda q: ImplicitPosterior(q, MLP(3, 8)).entropy_at([], Exact()), ValueError, "expected 1 tensors"),
         (lambda q: ImplicitPosterior(q, MLP(3, 8)).log_prob(torch.zeros(8)), ValueError, "leading sample axis"),
     ],
 )

@@ -22,6 +22,7 @@ from livi import (
     Multilabel,
     apply_many,
 )
+from livi.family.family import WeightSampler
 from livi.model.likelihoods import ClassificationLikelihood, RegressionLikelihood
 from livi.posterior.metrics import score
 from livi.posterior.prediction import (
@@ -30,7 +31,6 @@ from livi.posterior.prediction import (
     DrawnPrediction,
     RegressionPrediction,
     SampledOutputs,
-    WeightSampler,
     predict,
 )
 from livi.posterior.prediction.density import NUM_DRAWS

@@ -202,7 +202,7 @@ def test_another_recipe_than_the_checkpoint_s_is_an_error_that_names_it(tmp_path
 def test_another_strategy_goes_on_from_the_same_checkpoint(tmp_path, monkeypatch):
     path, whole = tmp_path / "c.livi", quick_fit()
     interrupted(monkeypatch, Trainer, "_step", 30, checkpoint=path, checkpoint_every=20)
-    monkeypatch.setattr(sys.modules["livi.inference.plan"], "suitable_strategy", lambda *_, **__: livi.Loop())
+    monkeypatch.setattr(sys.modules["livi.model.problem"], "suitable_strategy", lambda *_, **__: livi.Loop())
     resumed = quick_fit(checkpoint=path)
     assert resumed.plan["strategy"] == "Loop()"
     torch.testing.assert_close(draws(resumed), draws(whole))
@@ -250,7 +250,7 @@ def test_a_start_is_written_now_and_then_and_may_be_lengthened(tmp_path, monkeyp
         raise StopHere
 
     with monkeypatch.context() as patch:
-        patch.setattr(start_module.Joint, "ranked", stop)
+        patch.setattr(start_module, "ranked", stop)
         with pytest.raises(StopHere):
             quick_fit(checkpoint=path, checkpoint_every=25)
     assert read_checkpoint(path)["state"]["start"]["step"] == 50
@@ -261,13 +261,13 @@ def test_a_start_is_written_now_and_then_and_may_be_lengthened(tmp_path, monkeyp
 
 def test_an_interrupted_start_says_so_at_once(monkeypatch):
     said, heard = io.StringIO(), []
-    ranked = start_module.Joint.ranked
+    ranked = start_module.ranked
 
     def listen(self, *args):
         heard.append(said.getvalue())  # what was said before the work that comes after
         return ranked(self, *args)
 
-    monkeypatch.setattr(start_module.Joint, "ranked", listen)
+    monkeypatch.setattr(start_module, "ranked", listen)
     pressed(monkeypatch, start_module._Ascent, "advance", 41)
     begun = begin(quick_plan(), 0, Progress(60, stream=said))
     assert begun.interrupted

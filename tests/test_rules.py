@@ -12,7 +12,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import livi
 from livi.inference import begin
 from livi.inference.begin import spread_out
-from livi.inference.rules import Size, default_noise, default_prior, default_recipe, from_trained
+from livi.inference.rules import Size, default_noise, default_recipe, from_trained
+from livi.model.defaults import default_prior
 from livi.network import Layout, multiplications
 
 QUICK = livi.Recipe(num_samples=2, map_restarts=1)

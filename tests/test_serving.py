@@ -8,9 +8,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import livi
 from livi import ImplicitPosterior, Layout, Posterior
+from livi.family.ensemble import Ensemble
 from livi.family.last_layer import LinearGaussian
 from livi.posterior import posterior as fitted
-from livi.posterior.prediction import Ensemble, draw_networks, networks
+from livi.posterior.prediction import draw_networks, networks
 
 
 def network():

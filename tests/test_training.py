@@ -300,7 +300,7 @@ def test_the_start_is_chosen_by_all_of_the_data_not_its_first_rows():
     y = torch.where(x[:, 0] < 0, torch.zeros(1500), torch.sin(3 * x[:, 0]))
     plan = livi.plan(network(), (x, y), livi.Gaussian(0.2), recipe=QUICK, batch_size=100)
     recipe = replace(QUICK, map_restarts=6, map_steps=150)
-    density = start_module.Joint(plan.layout, plan.bound.likelihood, plan.bound.prior, plan.data)
+    density = plan.problem
     theta, likelihood, joint = map_weights(density, recipe, seed=0)
     truth = plan.bound.likelihood.log_prob(livi.apply_many(plan.layout, theta, x), y).sum(1)
     torch.testing.assert_close(likelihood, truth)
@@ -417,7 +417,7 @@ def test_trouble_with_the_first_batch_is_told_in_the_user_s_terms():
         quick_fit(data=(torch.ones(24, 3), torch.ones(24)))
     with pytest.warns(FitWarning, match="expected values of order 1"):
         livi.plan(network(), (data()[0], 300 + data()[1]), livi.Gaussian(), recipe=QUICK)
-    with pytest.raises(TypeError, match="prior: expected a livi prior, got float"):
+    with pytest.raises(TypeError, match=r"prior: expected a livi prior such as Normal\(1.0\), got float"):
         quick_fit(prior=lambda _: 1.0)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,21 +12,14 @@ from torch import Tensor, nn
 from livi import checks
 from livi.draws import normal
 from livi.family.entropy import DensityEstimate, EntropyEstimate, EntropyEstimator, importance_log_density
+from livi.family.family import Draw, Estimation, Family, Rates
 from livi.family.generators import Generator
 from livi.family.latents import Independent, Latents, mirrored
 from livi.family.noise import FixedNoise, Noise
 from livi.network import Layout
-from livi.spec import Specified
 
 
-class Draw(NamedTuple):
-    """Weights and the latents they came from, component by component in equal shares."""
-
-    theta: Tensor  # (S, m)
-    latents: tuple[Tensor, ...]  # K of (S / K, d)
-
-
-class ImplicitPosterior(Specified, nn.Module):
+class ImplicitPosterior(Family):
     """q(theta) = 1/K sum_k E_z N(theta; g_k(z), diag(sigma_k^2)), over the stochastic weights of a layout.
 
     Args:
@@ -41,13 +34,15 @@ class ImplicitPosterior(Specified, nn.Module):
     torch.Size([5, 3])
     """
 
+    capturable = True
+
     def __init__(
         self,
         layout: Layout,
         generators: Generator | Sequence[Generator],
         noises: Noise | Sequence[Noise] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(layout)
         generators = [generators] if isinstance(generators, nn.Module) else list(generators)
         if noises is None:
             noises = [FixedNoise() for _ in generators]
@@ -56,7 +51,6 @@ class ImplicitPosterior(Specified, nn.Module):
             raise ValueError(f"expected as many noises as generators, got {len(noises)} and {len(generators)}.")
         for generator in generators:
             _check_generator(generator, layout)
-        self.layout = layout
         self.generators = nn.ModuleList(generators).to(layout.device, layout.dtype)
         self.noises = nn.ModuleList(noises).to(layout.device, layout.dtype)
         for noise in self._noises():
@@ -66,12 +60,8 @@ class ImplicitPosterior(Specified, nn.Module):
                 )
 
     @property
-    def num_components(self) -> int:
+    def num_components(self) -> int:  # type: ignore[override]  # a constant of families that are no mixtures
         return len(self.generators)
-
-    @property
-    def num_params(self) -> int:
-        return self.layout.num_params
 
     def sample(
         self, num_samples: int, rng: torch.Generator | None = None, *, latents: Latents | None = None
@@ -91,7 +81,12 @@ class ImplicitPosterior(Specified, nn.Module):
             theta: Tensor = generator(origin)
         return theta[0]
 
-    def entropy(
+    def entropy(self, draw: Draw, how: Estimation) -> tuple[EntropyEstimate, ...]:
+        """Each component's entropy, at the first few of its latents."""
+        share = how.num_samples // self.num_components
+        return self.entropy_at([z[:share] for z in draw.latents], how.estimator, how.rng)
+
+    def entropy_at(
         self,
         latents: Sequence[Tensor],  # K of (S_k, d)
         estimator: EntropyEstimator,
@@ -145,6 +140,33 @@ class ImplicitPosterior(Specified, nn.Module):
             preimages=(shares * torch.stack([part.preimages for part in parts])).sum(0),
         )
 
+    def begin_around(self, rows: Tensor, spread: float, *, relative: bool = False) -> None:  # (K, m)
+        """Each generator around its row; a relative spread is one for each tensor that the generator scales."""
+        for generator, noise, row in zip(self._generators(), self._noises(), rows, strict=True):
+            noise.init_around(row)
+            if relative and generator.scale_sizes is not None:
+                sizes = [float(part.square().mean().sqrt()) for part in row.split(generator.scale_sizes)]
+                generator.init_around(row, [spread * max(size, 0.01) for size in sizes])
+            else:
+                generator.init_around(row, spread)
+
+    def rates(self) -> Rates:
+        affine = [p for generator in self._generators() for p in generator.affine_parameters()]
+        nonlinear = [p for generator in self._generators() for p in generator.nonlinear_parameters()]
+        return Rates(affine, nonlinear, list(self.noises.parameters()))
+
+    def title(self) -> str:
+        return f"{self.num_components} x {type(self.generators[0]).__name__}"
+
+    def facts(self) -> dict[str, Any]:
+        generator = self._generators()[0]
+        return {
+            "components": self.num_components,
+            "generator": type(generator).__name__,
+            "latent_dim": generator.latent_dim,
+            "noise": type(self.noises[0]).__name__,
+        }
+
     def _draw(self, num_samples: int, rng: torch.Generator | None, scheme: Latents, *, exact_shares: bool) -> Draw:
         checks.rng("rng", rng)
         shares = self._shares(checks.positive_int("num_samples", num_samples), rng, exact_shares)
@@ -181,11 +203,6 @@ class ImplicitPosterior(Specified, nn.Module):
 
     def _noises(self) -> list[Noise]:
         return [noise for noise in self.noises if isinstance(noise, Noise)]
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
-        # `.to`, `.cuda`, `.double` reach the network too: theta must always match it in dtype and device.
-        self.layout.module._apply(fn, recurse)
-        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
 
 
 def _check_generator(generator: Generator, layout: Layout) -> None:

@@ -1,7 +1,8 @@
 """The Jacobian of a row-wise function as a linear map that is never formed.
 
-For g: (S, d) -> (S, m) acting on each row by itself, J is one (m, d) matrix for each of the S rows. Both products
-reuse one recorded evaluation of g:
+For g: (S, d) -> (S, m) acting on each row by itself, J is one (m, d) matrix for each of the S rows. A generator that
+knows its own structure has its products written out (`products.py`). For any other function, both products reuse one
+recorded evaluation of g:
 
 - the adjoint J^T u is an ordinary backward pass;
 - the product J v is the backward pass of u -> J^T u, which is linear in u (a transposed transpose). It costs about one
@@ -13,6 +14,7 @@ Products accept a stack of vectors, (P, S, d) or (P, S, m), and share the record
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -22,8 +24,40 @@ RowFunction = Callable[[Tensor], Tensor]  # (S, d) -> (S, m), each row by itself
 LARGE = 2**13  # numbers in a vector; on a CPU, products with larger ones go one after the other: vmap is slower there
 
 
+class LinearMap(Protocol):
+    """J_g(z) as estimators use it. Each method takes a stack of vectors, one more axis in front, as well."""
+
+    @property
+    def value(self) -> Tensor:  # (S, m)
+        ...
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(S, m, d)."""
+        ...
+
+    def matvec(self, v: Tensor) -> Tensor:  # (S, d) -> (S, m)
+        """J v, without a graph."""
+        ...
+
+    def rmatvec(self, u: Tensor) -> Tensor:  # (S, m) -> (S, d)
+        """J^T u, without a graph."""
+        ...
+
+    def bilinear(self, u: Tensor, v: Tensor) -> Tensor:  # (S, m), (S, d) -> (S,)
+        """<u, J v> with v held fixed, differentiable in everything that g depends on, and in u."""
+        ...
+
+
+def linearised(function: RowFunction, z: Tensor) -> LinearMap:
+    """J_g(z): by the function's own `linearised(z)` where it has one, else by autograd."""
+    own = getattr(function, "linearised", None)
+    found: LinearMap = Jacobian(function, z) if own is None else own(z)
+    return found
+
+
 class Jacobian:
-    """J_g(z), with products, adjoint products and a differentiable bilinear form.
+    """J_g(z) by autograd: products, adjoint products and a differentiable bilinear form.
 
     Args:
         function: g, twice differentiable almost everywhere, acting on each row by itself.
@@ -58,13 +92,15 @@ class Jacobian:
     def rmatvec(self, u: Tensor) -> Tensor:  # (S, m) -> (S, d), or (P, S, m) -> (P, S, d)
         return _product(self.value, self._z, u)
 
-    def bilinear(self, u: Tensor, v: Tensor) -> Tensor:  # (S, m), (S, d) -> (S,)
-        """<u, J v> with u and v held fixed, differentiable in everything that g depends on.
+    def bilinear(self, u: Tensor, v: Tensor) -> Tensor:  # (S, m), (S, d) -> (S,), or with P in front of all
+        """<u, J v> with v held fixed, differentiable in everything that g depends on, and in u.
 
         One double backward pass; its gradient is that of a Jacobian product at half the cost of differentiating one.
         """
+        if u.ndim == 3:
+            return torch.stack([self.bilinear(*pair) for pair in zip(u, v, strict=True)])
         with torch.enable_grad():
-            (pulled,) = torch.autograd.grad(self.value, self._z, u.detach(), create_graph=True)
+            (pulled,) = torch.autograd.grad(self.value, self._z, u, create_graph=True)
             return (pulled * v.detach()).sum(-1)
 
 

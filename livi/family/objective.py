@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from livi import checks
-from livi.family.entropy import EntropyEstimator, EntropyReport, Exact
-from livi.family.implicit import ImplicitPosterior
+from livi.family.entropy import EntropyEstimate, EntropyEstimator, EntropyReport, Exact, Valueless
+from livi.family.family import Draw, Estimation, Family
 from livi.family.latents import Latents, Orthogonal
 from livi.model.likelihoods import Likelihood
 from livi.model.priors import Prior
-from livi.network import Strategy, apply_many, as_call
+from livi.model.problem import log_likelihood
+from livi.network import Strategy
+
+EntropyPart: TypeAlias = Literal["value", "gradient", "none"]  # what of the entropy a step needs
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,13 @@ class BoundTerms:
         parts = (self.log_likelihood.detach(), self.log_prior.detach(), self.entropy.detach())
         return BoundTerms(*parts, self.reports)
 
-    def tempered(self, kl_weight: float | Tensor = 1.0) -> Tensor:
-        """log_likelihood - kl_weight KL(q || p): what to maximise during a warm-up, or for a cold posterior (< 1)."""
-        return self.log_likelihood + kl_weight * (self.log_prior + self.entropy)
+    def tempered(self, kl_weight: float | Tensor = 1.0, entropy_weight: float | Tensor = 1.0) -> Tensor:
+        """log_likelihood - kl_weight KL(q || p): what to maximise during a warm-up, or for a cold posterior (< 1).
+
+        Args:
+            entropy_weight: k, where the entropy is part of every k-th step only.
+        """
+        return self.log_likelihood + kl_weight * (self.log_prior + entropy_weight * self.entropy)
 
     def non_finite(self) -> tuple[str, ...]:
         """Names of the terms that are NaN or infinite."""
@@ -57,6 +63,7 @@ class Bound(nn.Module):
     prior's (scale), so `torch.optim.Adam(bound.parameters())` is a complete type-II fit.
 
     Args:
+        posterior: q, an `ImplicitPosterior` or another `Family`.
         num_data: N, the number of examples in the whole data set.
         entropy: Exact() for L', SmallestSingularValue() for L'', Lanczos() for L' at scale.
         num_samples: weight vectors for likelihood and prior, shared equally by mixture components.
@@ -70,7 +77,7 @@ class Bound(nn.Module):
 
     def __init__(
         self,
-        posterior: ImplicitPosterior,
+        posterior: Family,
         likelihood: Likelihood,
         prior: Prior,
         *,
@@ -106,41 +113,46 @@ class Bound(nn.Module):
         self.strategy = strategy
         self.autocast = autocast
 
-    def forward(self, inputs: Any, targets: Tensor, rng: torch.Generator | None = None) -> BoundTerms:
+    def forward(
+        self,
+        inputs: Any,
+        targets: Tensor,
+        rng: torch.Generator | None = None,
+        *,
+        entropy: EntropyPart = "value",
+    ) -> BoundTerms:
         """The bound's terms from B examples.
 
         Args:
             inputs: the module's input; a tuple is passed as positional, a dict as keyword arguments.
             targets: (B, ...).
+            entropy: "gradient" leaves its value out where the estimator can do without, "none" all of it; the term is
+                0 then, and the bound no bound.
         """
-        theta, latents = self.posterior.draw(self.num_samples, rng, latents=self.latents)
-        share = self.num_entropy_samples // self.posterior.num_components
-        estimates = self.posterior.entropy([z[:share] for z in latents], self.entropy, rng)
+        draw = self.posterior.draw(self.num_samples, rng, latents=self.latents)
+        estimates = () if entropy == "none" else self._entropy(draw, rng, value=entropy == "value")
+        nats = [estimate.nats for estimate in estimates] or [draw.theta.new_zeros(1)]
         return BoundTerms(
-            log_likelihood=self.num_data * self.log_likelihood(theta, inputs, targets).mean(),
-            log_prior=self.prior.log_prob(theta).mean(),
-            entropy=torch.stack([estimate.nats for estimate in estimates]).mean(),
+            log_likelihood=self.num_data * self.log_likelihood(draw.theta, inputs, targets).mean(),
+            log_prior=self.prior.log_prob(draw.theta).mean(),
+            entropy=torch.stack(nats).mean(),
             reports=tuple(estimate.report for estimate in estimates),
         )
 
+    def _entropy(self, draw: Draw, rng: torch.Generator | None, *, value: bool) -> tuple[EntropyEstimate, ...]:
+        estimator = self.entropy
+        if not value and isinstance(estimator, Valueless):
+            estimator = estimator.without_value()
+        return self.posterior.entropy(draw, Estimation(estimator, self.num_entropy_samples, rng))
+
     def log_likelihood(self, theta: Tensor, inputs: Any, targets: Tensor) -> Tensor:  # (S, m) -> (S, B)
         """log p(y | x, theta) of each example, not scaled."""
-        args, kwargs = as_call(inputs)
-        with torch.autocast(theta.device.type, self.autocast, enabled=self.autocast is not None):
-            outputs = apply_many(
-                self.posterior.layout,
-                theta,
-                *args,
-                batch_statistics=self.batch_statistics,
-                strategy=self.strategy,
-                **kwargs,
-            )
-        if self.autocast is not None:
-            outputs = pytree.tree_map(lambda leaf: leaf.to(theta.dtype) if leaf.is_floating_point() else leaf, outputs)
-        values = self.likelihood.log_prob(outputs, targets)
-        if values.shape != (theta.shape[0], len(targets)) or len(targets) == 0:
-            raise ValueError(
-                f"log_prob: expected shape ({theta.shape[0]}, {len(targets)}), samples by a batch >= 1, got "
-                f"{tuple(values.shape)}; sum over one example's targets, not over examples."
-            )
-        return values
+        return log_likelihood(
+            self.posterior.layout,
+            self.likelihood,
+            theta,
+            (inputs, targets),
+            strategy=self.strategy,
+            batch_statistics=self.batch_statistics,
+            autocast=self.autocast,
+        )

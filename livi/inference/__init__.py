@@ -1,16 +1,17 @@
 """Fitting: plan, MAP start, training loop with checkpoints, progress and alarms."""
 
-from livi.inference.alarms import FitWarning
 from livi.inference.begin import begin
 from livi.inference.callbacks import Callback, Run
 from livi.inference.csv_logger import CSVLogger
-from livi.inference.fit import fit
-from livi.inference.loop import FitError, Trainer, make_optimiser
-from livi.inference.plan import Plan
-from livi.inference.prepare import plan
+from livi.inference.fitting import fit
+from livi.inference.loop import FitError, Trainer
+from livi.inference.optimiser import make_optimiser
+from livi.inference.planning import plan
+from livi.inference.plans import Plan
 from livi.inference.recipe import Recipe
 from livi.inference.start import Starts, map_weights
 from livi.inference.stopping import EarlyStopping
+from livi.model.problem import FitWarning
 
 __all__ = [
     "CSVLogger",

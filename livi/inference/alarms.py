@@ -6,14 +6,11 @@ import torch
 from torch import Tensor
 
 from livi.family.generators import Generator
+from livi.family.implicit import ImplicitPosterior
 from livi.family.latents import Independent
 from livi.family.noise import Noise
 from livi.family.objective import Bound
 from livi.model.priors import Laplace, Normal
-
-
-class FitWarning(UserWarning):
-    """A fit that ran through but should not be trusted as it stands."""
 
 
 @torch.no_grad()
@@ -65,6 +62,10 @@ def _spreads(bound: Bound, rng: torch.Generator) -> tuple[Tensor, Tensor]:  # (l
     scale = torch.ones(layout.num_params, dtype=layout.dtype, device=layout.device)
     if isinstance(prior, (Normal, Laplace)):
         scale = prior.scale().expand(layout.num_params) * (2.0**0.5 if isinstance(prior, Laplace) else 1.0)
+    slices = [slice(group.start, group.stop) for group in layout.groups]
+    if not isinstance(bound.posterior, ImplicitPosterior):
+        total = bound.posterior.sample(64, rng).std(0) / scale
+        return torch.zeros(len(slices), dtype=torch.bool), torch.stack([_rms(total[part]) for part in slices])
     idle, widest = [], []
     for generator, noise in zip(bound.posterior.generators, bound.posterior.noises, strict=True):
         assert isinstance(generator, Generator)
@@ -72,7 +73,6 @@ def _spreads(bound: Bound, rng: torch.Generator) -> tuple[Tensor, Tensor]:  # (l
         z = Independent().draw(64, generator.latent_dim, rng, dtype=layout.dtype, device=layout.device)
         made, std = generator(z).std(0), noise.std().expand(layout.num_params)
         total = (made.square() + std.square()).sqrt() / scale
-        slices = [slice(group.start, group.stop) for group in layout.groups]
         lost = torch.stack([_rms(made[part]) < 0.1 * _rms(std[part]) for part in slices])
         idle.append(lost & (not any(True for _ in noise.parameters())))  # fixed
         widest.append(torch.stack([_rms(total[part]) for part in slices]))

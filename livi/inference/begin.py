@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from livi.family.generators import Generator
-from livi.family.noise import Noise
-from livi.inference.plan import Plan
+from livi.inference.plans import Plan
 from livi.inference.progress import Progress
-from livi.inference.start import Joint, MapStart
+from livi.inference.start import MapStart
 
 
 class Beginning(NamedTuple):
@@ -39,8 +38,13 @@ def begin(
     """
     bound = prepared.bound
     likelihood = bound.likelihood.for_map(prepared.data.first()[1])
-    joint = Joint(prepared.layout, likelihood, bound.prior, prepared.data, prepared.strategy)
-    search = MapStart(joint, prepared.recipe, seed=seed, capture=prepared.capture, progress=progress)
+    search = MapStart(
+        replace(prepared.problem, likelihood=likelihood),
+        prepared.recipe,
+        seed=seed,
+        capture=prepared.capture,
+        progress=progress,
+    )
     if state is not None:
         search.load(dict(state))
     # A scale that the priors of the last layer and of others share would shrink to nothing in a MAP fit.
@@ -58,13 +62,5 @@ def begin(
 
 def spread_out(prepared: Plan, rows: Tensor, factor: float = 1.0) -> None:  # (K, m)
     """Put each component around its row, as wide as the recipe says, or a share of that."""
-    recipe, posterior = prepared.recipe, prepared.bound.posterior
-    for generator, noise, row in zip(posterior.generators, posterior.noises, rows, strict=True):
-        assert isinstance(generator, Generator)
-        assert isinstance(noise, Noise)
-        noise.init_around(row)
-        spread: float | list[float] = factor * recipe.spread
-        if recipe.relative_spread and generator.scale_sizes is not None:
-            sizes = [float(part.square().mean().sqrt()) for part in row.split(generator.scale_sizes)]
-            spread = [factor * recipe.spread * max(size, 0.01) for size in sizes]
-        generator.init_around(row, spread)
+    recipe = prepared.recipe
+    prepared.bound.posterior.begin_around(rows, factor * recipe.spread, relative=recipe.relative_spread)

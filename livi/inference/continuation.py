@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from livi.family.implicit import ImplicitPosterior
 from livi.family.last_layer import ExactLastLayer
-from livi.inference.plan import Choices
+from livi.inference.plans import Choices
 from livi.model.likelihoods import Likelihood
 from livi.model.priors import Normal, Prior
+from livi.model.problem import Choice
 from livi.network import Layout
 from livi.network.parameters import Forward
 from livi.posterior.posterior import Posterior
@@ -47,10 +48,10 @@ class Continuation:
         for part in (*self.generators, *self.noises, self.likelihood, self.prior):
             part.requires_grad_(True)
 
-    def layout(
+    def parameters(
         self, net: nn.Module, include: str | Sequence[str], exclude: str | Sequence[str], forward: Forward | None
-    ) -> Layout:
-        """That of the posterior, over this network.
+    ) -> list[str]:
+        """The names of those that the posterior is over, all of which this network has.
 
         Raises:
             ValueError: the network has other parameters, or the patterns choose others.
@@ -66,7 +67,7 @@ class Continuation:
                     f"start: expected include and exclude to choose the {len(layout.slots)} parameters of the "
                     f"posterior, got {', '.join(chosen[:4])}{', ...' * (len(chosen) > 4)}; leave both out."
                 )
-        return layout
+        return [slot.name for slot in layout.slots]
 
     def likelihood_like(self, given: Likelihood) -> Likelihood:
         """The fitted one, where the given one is of its kind."""
@@ -76,6 +77,12 @@ class Continuation:
                 f"{type(given).__name__}."
             )
         return self.likelihood
+
+    def prior_unless(self, asked: Choice[Prior]) -> Prior:
+        """The fitted one, where no other is asked for."""
+        if asked is not None:
+            raise ValueError("prior: expected none, for the posterior to start from brings its own; leave it out.")
+        return self.prior
 
     def last_layer(self, asked: str) -> str:
         """Exact or sampled, as in the posterior."""
@@ -90,7 +97,7 @@ class Continuation:
         Raises:
             ValueError: one of the parts was chosen as well.
         """
-        twice = [name for name in ("generator", "noise", "prior") if getattr(asked, name) is not None]
+        twice = [name for name in ("family", "generator", "noise") if getattr(asked, name) is not None]
         twice += ["components"] * (asked.components not in (1, len(self.generators)))
         if twice:
             raise ValueError(
@@ -100,7 +107,6 @@ class Continuation:
             asked,
             generator=_in_turn(self.generators),
             noise=_in_turn(self.noises),
-            prior=self.prior,
             components=len(self.generators),
         )
 

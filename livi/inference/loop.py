@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from livi.family.entropy import Capturable
-from livi.family.generators import Generator
-from livi.family.objective import Bound, BoundTerms
-from livi.inference.alarms import FitWarning
+from livi.family.objective import Bound, BoundTerms, EntropyPart
 from livi.inference.callbacks import Callbacks
-from livi.inference.capture import CaptureError, Stepper, adam, for_optimiser, set_rate
+from livi.inference.capture import CaptureError, Stepper
 from livi.inference.divergence import Window
+from livi.inference.optimiser import for_optimiser, make_optimiser, set_rate
 from livi.inference.parameters import assign, blend, values
 from livi.inference.progress import Progress
 from livi.inference.recipe import Recipe
 from livi.inference.validation import LOG_EVERY
 from livi.model.data import Batch, Data, remaining_batches
+from livi.model.problem import FitWarning
 from livi.posterior import storage
 
 SNAPSHOT_EVERY = 100
@@ -87,7 +87,9 @@ class Trainer:
         # What a step reads and changes besides the parameters lives on the device, so that a step can be recorded.
         self.clock = torch.zeros((), dtype=torch.long, device=device)
         self.kl_weight = torch.zeros((), dtype=dtype, device=device)
+        self.entropy_weight = torch.ones((), dtype=dtype, device=device)
         self.missed = torch.zeros((), device=device)
+        self.estimated = torch.zeros((), device=device)  # steps with an entropy, of which so many missed its tolerance
         self.usual_norm = torch.zeros((), dtype=dtype, device=device)
         self.failed_at = torch.full((len(TERMS),), NEVER, device=device)
         self.windows: list[Window] = []
@@ -140,7 +142,13 @@ class Trainer:
         self.rng.manual_seed(self.seed + 1)
         self.step, self.rate_scale, self.rollbacks, self.rolled_back_at = 0, rate_scale, 0, 0
         self.history, self.windows, self.stopped, self.parameters_of = [], [], "", None
-        for counter, value in ((self.clock, 0), (self.missed, 0), (self.usual_norm, 0), (self.failed_at, NEVER)):
+        for counter, value in (
+            (self.clock, 0),
+            (self.missed, 0),
+            (self.estimated, 0),
+            (self.usual_norm, 0),
+            (self.failed_at, NEVER),
+        ):
             counter.fill_(value)
         self.stepper.reset()
 
@@ -178,24 +186,39 @@ class Trainer:
         for group in self.optimiser.param_groups:
             set_rate(group, factor * group["peak"])
         self.kl_weight.fill_(self.recipe.kl_weight(self.step))
-        terms = self.stepper(batch)
+        self.entropy_weight.fill_(self.recipe.entropy_weight(self.step))
+        terms = self.stepper(batch, self._part())
         self.step += 1
-        if self.clock.is_cuda and not self.stepper.captured:
+        if self._watched(terms):
             self.products = max(report.products for report in terms.reports)
             self.converging = _converged(terms)
         return terms
 
-    def _advance(self, batch: Batch) -> BoundTerms:
+    def _watched(self, terms: BoundTerms) -> bool:
+        """Whether this step's entropy tells how many products a recording needs: it stopped by itself."""
+        free = self.bound.entropy is self.entropy and self.recordings < MAX_RECORDINGS
+        return free and self.clock.is_cuda and bool(terms.reports)
+
+    def _part(self) -> EntropyPart:
+        """What the next step needs of the entropy."""
+        if (self.step + 1) % LOG_EVERY == 0 or self.step + 1 == self.recipe.steps:
+            return "value"
+        return "gradient" if self.recipe.entropy_weight(self.step) else "none"
+
+    def _advance(self, batch: Batch, part: EntropyPart) -> BoundTerms:
         """The part of a step that runs on the device. It changes tensors in place, and reads none."""
-        terms: BoundTerms = self.bound(*batch, self.rng)
+        self.bound.posterior.prepare_step(self.bound.prior, self.rng)
+        terms: BoundTerms = self.bound(*batch, self.rng, entropy=part)
         self.optimiser.zero_grad()
-        (-terms.tempered(self.kl_weight) / self.bound.num_data).backward()
+        (-terms.tempered(self.kl_weight, self.entropy_weight) / self.bound.num_data).backward()
         if self.recipe.clip_factor is not None:
             self._clip(self.recipe.clip_factor)
         self.optimiser.step()
         self.clock += 1
         self._note_failures(terms)
-        self.missed += sum((~report.converged).any().float() for report in terms.reports) / len(terms.reports)
+        if terms.reports:
+            self.missed += sum((~report.converged).any().float() for report in terms.reports) / len(terms.reports)
+            self.estimated += 1
         if self.average is not None and self.recipe.averaging is not None:
             blend(self.average, self.bound, self.recipe.averaging)
         return terms.detached()
@@ -203,14 +226,17 @@ class Trainer:
     def _changed(self) -> list[Tensor]:
         """Every tensor that `_advance` changes."""
         moments = [value for state in self.optimiser.state.values() for value in state.values()]
-        own = [self.clock, self.missed, self.usual_norm, self.failed_at]
+        own = [self.clock, self.missed, self.estimated, self.usual_norm, self.failed_at]
         return [*self.bound.parameters(), *moments, *own, *(self.average or {}).values()]
 
-    def _prepare(self) -> None:
+    def _prepare(self, part: EntropyPart) -> None:
         """Before a recording: an entropy that decides nothing by its own results."""
+        if not self.bound.posterior.capturable:
+            raise CaptureError(f"{type(self.bound.posterior).__name__}, which does not say that it can be recorded")
         if not isinstance(self.entropy, Capturable):
             raise CaptureError(f"{type(self.entropy).__name__}, which waits for its own results")
-        self.bound.entropy = self.entropy.captured(self.products)
+        if part != "none" and self.bound.entropy is self.entropy:
+            self.bound.entropy = self.entropy.captured(self.products)
 
     def _release(self) -> None:
         self.bound.entropy = self.entropy
@@ -222,10 +248,9 @@ class Trainer:
         """
         if self.stepper.captured and self.converging and not _converged(terms):
             self.recordings += 1
-            if self.recordings < MAX_RECORDINGS:
-                self.stepper.reset()
-            else:
-                self.stepper.give_up("an entropy that needs more and more products")
+            self.stepper.reset()
+            if self.recordings == MAX_RECORDINGS:  # from now on as many products as are allowed, whatever they bring
+                self.products, self.converging = NEVER, False
 
     def _log(self, terms: BoundTerms) -> None:
         row = {
@@ -296,6 +321,7 @@ class Trainer:
             "rate_scale": self.rate_scale,
             "rollbacks": self.rollbacks,
             "missed": self.missed,
+            "estimated": self.estimated,
             "usual_norm": self.usual_norm,
             "windows": [tuple(window) for window in self.windows],
             "rolled_back_at": self.rolled_back_at,
@@ -319,6 +345,7 @@ class Trainer:
         self.rate_scale, self.rollbacks = state["rate_scale"], state["rollbacks"]
         self.clock.fill_(self.step)
         self.missed.copy_(state["missed"])
+        self.estimated.copy_(state.get("estimated", torch.tensor(float(self.step))))  # before, every step had one
         self.usual_norm.copy_(state["usual_norm"])
         self.windows = [Window(*values) for values in state.get("windows", ())]  # older checkpoints have none
         self.rolled_back_at = state["rolled_back_at"]
@@ -353,27 +380,6 @@ class Trainer:
     def _restore(self) -> None:
         shared = {name: self._kept[name] for name in ("history", "callbacks")}
         self.load(copy.deepcopy(self._kept | dict.fromkeys(shared)) | shared)
-
-
-def make_optimiser(bound: Bound, recipe: Recipe) -> torch.optim.Adam:
-    """Adam with three learning rates: affine, nonlinear, and the hyper-parameters of noise, likelihood and prior."""
-    affine: list[nn.Parameter] = []
-    nonlinear: list[nn.Parameter] = []
-    for generator in bound.posterior.generators:
-        assert isinstance(generator, Generator)
-        affine += generator.affine_parameters()
-        nonlinear += generator.nonlinear_parameters()
-    hyper = [*bound.posterior.noises.parameters(), *bound.likelihood.parameters(), *bound.prior.parameters()]
-    groups = [
-        {"params": list(dict.fromkeys(parameters)), "lr": rate, "peak": rate}
-        for parameters, rate in (
-            (affine, recipe.affine_rate),
-            (nonlinear, recipe.nonlinear_rate),
-            (hyper, recipe.hyper_rate),
-        )
-        if parameters
-    ]
-    return adam(groups, betas=recipe.betas)
 
 
 def _converged(terms: BoundTerms) -> bool:

@@ -12,13 +12,14 @@ from typing import ParamSpec, TypedDict, TypeVar
 import torch
 
 from livi.family.entropy import EntropyEstimator
+from livi.family.family import Family
 from livi.family.generators import Generator
 from livi.family.latents import Latents
 from livi.family.noise import Noise
-from livi.inference.plan import Choice
 from livi.inference.recipe import Recipe
 from livi.model.data import Unpack
 from livi.model.priors import Prior
+from livi.model.problem import Choice
 from livi.network.parameters import Forward
 from livi.posterior.posterior import Posterior
 
@@ -35,6 +36,7 @@ class PlanOptions(TypedDict, total=False):
     unpack: Unpack | None
     num_data: int | None
     batch_size: int | None
+    family: Choice[Family]
     generator: Choice[Generator]
     noise: Choice[Noise]
     prior: Choice[Prior]

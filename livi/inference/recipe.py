@@ -27,6 +27,8 @@ class Recipe:
         spread: standard deviation of the weights around their start.
         relative_spread: `spread` is a share of the root mean square of each parameter's start.
         num_samples, num_entropy_samples: weight vectors a component and step for the likelihood, and for the entropy.
+        entropy_every: the entropy is part of every so manieth step only, with that weight: its gradient is dear and
+            varies slowly, and on average the steps are the same. Its value is computed at logged steps.
         clip_factor: clip a step's gradient at so many times the running average of its norm. None, the default, does
             not: clipping shortens the likelihood's rare large gradients but not the entropy's steady ones, and so
             favours spread.
@@ -48,6 +50,7 @@ class Recipe:
     relative_spread: bool = False
     num_samples: int = 64
     num_entropy_samples: int = 4
+    entropy_every: int = 1
     clip_factor: float | None = None
     averaging: float | None = None
     lengthened_from: int | None = None
@@ -59,7 +62,7 @@ class Recipe:
         return self
 
     def __post_init__(self) -> None:
-        for name in ("steps", "map_restarts", "num_samples", "num_entropy_samples"):
+        for name in ("steps", "map_restarts", "num_samples", "num_entropy_samples", "entropy_every"):
             checks.positive_int(name, getattr(self, name))
         for name in ("map_rate", "affine_rate", "nonlinear_rate", "hyper_rate", "spread"):
             checks.positive_float(name, getattr(self, name))
@@ -109,6 +112,10 @@ class Recipe:
         """Weight of the KL term at a step."""
         rise = self.kl_warm_up * self._first_steps
         return 1.0 if step >= rise else (step + 1) / (rise + 1)
+
+    def entropy_weight(self, step: int) -> float:
+        """Weight of the entropy at a step: 0 where it is left out, so that the mean over steps is 1."""
+        return 0.0 if (step + 1) % self.entropy_every else float(self.entropy_every)
 
     @property
     def _first_steps(self) -> int:

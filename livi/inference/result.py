@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from livi.family.implicit import ImplicitPosterior
+from livi.family.last_layer import ExactLastLayer
 from livi.family.objective import Bound
-from livi.inference.last import sampler_of
-from livi.inference.plan import Plan
+from livi.inference.plans import Plan
 from livi.model.data import Data, TensorData, some_inputs
 from livi.posterior.posterior import Posterior
 
@@ -24,7 +26,7 @@ class Result:
 
     def __init__(self, prepared: Plan) -> None:
         self.prepared = prepared
-        normalised = prepared.last is None and prepared.layout.statistics()
+        normalised = prepared.problem.integrated is None and prepared.layout.statistics()
         self.calibration = _calibration(prepared.data) if normalised else None
 
     def posterior(
@@ -32,8 +34,8 @@ class Result:
     ) -> Posterior:
         """The posterior of this bound, with its parts and not copies of them; they no longer ask for gradients."""
         bound.requires_grad_(False)
-        last, data = self.prepared.last, self.prepared.data
-        if last is None:
+        problem = self.prepared.problem
+        if problem.integrated is None:
             return Posterior(
                 bound.posterior,
                 bound.likelihood,
@@ -42,8 +44,10 @@ class Result:
                 history=history,
                 plan=facts,
             )
-        own = last if bound is self.prepared.bound else copy.deepcopy(last)  # which holds the network
-        sampler = sampler_of(own, bound, *data.first())
+        if bound is not self.prepared.bound:
+            problem = replace(problem, integrated=copy.deepcopy(problem.integrated))  # which holds the network
+        assert isinstance(bound.posterior, ImplicitPosterior)
+        sampler = ExactLastLayer.of(problem, bound.posterior, bound.likelihood, bound.prior)
         return Posterior(sampler, sampler.likelihood.noise, bound.prior, history=history, plan=facts)
 
     def copied(self, bound: Bound) -> Posterior:

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from livi.inference.plan import Plan
-from livi.inference.prepare import plan
+from livi.inference.planning import plan
+from livi.inference.plans import Plan
 from livi.inference.recipe import Recipe
 from livi.model.likelihoods import Likelihood
 

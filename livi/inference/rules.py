@@ -8,8 +8,9 @@ For m stochastic weights and N examples:
 | up to 5,000 | MLP of width 32, tanh, affine skip       |                    | N(0, s^2)*        | Exact   |
 | - classes   | - d = N / 20, 4 to 64                    | 0.1 of each tensor |                   |         |
 | - numbers   | - d = 32                                 | learned per weight |                   |         |
-| up to 1e6   | MMNN of 4 m weights, offset, d <= N / 10 | 0.2 of each tensor | N(0, 1)           | Lanczos |
-| beyond      | CMMNN of 3 m weights, offset             | 0.2 of each tensor | N(0, 1)           | Lanczos |
+| up to 1e6   | MMNN of 3 m weights, offset, d <= N / 10 | 0.2 of each tensor | N(0, 1)           | Lanczos |
+| beyond      | MMNN, hidden matrices of at most 0.37    | 0.1 of each tensor | N(0, 0.2^2)       | Lanczos |
+|             | sqrt(m) or 1,500 rows, offset, d as above |                    |                   |         |
 
 * s = 3 / sqrt(fan-in), 8 / sqrt(fan-in) in the last layer of a classifier, but at least 1: narrow layers need large
   weights.
@@ -20,8 +21,9 @@ except for the noisy targets of regression. Fixed noise gives a low bound (`Post
 predictions. Latents beyond the number of examples make a posterior unsure of what it should know.
 
 Where the likelihood is Gaussian, the network ends in an nn.Linear and there are at most 20,000 examples, that layer is
-integrated out and m counts the other weights (`training/last.py`). A mixture's components start at different MAP
-estimates, up to 300 weights chosen from 8 K of them (`Starts.pick`). Latents are orthogonal and antithetic.
+integrated out and m counts the other weights (`family/last_layer/problem.py`). A mixture's components start at
+different MAP estimates, up to 300 weights chosen from 8 K of them (`Starts.pick`). Latents are orthogonal and
+antithetic.
 """
 
 from __future__ import annotations
@@ -29,18 +31,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-import torch
 from torch import nn
 
 from livi.family.entropy import EntropyEstimator, Exact, Lanczos
-from livi.family.generators import CMMNN, MLP, MMNN, Generator
+from livi.family.generators import MLP, MMNN, Generator
 from livi.family.generators.sizing import latent_side
 from livi.family.noise import DiagonalNoise, FixedNoise, Noise, RelativeNoise
 from livi.inference.recipe import Recipe
-from livi.model.priors import Normal, Prior
-from livi.network import Layout
+from livi.model.defaults import LARGE, MIDDLE, SMALL
+from livi.model.problem import Problem
+from livi.network import Layout, Loop, as_call, multiplications
 
-SMALL, MIDDLE, LARGE = 300, 5_000, 1_000_000  # weights up to which a network is one
+BUDGET = 2.5e7  # multiplications for the Gram matrices of a step's samples, of which there are at least four
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class Size:
         work: multiplications of one pass over a batch, for one weight vector.
         classes: the targets are labels.
         one_by_one: weight vectors are evaluated one after the other, which makes many of them slow.
+        gram: multiplications that the evidence of an integrated last layer takes, for one weight vector.
     """
 
     layout: Layout
@@ -59,14 +62,39 @@ class Size:
     work: float
     classes: bool = False
     one_by_one: bool = False
+    gram: float | None = None
+
+    @classmethod
+    def of(cls, problem: Problem) -> Size:
+        data, integrated = problem.data, problem.integrated
+        args, kwargs = as_call(data.first()[0])
+        return cls(
+            problem.layout,
+            data.num_data,
+            data.steps_per_epoch,
+            work=multiplications(problem.layout, *args, **kwargs),
+            classes=problem.classes,
+            one_by_one=problem.strategy == Loop(),
+            gram=None if integrated is None else integrated.multiplications,
+        )
 
     @property
     def num_params(self) -> int:
         return self.layout.num_params
 
+    @property
+    def features_only(self) -> bool:
+        """A middle-sized network whose last layer is integrated out, at a cost that allows few samples."""
+        if self.gram is None or self.num_params > MIDDLE:
+            return False
+        return max(4, int(BUDGET / self.gram)) < self.num_params
+
 
 def default_generator(size: Size) -> Generator:
     layout, m = size.layout, size.num_params
+    if size.features_only:
+        made = MLP(16, m, hidden=(16,), activation=nn.Tanh, skip=True, offset=True)
+        return made.to(layout.device, layout.dtype)
     if m <= SMALL:
         return MLP.for_layout(layout, activation=nn.Tanh, skip=True, offset=True)
     if m <= MIDDLE:
@@ -75,27 +103,20 @@ def default_generator(size: Size) -> Generator:
         return made.to(layout.device, layout.dtype)
     tensors = [slot.numel for slot in layout.slots]
     side = min(latent_side(m, None), max(4, math.isqrt(size.num_data // 10)))
-    kind, budget = (MMNN, 4.0) if m <= LARGE else (CMMNN, 3.0)
-    return kind.for_layout(layout, budget=budget, latent_dim=side * side, offset=True, scale_sizes=tensors)
+    most = None if m <= LARGE else min(1500, round(0.37 * math.sqrt(m)))
+    return MMNN.for_layout(
+        layout, budget=3.0, latent_dim=side * side, last_bias=False, most=most, offset=True, scale_sizes=tensors
+    )
 
 
 def default_noise(size: Size) -> Noise:
+    if size.features_only:
+        return DiagonalNoise(size.num_params, 0.03)
     if size.num_params <= SMALL:
         return FixedNoise(0.01)
     if size.num_params <= MIDDLE and not size.classes:
         return DiagonalNoise(size.num_params, 0.03)
-    return RelativeNoise.for_layout(size.layout, 0.1 if size.num_params <= MIDDLE else 0.2)
-
-
-def default_prior(layout: Layout, *, classes: bool) -> Prior:
-    """Of the whole network: integrating its last layer out changes nothing about the model."""
-    if layout.num_params <= SMALL or layout.num_params > MIDDLE:
-        return Normal(1.0)
-    last = layout.groups[-1].slots
-    gains = [8.0 if classes and slot in last else 3.0 for slot in layout.slots]
-    scales = [max(1.0, gain / math.sqrt(slot.fan_in)) for gain, slot in zip(gains, layout.slots, strict=True)]
-    each = zip(layout.slots, scales, strict=True)
-    return Normal(torch.cat([torch.full((slot.numel,), scale) for slot, scale in each]))
+    return RelativeNoise.for_layout(size.layout, 0.2 if MIDDLE < size.num_params <= LARGE else 0.1)
 
 
 def default_entropy(size: Size) -> EntropyEstimator:
@@ -109,6 +130,8 @@ def default_recipe(size: Size, components: int = 1) -> Recipe:
 
     Large networks are trained for a hundred epochs, within limits: few examples need few steps.
     """
+    if size.gram is not None:
+        return _with_exact_last_layer(size, size.gram, components)
     m = size.num_params
     affordable = min(int(1e8 / size.work), 16 if size.one_by_one else 1_000_000)
     if m <= SMALL:
@@ -123,8 +146,46 @@ def default_recipe(size: Size, components: int = 1) -> Recipe:
         return replace(rates, steps=3000, map_steps=3000)
     base = Recipe(num_samples=4 if m <= LARGE else 2, num_entropy_samples=1, map_restarts=1, map_rate=1e-3)
     rates = replace(base, affine_rate=1e-3, nonlinear_rate=1e-3, hyper_rate=2e-3, spread=0.1, relative_spread=True)
+    rates = replace(rates, entropy_every=5)
+    if m > LARGE:
+        length = max(600, 15 * size.steps_per_epoch)
+        return replace(rates, steps=min(20_000, length), map_steps=min(20_000, length))
     length = 100 * size.steps_per_epoch
     return replace(rates, steps=min(4000, max(600, length)), map_steps=min(5000, max(600, length)))
+
+
+def _with_exact_last_layer(size: Size, gram: float, components: int) -> Recipe:
+    """As many samples as the evidence affords: at least 4 for a middle-sized network, otherwise at least 16."""
+    if size.features_only:
+        return _features_recipe(min(64, max(4, int(BUDGET / gram))), size.num_data, components)
+    work = size.num_data * size.num_params
+    recipe = default_recipe(Size(size.layout, size.num_data, 1, work), components)
+    affordable = max(16, int(BUDGET / gram))
+    samples = min(recipe.num_samples, affordable + affordable % 2)
+    return replace(recipe, num_samples=samples, num_entropy_samples=min(samples, recipe.num_entropy_samples))
+
+
+def _features_recipe(num_samples: int, num_data: int, components: int) -> Recipe:
+    """For a middle-sized network with an exact last layer, chosen on held-out training rows of ten tables.
+
+    Of few examples, from the network's own weights and at high rates: random features with an exact last layer already
+    fit well, where a MAP estimate of them is too sure, and takes the noise with it. Of many, whose posterior is narrow,
+    from a MAP estimate and at low rates, which find their way from there only.
+    """
+    few = Recipe(
+        steps=1000,
+        map_steps=0,
+        map_restarts=components,
+        affine_rate=1e-2,
+        nonlinear_rate=3e-3,
+        hyper_rate=2e-2,
+        spread=0.02,
+        num_samples=num_samples + num_samples % 2,
+        num_entropy_samples=2,
+    )
+    if num_data <= 2048:
+        return few
+    return replace(few, steps=1500, map_steps=1500, affine_rate=2e-3, nonlinear_rate=6e-4, hyper_rate=5e-2)
 
 
 def from_trained(recipe: Recipe) -> Recipe:
@@ -135,7 +196,7 @@ def from_trained(recipe: Recipe) -> Recipe:
 def from_posterior(recipe: Recipe) -> Recipe:
     """For a posterior that is fitted already: as `from_trained`, without a KL warm-up, and at 0.3 of the rates.
 
-    At full rates a fit first loses what was learned: on 60 points of a sine, with a sampled last layer, 400 more steps
+    At full rates a fit first loses what was learned: on 60 points of a sine, the last layer sampled, one seed, 400 steps
     after 1,500 ended 2.6 nats lower at full rates, and 0.3 nats higher at 0.3 of them.
     """
     names = ("affine_rate", "nonlinear_rate", "hyper_rate")

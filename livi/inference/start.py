@@ -5,20 +5,19 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from livi.draws import normal
-from livi.inference.capture import Stepper, adam, for_optimiser, set_rate
+from livi.inference.capture import Stepper
+from livi.inference.optimiser import adam, for_optimiser, set_rate
 from livi.inference.progress import Progress
 from livi.inference.recipe import Recipe, cosine
-from livi.model.data import Batch, Data, remaining_batches
-from livi.model.likelihoods import Likelihood
-from livi.model.priors import Prior
-from livi.network import Layout, Strategy, apply_many, as_call
+from livi.model.data import Batch, remaining_batches
+from livi.model.problem import Problem
+from livi.network import Layout
 from livi.network.evaluation import synchronise
 
 TEMPERATURE = 3.0  # nats
@@ -45,9 +44,9 @@ class Starts(NamedTuple):
         return self.theta[keys.topk(count).indices.sort().values.to(self.theta.device)]
 
 
-def map_weights(joint: Joint, recipe: Recipe, *, seed: int, capture: bool | None = None) -> Starts:
+def map_weights(problem: Problem, recipe: Recipe, *, seed: int, capture: bool | None = None) -> Starts:
     """The MAP estimates of a whole `MapStart`, best first."""
-    return MapStart(joint, recipe, seed=seed, capture=capture).run()
+    return MapStart(problem, recipe, seed=seed, capture=capture).run()
 
 
 class MapStart:
@@ -62,17 +61,17 @@ class MapStart:
 
     def __init__(
         self,
-        joint: Joint,
+        problem: Problem,
         recipe: Recipe,
         *,
         seed: int,
         capture: bool | None = None,
         progress: Progress | None = None,
     ) -> None:
-        self.joint, self.recipe, self.seed = joint, recipe, seed
+        self.problem, self.recipe, self.seed = problem, recipe, seed
         self.progress = progress or Progress(recipe.map_steps, quiet=True)
-        self.theta = initial_weights(joint.layout, recipe.map_restarts, seed).requires_grad_()
-        self.ascent = _Ascent(joint, self.theta, recipe.map_rate)
+        self.theta = initial_weights(problem.layout, recipe.map_restarts, seed).requires_grad_()
+        self.ascent = _Ascent(problem, self.theta, recipe.map_rate)
         self.stepper = Stepper(self.ascent.advance, self.ascent.changed, capture=capture)
         self.step = 0
         self.interrupted = False
@@ -82,7 +81,7 @@ class MapStart:
         recipe, group = self.recipe, self.ascent.optimiser.param_groups[0]
         self.progress.begin(self.step, max(1, recipe.map_steps), "MAP start")
         try:
-            for batch in remaining_batches(self.joint.data, self.seed, self.step, recipe.map_steps):
+            for batch in remaining_batches(self.problem.data, self.seed, self.step, recipe.map_steps):
                 set_rate(group, recipe.map_rate * cosine(self.step / recipe.map_steps))
                 fit, penalty = self.stepper(batch)
                 self.step += 1
@@ -99,13 +98,13 @@ class MapStart:
             self.progress.say(f"interrupted at step {self.step} of the MAP start: keeping the weights found by now")
             if save is not None:
                 save()
-        return self.joint.ranked(self.theta, recipe)
+        return ranked(self.problem, self.theta, recipe)
 
     def state(self) -> dict[str, Any]:
         """Everything the next step depends on."""
         return {
             "theta": self.theta,
-            "likelihood": self.joint.likelihood.state_dict(),
+            "likelihood": self.problem.likelihood.state_dict(),
             "optimiser": self.ascent.optimiser.state_dict(),
             "step": self.step,
         }
@@ -113,65 +112,25 @@ class MapStart:
     def load(self, state: dict[str, Any]) -> None:
         with torch.no_grad():
             self.theta.copy_(state["theta"])
-        self.joint.likelihood.load_state_dict(state["likelihood"])
+        self.problem.likelihood.load_state_dict(state["likelihood"])
         self.ascent.optimiser.load_state_dict(for_optimiser(state["optimiser"], self.ascent.optimiser))
         self.step = state["step"]
         self.stepper.reset()
 
 
-@dataclass(frozen=True)
-class Joint:
-    """log p(D, theta) for rows of weights: what a MAP fit maximises."""
-
-    layout: Layout
-    likelihood: Likelihood
-    prior: Prior
-    data: Data
-    strategy: Strategy | None = None
-
-    def on_batch(self, theta: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:  # (R, m) -> (R,), (R,)
-        """log p(D | theta), scaled up from the batch to all examples, and log p(theta)."""
-        inputs, targets = batch
-        args, kwargs = as_call(inputs)
-        outputs = apply_many(self.layout, theta, *args, batch_statistics=True, strategy=self.strategy, **kwargs)
-        fit = self.data.num_data * self.likelihood.log_prob(outputs, targets).mean(1)
-        return fit, self.prior.log_prob(theta)
-
-    @torch.no_grad()
-    def on_data(self, theta: Tensor, most: int = 40) -> tuple[Tensor, Tensor]:  # (R, m) -> (R,), (R,)
-        """The same from one epoch's batches, at most so many, by the number of their examples."""
-        total, seen, log_prior = torch.zeros_like(theta[:, 0]), 0, torch.zeros_like(theta[:, 0])
-        for batch, _ in zip(self.data.epoch(0), range(most), strict=False):
-            fit, log_prior = self.on_batch(theta, batch)
-            total, seen = total + len(batch[1]) * fit, seen + len(batch[1])
-        return total / max(1, seen), log_prior
-
-    def ranked(self, theta: Tensor, recipe: Recipe) -> Starts:
-        """The rows by their density over all data, best first."""
-        log_likelihood, log_prior = self.on_data(theta.detach())
-        score = (log_likelihood + log_prior).nan_to_num(nan=float("-inf"))
-        if not bool(torch.isfinite(score).any()):
-            raise ValueError(
-                "start: expected a finite log joint density after the MAP fit, got none; "
-                "standardise inputs and targets, or lower Recipe.map_rate."
-            )
-        order = score.argsort(descending=True) if recipe.map_steps else torch.arange(len(score), device=score.device)
-        return Starts(theta.detach()[order], log_likelihood[order], score[order])
-
-
 class _Ascent:
     """One step towards the MAP estimate, for all rows at once."""
 
-    def __init__(self, joint: Joint, theta: Tensor, rate: float) -> None:
-        self.joint, self.theta = joint, theta
-        self.parameters = [theta, *joint.likelihood.parameters()]
+    def __init__(self, problem: Problem, theta: Tensor, rate: float) -> None:
+        self.problem, self.theta = problem, theta
+        self.parameters = [theta, *problem.likelihood.parameters()]
         self.optimiser = adam(self.parameters, lr=rate)
-        self.limits = joint.likelihood.lower_limits()
+        self.limits = problem.likelihood.lower_limits()
 
     def advance(self, batch: Batch) -> tuple[Tensor, Tensor]:  # (R,), (R,)
-        fit, penalty = self.joint.on_batch(self.theta, batch)
+        fit, penalty = self.problem.on_batch(self.theta, batch)
         self.optimiser.zero_grad()
-        (-(fit + penalty).sum() / self.joint.data.num_data).backward()
+        (-(fit + penalty).sum() / self.problem.data.num_data).backward()
         _forget_non_finite(self.optimiser)
         self.optimiser.step()
         with torch.no_grad():
@@ -184,15 +143,28 @@ class _Ascent:
         return [*self.parameters, *moments]
 
 
-def measure_start(joint: Joint, rows: int) -> float:
+def ranked(problem: Problem, theta: Tensor, recipe: Recipe) -> Starts:
+    """Rows of weights by their density over all data, best first; as they are where nothing was fitted."""
+    log_likelihood, log_prior = problem.on_data(theta.detach())
+    score = (log_likelihood + log_prior).nan_to_num(nan=float("-inf"))
+    if not bool(torch.isfinite(score).any()):
+        raise ValueError(
+            "start: expected a finite log joint density after the MAP fit, got none; "
+            "standardise inputs and targets, or lower Recipe.map_rate."
+        )
+    order = score.argsort(descending=True) if recipe.map_steps else torch.arange(len(score), device=score.device)
+    return Starts(theta.detach()[order], log_likelihood[order], score[order])
+
+
+def measure_start(problem: Problem, rows: int) -> float:
     """Seconds of one step of so many rows towards the MAP estimate. Nothing is changed."""
-    theta = joint.layout.flatten().expand(rows, -1).clone().requires_grad_()
-    parameters = [theta, *joint.likelihood.parameters()]
-    batch, seconds = joint.data.first(), float("inf")
+    theta = problem.layout.flatten().expand(rows, -1).clone().requires_grad_()
+    parameters = [theta, *problem.likelihood.parameters()]
+    batch, seconds = problem.data.first(), float("inf")
     for _ in range(3):
         synchronise(theta)
         started = time.perf_counter()
-        fit, penalty = joint.on_batch(theta, batch)
+        fit, penalty = problem.on_batch(theta, batch)
         torch.autograd.grad((fit + penalty).sum(), parameters, allow_unused=True)
         synchronise(theta)
         seconds = min(seconds, time.perf_counter() - started)

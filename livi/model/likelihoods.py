@@ -206,7 +206,7 @@ class Bernoulli(ClassificationLikelihood):
     def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
         logits = aligned(single(outputs), targets)
         valid = (targets >= 0) & (targets <= 1)
-        if checks.can_wait(targets) and not bool(valid.all()):
+        if checks.may_be_read(targets) and not bool(valid.all()):
             raise ValueError(
                 f"targets: expected values in [0, 1], got {targets.min()} to {targets.max()}; labels -1 and 1 become "
                 "0 and 1 by `(y + 1) / 2`, and more than two classes want Categorical()."
@@ -247,7 +247,7 @@ class Categorical(ClassificationLikelihood):
         classes = outputs.shape[2]
         targets = targets.long()  # before comparing: uint8 labels would wrap the number of classes and ignore_index
         valid = ((targets >= 0) & (targets < classes)) | (targets == self.ignore_index)
-        if checks.can_wait(targets) and not bool(valid.all()):
+        if checks.may_be_read(targets) and not bool(valid.all()):
             raise ValueError(
                 f"targets: expected labels 0 to {classes - 1}, got {targets[~valid][0].item()}; number the classes "
                 "from 0, and give the network an output for each."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -12,9 +13,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from livi.network.evaluation import Loop, Strategy, Vmap, apply_many, out_of_memory
 from livi.network.parameters import Layout
 
-# Multiplications of one pass from which convolutions on a CPU are quicker one weight vector after the other than as one
-# grouped convolution (docs/benchmarks/evaluation.md).
-_GROUPED_TOO_SLOW = 2.5e6
+# Multiplications of one pass from which convolutions are quicker one weight vector after the other than as one grouped
+# convolution (docs/benchmarks/evaluation.md).
+_GROUPED_TOO_SLOW = {"cpu": 2.5e6, "cuda": 1e9}
 
 
 @torch.no_grad()
@@ -50,8 +51,7 @@ def multiplications(layout: Layout, *args: Any, **kwargs: Any) -> int:
 def suitable_strategy(layout: Layout, *args: Any, **kwargs: Any) -> Strategy:
     """How to evaluate many weight vectors on such inputs: by a rule, so that no clock decides how a fit rounds.
 
-    `Vmap`, but `Loop` where the module has an operation that cannot be batched, and for all but small convolutions on a
-    CPU.
+    `Vmap`, but `Loop` where the module has an operation that cannot be batched, and for large convolutions.
     """
     theta = layout.flatten().expand(2, -1)
     try:
@@ -64,5 +64,5 @@ def suitable_strategy(layout: Layout, *args: Any, **kwargs: Any) -> Strategy:
             apply_many(layout, theta[:1], *args, batch_statistics=True, strategy=Loop(), **kwargs)
         return Loop()
     convolves = any(isinstance(layer, _ConvNd) for layer in layout.module.modules())
-    slow = layout.device.type == "cpu" and convolves and multiplications(layout, *args, **kwargs) > _GROUPED_TOO_SLOW
-    return Loop() if slow else Vmap()
+    limit = _GROUPED_TOO_SLOW.get(layout.device.type, math.inf)
+    return Loop() if convolves and multiplications(layout, *args, **kwargs) > limit else Vmap()

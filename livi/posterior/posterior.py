@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from livi import checks
-from livi.family.implicit import ImplicitPosterior
+from livi.family.ensemble import Ensemble
+from livi.family.family import Centred, Family, WeightSampler
 from livi.family.last_layer import ExactLastLayer
 from livi.model.data import as_tensors, holds_batches, input_batches
 from livi.model.likelihoods import Likelihood
@@ -19,11 +20,9 @@ from livi.network import Layout
 from livi.posterior import storage
 from livi.posterior.diagnostics import Diagnosis, diagnose
 from livi.posterior.prediction import (
-    Ensemble,
     FunctionDraws,
     Networks,
     Prediction,
-    WeightSampler,
     draw_networks,
     outputs_of,
     prediction_of,
@@ -200,20 +199,16 @@ class Posterior:
         storage.save_posterior(path, self if draws is None else self.frozen(draws), **options)
 
     def _centre(self) -> Tensor:  # (m,)
-        if not isinstance(self.sampler, (ExactLastLayer, ImplicitPosterior)):
+        if not isinstance(self.sampler, Centred):
             raise TypeError(
-                f"deterministic: expected an implicit posterior, got {type(self.sampler).__name__}, without a centre; "
+                f"deterministic: expected a posterior with a centre, got {type(self.sampler).__name__}; "
                 "predict with num_samples instead."
             )
         return self.sampler.centre()
 
     def __repr__(self) -> str:
         sampler = self.sampler
-        kind = type(sampler).__name__
-        implicit = sampler.earlier if isinstance(sampler, ExactLastLayer) else sampler
-        if isinstance(implicit, ImplicitPosterior):
-            kind = f"{implicit.num_components} x {type(implicit.generators[0]).__name__}"
-            kind += "" if implicit is sampler else " and an exact last layer"
+        kind = sampler.title() if isinstance(sampler, Family | ExactLastLayer) else type(sampler).__name__
         weights = f"{self.layout.num_params:,} weights of {type(self.layout.module).__name__}"
         words = [kind, weights, type(self.likelihood).__name__]
         steps, stopped = self.plan.get("recipe", {}).get("steps"), self.plan.get("interrupted_at")

@@ -1,6 +1,6 @@
 """Posteriors to compare with, all returned as `livi.Posterior`, so that prediction and metrics are shared."""
 
-from livi.posterior.prediction import Ensemble
+from livi.family.ensemble import Ensemble
 from livi.rivals.ensemble import fit_ensemble
 from livi.rivals.full_rank import fit_full_rank
 from livi.rivals.map_estimate import fit_map

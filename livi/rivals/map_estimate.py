@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import nn
 
+from livi.inference import Starts
 from livi.model.likelihoods import Likelihood
 from livi.posterior.posterior import Posterior
 from livi.rivals.ensemble import as_posterior, map_fits
@@ -18,7 +19,7 @@ def fit_map(
 
     Args:
         steps: of each MAP fit, in place of `recipe.map_steps`.
-        **options: as in `livi.inference.plan`, and `seed`. `progress` is accepted, and there is none.
+        **options: as in `livi.Problem.of`, and `recipe` and `seed`. `progress` is accepted, and there is none.
     """
-    prepared, theta, joint = map_fits("fit_map", net, data, likelihood, None, steps, options)
-    return as_posterior(prepared, theta[:1], joint[:1], "map")
+    problem, recipe, starts = map_fits("fit_map", net, data, likelihood, None, steps, options)
+    return as_posterior(problem, recipe, Starts(*(values[:1] for values in starts)), "map")

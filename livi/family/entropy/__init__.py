@@ -1,6 +1,6 @@
 """Entropy of q(theta) = E_z N(theta; g(z), D) by linearising g: one estimator a file, nats with every constant."""
 
-from livi.family.entropy.estimate import Capturable, EntropyEstimate, EntropyEstimator, EntropyReport
+from livi.family.entropy.estimate import Capturable, EntropyEstimate, EntropyEstimator, EntropyReport, Valueless
 from livi.family.entropy.exact import Exact
 from livi.family.entropy.importance import DensityEstimate, importance_log_density
 from livi.family.entropy.lanczos import Lanczos
@@ -15,5 +15,6 @@ __all__ = [
     "Exact",
     "Lanczos",
     "SmallestSingularValue",
+    "Valueless",
     "importance_log_density",
 ]

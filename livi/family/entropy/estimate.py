@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from livi import checks
-from livi.family.jacobian import RowFunction
+from livi.family.jacobian import LinearMap, RowFunction, linearised
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,51 @@ class Capturable(Protocol):
         ...
 
 
-def whitened(generator: RowFunction, noise_std: Tensor) -> RowFunction:
-    """z -> g(z) / sigma, whose Jacobian A = D^-1/2 J turns every noise into the unit one.
+@runtime_checkable
+class Valueless(Protocol):
+    """An estimator that can leave out the value, where only its gradient is needed."""
 
-    log det(J J^T + D) = log det(I + A^T A) + log det D, for any diagonal D = diag(sigma^2).
+    def without_value(self) -> EntropyEstimator:
+        """The same gradient, with 0 in place of the value."""
+        ...
+
+
+class Whitened:
+    """A = D^-1/2 J for D = diag(sigma^2), which turns every noise into the unit one.
+
+    log det(J J^T + D) = log det(I + A^T A) + log det D.
     """
-    return lambda z: generator(z) / noise_std
+
+    def __init__(self, jacobian: LinearMap, noise_std: Tensor) -> None:
+        self.jacobian, self.noise_std = jacobian, noise_std
+        self._fixed_std = noise_std.detach()
+        self._precision = self._fixed_std.square().reciprocal()
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(S, m, d)."""
+        return self.jacobian.shape
+
+    def matvec(self, v: Tensor) -> Tensor:  # (S, d) -> (S, m), or (P, S, d) -> (P, S, m)
+        return self.jacobian.matvec(v) / self._fixed_std
+
+    def rmatvec(self, u: Tensor) -> Tensor:  # (S, m) -> (S, d), or (P, S, m) -> (P, S, d)
+        return self.jacobian.rmatvec(u / self._fixed_std)
+
+    def gram(self, v: Tensor) -> Tensor:  # (S, d) -> (S, d), or (P, S, d) -> (P, S, d)
+        """A^T A v = J^T D^-1 J v, with one pass over the m weights in place of two."""
+        return self.jacobian.rmatvec(self.jacobian.matvec(v) * self._precision)
+
+    def bilinear(self, u: Tensor, v: Tensor) -> Tensor:  # (S, m), (S, d) -> (S,), or with P in front of all
+        """<u, A v> with u and v held fixed, differentiable in the generator and in sigma."""
+        return self.jacobian.bilinear(u.detach() / self.noise_std, v)
+
+
+def whitened(generator: RowFunction, z: Tensor, noise_std: Tensor) -> Whitened:
+    """A at z, of shapes that fit together."""
+    jacobian = linearised(generator, z)
+    check_inputs(z, noise_std, jacobian.shape[1])
+    return Whitened(jacobian, noise_std)
 
 
 def gaussian_constants(noise_std: Tensor, num_params: int) -> Tensor:

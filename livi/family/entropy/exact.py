@@ -8,8 +8,15 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from livi.family.entropy.estimate import EntropyEstimate, EntropyReport, check_inputs, gaussian_constants, whitened
-from livi.family.jacobian import Jacobian, RowFunction, dense_jacobian
+from livi.family.entropy.estimate import (
+    EntropyEstimate,
+    EntropyReport,
+    Whitened,
+    check_inputs,
+    gaussian_constants,
+    whitened,
+)
+from livi.family.jacobian import RowFunction, dense_jacobian
 
 
 @dataclass(frozen=True)
@@ -104,10 +111,9 @@ class Exact:
     def _without_jacobian(self, generator: RowFunction, z: Tensor, noise_std: Tensor) -> EntropyEstimate:
         """The value alone, from d x d products: J is never held whole."""
         assert self.chunk_size is not None
-        jacobian = Jacobian(whitened(generator, noise_std), z)
-        num_params = jacobian.shape[1]
-        check_inputs(z, noise_std, num_params)
-        gram = _gram(jacobian, self.chunk_size).double()
+        a = whitened(generator, z, noise_std)
+        num_params = a.shape[1]
+        gram = _gram(a, z, self.chunk_size).double()
         identity = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
         factor, condition = _cholesky(gram + identity)
         if self.qr_above < math.inf and not bool((condition < 1e15).all()):
@@ -154,11 +160,8 @@ def _spread(factor: Tensor) -> Tensor:
     return diagonal.amax(1) / diagonal.amin(1)
 
 
-def _gram(jacobian: Jacobian, chunk_size: int) -> Tensor:  # (S, d, d)
-    samples, _, d = jacobian.shape
-    identity = torch.eye(d, dtype=jacobian.value.dtype, device=jacobian.value.device)
-    columns = [
-        jacobian.rmatvec(jacobian.matvec(chunk[:, None, :].expand(-1, samples, -1)))
-        for chunk in identity.split(chunk_size)
-    ]
+def _gram(a: Whitened, z: Tensor, chunk_size: int) -> Tensor:  # (S, d, d)
+    samples, d = z.shape
+    identity = torch.eye(d, dtype=z.dtype, device=z.device)
+    columns = [a.gram(chunk[:, None, :].expand(-1, samples, -1)) for chunk in identity.split(chunk_size)]
     return torch.cat(columns).permute(1, 2, 0)

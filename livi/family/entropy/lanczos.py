@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from livi.draws import rademacher
-from livi.family.entropy.estimate import EntropyEstimate, EntropyReport, check_inputs, gaussian_constants, whitened
-from livi.family.jacobian import Jacobian, RowFunction
+from livi.family.entropy.estimate import EntropyEstimate, EntropyReport, gaussian_constants, whitened
+from livi.family.jacobian import RowFunction
 from livi.family.linalg import CGResult, conjugate_gradient, log_quadrature
 
 TOLERANCE = 1e-2
@@ -34,15 +34,21 @@ class Lanczos:
         num_probes: independent probes for each latent; two or more give a standard error.
         tolerance: relative CG residual at which a probe stops. None runs exactly `max_iterations` and reads nothing
             back (for CUDA graph capture); its report holds the residual against the default tolerance.
+        value: False leaves the log-determinant's value out where gradients are recorded, and gives 0 in its place.
 
-    Cost: one product and one adjoint product an iteration and probe, plus two and a double backward pass for the
-    gradient; O(d + m) memory for each probe.
+    Cost: one product and one adjoint product an iteration and probe, plus two and the backward pass of one for
+    the gradient; O(d + m) memory for each probe.
     """
 
     num_probes: int = 4
     tolerance: float | None = TOLERANCE
     max_iterations: int = 100
     check_every: int = 1
+    value: bool = field(default=True, repr=False)
+
+    def without_value(self) -> Lanczos:
+        """The same gradient, and no quadrature: what a step needs that is not looked at."""
+        return replace(self, value=False)
 
     def captured(self, products: int) -> Lanczos:
         """Half as many iterations again as were enough, without asking in between whether all have converged."""
@@ -56,34 +62,35 @@ class Lanczos:
         noise_std: Tensor,  # () or (m,)
         rng: torch.Generator | None = None,
     ) -> EntropyEstimate:
-        jacobian = Jacobian(whitened(generator, noise_std), z)
-        samples, m, d = jacobian.shape
-        check_inputs(z, noise_std, m)
+        a = whitened(generator, z, noise_std)
+        samples, m, d = a.shape
         probes = rademacher((self.num_probes, samples, d), rng, z.dtype, z.device)
         solve = conjugate_gradient(
-            lambda v: v + jacobian.rmatvec(jacobian.matvec(v)),
+            lambda v: v + a.gram(v),
             probes,
             tolerance=self.tolerance,
             max_iterations=self.max_iterations,
             check_every=self.check_every,
         )
-        bracket = log_quadrature(solve.diagonal, solve.off_diagonal, solve.steps, floor=1.0)
-        forms = d * bracket.midpoint  # (P, S): |v|^2 = d
-        forms = torch.where(torch.isfinite(solve.residual), forms, float("nan"))
-        log_det = forms.mean(0).to(z.dtype)
-        truncation = 0.5 * d * bracket.width.mean(0).to(z.dtype)
-        standard_error = None
-        if self.num_probes > 1:
-            standard_error = 0.5 * (forms.std(0) / self.num_probes**0.5).to(z.dtype)
-        half = 0.5 * log_det
-        if torch.is_grad_enabled():
-            images = jacobian.matvec(solve.solution)  # A w
-            surrogate = torch.stack([jacobian.bilinear(u, v) for u, v in zip(images, probes, strict=True)]).mean(0)
+        recorded = torch.is_grad_enabled()
+        half, standard_error, truncation = torch.zeros_like(z[:, 0]), None, None
+        if self.value or not recorded:
+            half, standard_error, truncation = self._value(solve, d, z.dtype)
+        if recorded:
+            surrogate = a.bilinear(a.matvec(solve.solution), probes).mean(0)  # <A w, A v>
             half = half + surrogate - surrogate.detach()
         nats = half + gaussian_constants(noise_std, m)
         return EntropyEstimate(nats, self._report(solve, standard_error, truncation))
 
-    def _report(self, solve: CGResult, standard_error: Tensor | None, truncation: Tensor) -> EntropyReport:
+    def _value(self, solve: CGResult, d: int, dtype: torch.dtype) -> tuple[Tensor, Tensor | None, Tensor]:
+        """1/2 log det of each sample, the standard error of its probes, and the width of its bracket."""
+        bracket = log_quadrature(solve.diagonal, solve.off_diagonal, solve.steps, floor=1.0)
+        forms = d * bracket.midpoint  # (P, S): |v|^2 = d
+        forms = torch.where(torch.isfinite(solve.residual), forms, float("nan"))
+        error = 0.5 * (forms.std(0) / self.num_probes**0.5).to(dtype) if self.num_probes > 1 else None
+        return 0.5 * forms.mean(0).to(dtype), error, 0.5 * d * bracket.width.mean(0).to(dtype)
+
+    def _report(self, solve: CGResult, standard_error: Tensor | None, truncation: Tensor | None) -> EntropyReport:
         iterations = solve.diagonal.shape[-1]
         return EntropyReport(
             converged=(solve.residual <= (TOLERANCE if self.tolerance is None else self.tolerance)).all(0),

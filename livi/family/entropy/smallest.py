@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from livi.draws import normal
-from livi.family.entropy.estimate import EntropyEstimate, EntropyReport, check_inputs, gaussian_constants, whitened
-from livi.family.jacobian import Jacobian, RowFunction
+from livi.family.entropy.estimate import EntropyEstimate, EntropyReport, Whitened, gaussian_constants, whitened
+from livi.family.jacobian import RowFunction
 from livi.family.linalg import EigenResult, smallest_eigenpair
 
 
@@ -20,7 +20,7 @@ class SmallestSingularValue:
     1/2 log det(I + A^T A) >= r/2 log(1 + s_min^2),  r = min(d, m), A = D^-1/2 J_g(z),
 
     with equality iff all r singular values of A are equal. Only the smallest gives a lower bound. It is found by
-    matrix-free LOBPCG; its gradient holds the singular vector v fixed, d(s^2) = 2 <A v, dA v>, one double backward.
+    matrix-free LOBPCG; its gradient holds the singular vector v fixed, d(s^2) = 2 <A v, dA v>.
 
     An unconverged s_min is too large and the result then no bound: read `report.converged` and `report.residual` (an
     eigenvalue of A^T A lies within residual * (1 + s^2) of s^2). Generators with clustered small singular values need
@@ -46,18 +46,18 @@ class SmallestSingularValue:
         noise_std: Tensor,  # () or (m,)
         rng: torch.Generator | None = None,
     ) -> EntropyEstimate:
-        jacobian = Jacobian(whitened(generator, noise_std), z)
-        _, m, d = jacobian.shape
-        check_inputs(z, noise_std, m)
-        result = self._solve(jacobian, rng)
+        a = whitened(generator, z, noise_std)
+        _, m, d = a.shape
+        start = normal((len(z), min(d, m), min(self.block_size, d, m)), rng, z.dtype, z.device)
+        result = self._solve(a, start)
         if d <= m:
-            left, right = jacobian.matvec(result.vector), result.vector
+            left, right = a.matvec(result.vector), result.vector
             squared = left.square().sum(1)  # |A v|^2: accurate even where A^T A is not
         else:
-            left, right = result.vector, jacobian.rmatvec(result.vector)
+            left, right = result.vector, a.rmatvec(result.vector)
             squared = right.square().sum(1)  # |A^T u|^2
         if torch.is_grad_enabled():
-            surrogate = 2.0 * jacobian.bilinear(left, right)
+            surrogate = 2.0 * a.bilinear(left, right)
             squared = squared + surrogate - surrogate.detach()
         nats = gaussian_constants(noise_std, m) + 0.5 * min(d, m) * torch.log1p(squared)
         return EntropyEstimate(nats, self._report(result))
@@ -71,17 +71,14 @@ class SmallestSingularValue:
             remedy=cure,
         )
 
-    def _solve(self, jacobian: Jacobian, rng: torch.Generator | None) -> EigenResult:
+    def _solve(self, a: Whitened, start: Tensor) -> EigenResult:
         """The smallest eigenpair of A^T A or A A^T, whichever is smaller."""
-        samples, m, d = jacobian.shape
-        inner, outer = (jacobian.matvec, jacobian.rmatvec) if d <= m else (jacobian.rmatvec, jacobian.matvec)
+        _, m, d = a.shape
 
         def matvec(block: Tensor) -> Tensor:  # (S, n, k) through products on (k, S, n)
-            return outer(inner(block.permute(2, 0, 1))).permute(1, 2, 0)
+            vectors = block.permute(2, 0, 1)
+            return (a.gram(vectors) if d <= m else a.matvec(a.rmatvec(vectors))).permute(1, 2, 0)
 
-        size = min(d, m)
-        value = jacobian.value
-        start = normal((samples, size, min(self.block_size, size)), rng, value.dtype, value.device)
         return smallest_eigenpair(
             matvec,
             start,

@@ -12,9 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from livi import checks
+from livi.family.generators.elementwise import is_elementwise, with_slope
 from livi.family.generators.generator import Extras, Generator
-from livi.family.generators.mmnn import MatrixStack
+from livi.family.generators.matrices import MatrixStack, linearised_blocks, linearised_stacks
 from livi.family.generators.sizing import Shape, extra_weights, latent_side, square_enough, widest
+from livi.family.products import Chain, Cut, Gate, Linearised
 from livi.network import Layout
 from livi.spec import Specified
 
@@ -111,6 +113,19 @@ class CMMNN(Generator):
             outputs.append(part.flatten(1)[:, : shape.kept])
             start += size
         return torch.cat(outputs, 1)
+
+    def linearised_branch(self, z: Tensor) -> Linearised | None:
+        trunk = linearised_stacks([self.trunk], z)
+        if trunk is None or not is_elementwise(self.activation):
+            return None
+        x, slope = with_slope(self.activation, trunk.value())
+        dealt = Cut(slope.shape[-1], sum(math.prod(shape.input) for shape in self.head_shapes))
+        kept = [shape.kept for shape in self.head_shapes]
+        heads = linearised_blocks(self._stacks(), kept, dealt.push(x))
+        if heads is None:
+            return None
+        pieces = (trunk.piece, Gate(slope), dealt, heads.piece, Cut(sum(kept), self.num_params))
+        return Linearised(heads.value, Chain(pieces))
 
     def _rescale_branch(self, factor: float) -> None:
         for head in self._stacks():

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from livi import checks
+from livi.family.jacobian import Jacobian, LinearMap
+from livi.family.products import Chain, Dense, Gate, Linearised, Products, Sum
 from livi.spec import Specified
 
 
@@ -26,7 +28,8 @@ class Generator(Specified, nn.Module):
         g(z) = offset + scale * branch(z)[:, :num_params] + skip(z).
 
     A subclass provides the nonlinear `branch`, and `_rescale_branch`, `_shift_branch` for the initialisation. A branch
-    may return more than num_params numbers (matrix shapes rarely fit); the surplus is cut here and nobody sees it.
+    may return more than num_params numbers (matrix shapes rarely fit); the surplus is cut here and nobody sees it. With
+    a `linearised_branch` it has its Jacobian's products written out; without, they are autograd's.
 
     Args:
         skip: add W z with a full (num_params, latent_dim) matrix. Alone it would be a Gaussian with covariance W W^T,
@@ -59,16 +62,35 @@ class Generator(Specified, nn.Module):
         raise NotImplementedError
 
     def forward(self, z: Tensor) -> Tensor:  # (S, d) -> (S, m)
-        if z.ndim != 2 or z.shape[1] != self.latent_dim:
-            raise ValueError(f"z: expected shape (num_samples, {self.latent_dim}), got {tuple(z.shape)}.")
-        theta = self.branch(z)[:, : self.num_params]
-        if theta.shape[1] < self.num_params:
-            raise ValueError(f"branch: expected at least {self.num_params} outputs, got {theta.shape[1]}.")
+        self._check_latents(z)
+        return self._completed(self.branch(z), z)
+
+    def linearised(self, z: Tensor) -> LinearMap:
+        """J_g(z) as a linear map, its products written out where g is made of known layers, else by autograd."""
+        self._check_latents(z)
+        whole = self.written_out(z.detach())
+        return Jacobian(self, z) if whole is None else Products(whole, (len(z), self.num_params, self.latent_dim))
+
+    def written_out(self, z: Tensor) -> Linearised | None:
+        """g at z, layer by layer; None where a class or a module in it has a way of its own."""
+        if type(self).forward is not Generator.forward or not _of_one_class(type(self), "branch", "linearised_branch"):
+            return None
+        branch = self.linearised_branch(z)
+        if branch is None:
+            return None
+        piece = branch.piece
         if self.log_scale is not None:
-            theta = theta * self._scale()
+            piece = Chain((piece, Gate(self._scale())))
         if self.skip is not None:
-            theta = theta + z @ self.skip.T
-        return theta if self.offset is None else theta + self.offset
+            piece = Sum(piece, Dense(self.skip))
+        return Linearised(lambda: self._completed(branch.value(), z), piece)
+
+    def linearised_branch(self, z: Tensor) -> Linearised | None:  # noqa: ARG002 - that of a branch nobody knows
+        """`branch` at z, cut to num_params outputs; None where it holds modules that are not known to be elementwise.
+
+        Whoever overrides `branch` overrides this too, or autograd is used.
+        """
+        return None
 
     def affine_parameters(self) -> list[nn.Parameter]:
         """Offset and skip: they bear a larger learning rate than the rest."""
@@ -112,6 +134,20 @@ class Generator(Specified, nn.Module):
         if self.log_scale is not None:
             jacobian = jacobian * self._scale()[:, None]
         return jacobian if self.skip is None else jacobian + self.skip
+
+    def _completed(self, branch: Tensor, z: Tensor) -> Tensor:  # (S, at least m) -> (S, m)
+        theta = branch[:, : self.num_params]
+        if theta.shape[1] < self.num_params:
+            raise ValueError(f"branch: expected at least {self.num_params} outputs, got {theta.shape[1]}.")
+        if self.log_scale is not None:
+            theta = theta * self._scale()
+        if self.skip is not None:
+            theta = theta + z @ self.skip.T
+        return theta if self.offset is None else theta + self.offset
+
+    def _check_latents(self, z: Tensor) -> None:
+        if z.ndim != 2 or z.shape[1] != self.latent_dim:
+            raise ValueError(f"z: expected shape (num_samples, {self.latent_dim}), got {tuple(z.shape)}.")
 
     def _rescale_branch(self, factor: float) -> None:
         """Multiply the branch's outputs by a factor."""
@@ -171,3 +207,8 @@ class Generator(Specified, nn.Module):
         # A fixed stream of its own: initialisation is reproducible and leaves torch's global one alone.
         rng = torch.Generator().manual_seed(0) if rng is None else rng
         return torch.randn(rows, self.latent_dim, generator=rng, device=rng.device, dtype=like.dtype).to(like.device)
+
+
+def _of_one_class(kind: type, *names: str) -> bool:
+    """Whether all these methods are the same class's own: a subclass that replaces one of them is found out."""
+    return len({next(base for base in kind.__mro__ if name in vars(base)) for name in names}) == 1

@@ -8,15 +8,14 @@ from typing import Self, Unpack
 
 import torch
 from torch import Tensor, nn
-from torch.func import jvp
 
 from livi import checks
+from livi.family.generators.elementwise import is_elementwise, is_plain, with_slope
 from livi.family.generators.generator import Extras, Generator
 from livi.family.generators.sizing import extra_weights, widest
 from livi.family.jacobian import forward_mode_jacobian
+from livi.family.products import Chain, Dense, Gate, Linearised, Piece, Zero
 from livi.network import Layout
-
-ELEMENTWISE = (nn.ELU, nn.Tanh, nn.ReLU, nn.GELU, nn.SiLU, nn.Softplus, nn.Sigmoid, nn.LeakyReLU, nn.CELU, nn.SELU)
 
 
 class MLP(Generator):
@@ -69,13 +68,27 @@ class MLP(Generator):
         out: Tensor = self.head(self.body(z))
         return out
 
+    def linearised_branch(self, z: Tensor) -> Linearised | None:
+        if not self._is_known():
+            return None
+        pieces: list[Piece] = []
+        x = z
+        for layer in self.body:
+            if isinstance(layer, nn.Linear):
+                x = layer(x)
+                pieces.append(Dense(layer.weight))
+            else:
+                x, slope = with_slope(layer, x)
+                pieces.append(Gate(slope))
+        return Linearised(lambda: self.head(x), Chain((*pieces, Dense(self.head.weight))))
+
     def jacobian(self, z: Tensor) -> Tensor:  # (S, m, d)
         """By the chain rule, layer after layer: a third of forward mode's time on small networks.
 
         For elementwise activations only; with others, or in a subclass with a branch of its own, forward mode.
         """
         plain = type(self).branch is MLP.branch and type(self).forward is Generator.forward
-        if not plain or not all(isinstance(layer, (nn.Linear, *ELEMENTWISE)) for layer in self.body):
+        if not plain or not self._is_known():
             return forward_mode_jacobian(self, z)
         tangent = torch.eye(self.latent_dim, dtype=z.dtype, device=z.device).expand(z.shape[0], -1, -1)
         x = z
@@ -83,9 +96,13 @@ class MLP(Generator):
             if isinstance(layer, nn.Linear):
                 x, tangent = layer(x), layer.weight @ tangent
             else:
-                x, slope = _with_slope(layer, x)
+                x, slope = with_slope(layer, x)
                 tangent = slope[..., None] * tangent
         return self._with_skip(self.head.weight @ tangent)
+
+    def _is_known(self) -> bool:
+        known = all(is_plain(layer, nn.Linear) or is_elementwise(layer) for layer in self.body)
+        return known and is_plain(self.body, nn.Sequential) and is_plain(self.head, nn.Linear)
 
     def _rescale_branch(self, factor: float) -> None:
         self.head.weight.mul_(factor)
@@ -109,6 +126,9 @@ class Affine(Generator):
     def branch(self, z: Tensor) -> Tensor:
         return z.new_zeros(z.shape[0], self.num_params)
 
+    def linearised_branch(self, z: Tensor) -> Linearised | None:
+        return Linearised(lambda: self.branch(z), Zero(self.latent_dim, self.num_params))
+
     def jacobian(self, z: Tensor) -> Tensor:  # (S, m, d)
         assert self.skip is not None
         return self.skip.expand(z.shape[0], -1, -1)
@@ -118,9 +138,3 @@ class Affine(Generator):
 
     def _shift_branch(self, delta: Tensor) -> None:
         raise AssertionError(f"the offset takes every shift, got {torch.Size(delta.shape)}")
-
-
-def _with_slope(activation: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-    """An elementwise activation and its derivative."""
-    result: tuple[Tensor, Tensor] = jvp(activation, (x,), (torch.ones_like(x),))  # type: ignore[assignment]
-    return result

@@ -11,8 +11,10 @@ from torch import Tensor, nn
 from livi import checks
 from livi.family.generators.cmmnn import merge_small
 from livi.family.generators.generator import Generator
-from livi.family.generators.mmnn import MMNN, MatrixStack
+from livi.family.generators.matrices import MatrixStack
+from livi.family.generators.mmnn import MMNN
 from livi.family.generators.sizing import latent_side, square_enough, widest
+from livi.family.products import Blocks, Linearised, Share
 from livi.network import Layout
 
 
@@ -59,12 +61,20 @@ class PerLayer(Generator):
         ]
         return cls(parts).to(layout.device, layout.dtype)
 
-    def forward(self, z: Tensor) -> Tensor:
+    def branch(self, z: Tensor) -> Tensor:
         shares = z.split([part.latent_dim for part in self._generators()], dim=1)
         return torch.cat([part(share) for part, share in zip(self.parts, shares, strict=True)], 1)
 
-    def branch(self, z: Tensor) -> Tensor:
-        return self.forward(z)
+    def linearised_branch(self, z: Tensor) -> Linearised | None:
+        parts = self._generators()
+        shares = z.split([part.latent_dim for part in parts], dim=1)
+        found = [part.written_out(share) for part, share in zip(parts, shares, strict=True)]
+        wholes = [whole for whole in found if whole is not None]
+        if len(wholes) < len(parts):
+            return None
+        sizes = [Share(part.latent_dim, part.num_params, part.num_params) for part in parts]
+        blocks = Blocks(sizes, [((i,), whole.piece) for i, whole in enumerate(wholes)])
+        return Linearised(lambda: torch.cat([whole.value() for whole in wholes], 1), blocks)
 
     def affine_parameters(self) -> list[nn.Parameter]:
         return [parameter for part in self._generators() for parameter in part.affine_parameters()]

@@ -13,6 +13,7 @@ the data at once.
 from livi.family.last_layer.evidence import Conditional
 from livi.family.last_layer.likelihood import LinearGaussian, check_columns
 from livi.family.last_layer.network import NotExactError, earlier_layout, find_last
+from livi.family.last_layer.problem import integrate_last_layer
 from livi.family.last_layer.sampler import ExactLastLayer
 
 __all__ = [
@@ -23,4 +24,5 @@ __all__ = [
     "check_columns",
     "earlier_layout",
     "find_last",
+    "integrate_last_layer",
 ]

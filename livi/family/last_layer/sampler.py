@@ -15,8 +15,9 @@ from livi.family.last_layer.evidence import Conditional
 from livi.family.last_layer.likelihood import LinearGaussian
 from livi.family.last_layer.network import earlier_layout
 from livi.family.noise import Noise
-from livi.model.likelihoods import HeteroscedasticGaussian
+from livi.model.likelihoods import HeteroscedasticGaussian, Likelihood
 from livi.model.priors import Prior
+from livi.model.problem import Problem
 from livi.network import Layout, apply_many, as_call
 from livi.spec import Specified
 
@@ -61,6 +62,17 @@ class ExactLastLayer(Specified, nn.Module):
         self.targets: Tensor
         self.register_buffer("targets", targets)
 
+    @classmethod
+    def of(cls, problem: Problem, earlier: ImplicitPosterior, likelihood: Likelihood, prior: Prior) -> ExactLastLayer:
+        """The posterior of the whole network, from that of the earlier weights and what was learned along with it."""
+        integrated = problem.integrated
+        assert integrated is not None
+        assert isinstance(likelihood, LinearGaussian)
+        inputs, targets = problem.data.first()
+        generators: Any = list(earlier.generators)
+        noises: Any = list(earlier.noises)
+        return cls(integrated.layout, integrated.name, generators, noises, likelihood, prior, inputs, targets)
+
     def all_inputs(self) -> Any:
         """The inputs of the whole data set, as the network takes them."""
         return pytree.tree_map(self.get_buffer, self._names)
@@ -75,6 +87,9 @@ class ExactLastLayer(Specified, nn.Module):
     def centre(self) -> Tensor:  # (m,)
         """The earlier weights' centre with the mean of the last layer given them."""
         return self._joined(self.earlier.centre()[None], lambda conditional: conditional.mean)[0]
+
+    def title(self) -> str:
+        return f"{self.earlier.title()} and an exact last layer"
 
     def _joined(self, earlier: Tensor, last_of: Callable[[Conditional], Tensor]) -> Tensor:  # (S, m)
         parts = []

@@ -2,6 +2,7 @@
 
 from livi.model.data.batches import MINIBATCH, TARGET_KEYS, Batch, Unpack, default_unpack, holds_batches, input_batches
 from livi.model.data.conversion import as_tensor, as_tensors, to_tensor
+from livi.model.data.gather import NotGatheredError, check_size, gathered
 from livi.model.data.training import FULL_BATCH, Data, LoaderData, TensorData, as_data, remaining_batches, some_inputs
 
 __all__ = [
@@ -11,12 +12,15 @@ __all__ = [
     "Batch",
     "Data",
     "LoaderData",
+    "NotGatheredError",
     "TensorData",
     "Unpack",
     "as_data",
     "as_tensor",
     "as_tensors",
+    "check_size",
     "default_unpack",
+    "gathered",
     "holds_batches",
     "input_batches",
     "remaining_batches",

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from livi.family.entropy import EntropyEstimator
+from livi.family.family import Draw, Estimation, Family
 from livi.family.implicit import ImplicitPosterior
 from livi.family.objective import BoundTerms
 from livi.network import Strategy, apply_many, as_call, record_statistics
 from livi.posterior.diagnostics.estimate import Estimate, Skipped, from_batches
 from livi.posterior.diagnostics.layers import Layers
-from livi.posterior.diagnostics.subject import Batch, Subject, batches
+from livi.posterior.diagnostics.subject import Subject, batches
 
 
 @dataclass(frozen=True)
@@ -63,28 +64,29 @@ def check_bound(
 
 def _summarise(posterior: Subject, terms: list[BoundTerms], estimator: EntropyEstimator) -> BoundCheck:
     no_prior = Skipped("not applicable: the posterior carries no prior")
-    no_entropy = Skipped(f"not applicable: {type(posterior.sampler).__name__} has no generator")
-    implicit = isinstance(posterior.sampler, ImplicitPosterior)
+    no_entropy = Skipped(f"not applicable: {type(posterior.sampler).__name__} has no density")
+    learned = isinstance(posterior.sampler, Family)
     log_prior = no_prior if posterior.prior is None else from_batches([term.log_prior for term in terms])
-    entropy = from_batches([term.entropy for term in terms]) if implicit else no_entropy
+    entropy = from_batches([term.entropy for term in terms]) if learned else no_entropy
     missing = [part for part in (log_prior, entropy) if isinstance(part, Skipped)]
     return BoundCheck(
         log_likelihood=from_batches([term.log_likelihood for term in terms]),
         log_prior=log_prior,
         entropy=entropy,
         bound=missing[0] if missing else from_batches([term.bound for term in terms]),
-        estimator=type(estimator).__name__ if implicit else "",
+        estimator=type(estimator).__name__ if isinstance(posterior.sampler, ImplicitPosterior) else "",
     )
 
 
 def _entropy(
-    posterior: Subject, batch: Batch, estimator: EntropyEstimator, rng: torch.Generator | None, like: Tensor
+    posterior: Subject, batch: Draw, estimator: EntropyEstimator, rng: torch.Generator | None, like: Tensor
 ) -> Tensor:
     """At one latent a component: its variance over z is small, its cost high."""
     sampler = posterior.sampler
-    if not isinstance(sampler, ImplicitPosterior):
+    if not isinstance(sampler, Family):
         return _unknown(like)
-    return torch.stack([e.nats.mean() for e in sampler.entropy([z[:1] for z in batch.latents], estimator, rng)]).mean()
+    estimates = sampler.entropy(batch, Estimation(estimator, sampler.num_components, rng))
+    return torch.stack([estimate.nats.mean() for estimate in estimates]).mean()
 
 
 def log_likelihood(

@@ -88,14 +88,14 @@ def check_log_det(
         reference = f"latent_dim {largest_latent_dim(posterior):,} is above max_exact_dim={effort.max_exact_dim:,}"
     else:
         try:
-            estimates = posterior.entropy(latents, exact, rng)
+            estimates = posterior.entropy_at(latents, exact, rng)
         except ValueError as error:  # a Gram matrix that is singular to working precision
             reference = str(error)
         else:
             log_det = (_mean(estimates) - constants).item()
             methods.append(_method("Exact", estimates, constants, log_det))
     for estimator in estimators:
-        estimates = posterior.entropy(latents, estimator, rng)
+        estimates = posterior.entropy_at(latents, estimator, rng)
         methods.append(_method(type(estimator).__name__, estimates, constants, log_det))
     return LogDetCheck(tuple(methods), effort.num_latents, log_det, reference)
 

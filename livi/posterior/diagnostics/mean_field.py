@@ -12,14 +12,14 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from livi.draws import normal
-from livi.family.implicit import ImplicitPosterior
+from livi.family.family import Family
 from livi.family.last_layer import LinearGaussian
 from livi.family.objective import BoundTerms
 from livi.model.priors import Normal, Prior, Relevance
 from livi.network import Strategy
 from livi.posterior.diagnostics.bound import log_likelihood
 from livi.posterior.diagnostics.estimate import NUM_BATCHES, Estimate, Skipped, from_batches
-from livi.posterior.diagnostics.subject import Effort, Subject, generators_of
+from livi.posterior.diagnostics.subject import Effort, Subject
 
 FULL_BATCH, MINIBATCH = 512, 128  # examples of a step: all, up to so many; else a random choice
 MAX_WHOLE = 2048  # examples of a step where they cannot be parted
@@ -73,7 +73,7 @@ def check_mean_field(
     """Cost: for each step a forward and backward pass of 4 weight vectors on 128 examples, or on all where there are no
     more than 512, and 64 forward passes on all."""
     sampler = posterior.sampler
-    if not isinstance(sampler, ImplicitPosterior):
+    if not isinstance(sampler, Family):
         return Skipped(f"not applicable: {type(sampler).__name__} has no bound to compare")
     if posterior.prior is None:
         return Skipped("not applicable: the posterior carries no prior")
@@ -106,7 +106,7 @@ def check_mean_field(
 
 def _start(
     problem: _Problem,
-    sampler: ImplicitPosterior,
+    sampler: Family,
     draw: Callable[[int], Tensor],
     inputs: Any,
     targets: Tensor,
@@ -116,10 +116,8 @@ def _start(
 
     Weights that only vary together must vary less each where they vary independently.
     """
-    generator, noise = generators_of(sampler)[0]
-    layout = sampler.layout
-    theta = generator(normal((DRAWS_OF_START, generator.latent_dim), rng, layout.dtype, layout.device))
-    mean, std = theta.mean(0), (theta.var(0) + noise.square()).sqrt()
+    theta = sampler.draw(DRAWS_OF_START * sampler.num_components, rng).theta[:DRAWS_OF_START]
+    mean, std = theta.mean(0), theta.std(0)
     part = _choice(problem, inputs, targets, rng)
     eps = draw(DRAWS_OF_STEP)
     starts = [(width * std).log() for width in WIDTHS]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from livi import checks
+from livi.family.family import Draw, Family, WeightSampler
 from livi.family.generators import Generator
 from livi.family.implicit import ImplicitPosterior
 from livi.family.noise import Noise
@@ -19,21 +20,12 @@ from livi.network import Layout, as_call
 from livi.posterior.diagnostics.estimate import NUM_BATCHES
 
 
-class Draws(Protocol):
-    """Anything that draws weight vectors for a layout: an implicit posterior, an ensemble, a Markov chain."""
-
-    @property
-    def layout(self) -> Layout: ...
-
-    def sample(self, num_samples: int, rng: torch.Generator | None = None, /) -> Tensor: ...  # (S, m)
-
-
 @runtime_checkable
 class Subject(Protocol):
     """A fitted posterior, such as `livi.Posterior`; its `calibration` inputs are used if it has any."""
 
     @property
-    def sampler(self) -> Draws: ...
+    def sampler(self) -> WeightSampler: ...
     @property
     def likelihood(self) -> Likelihood: ...
     @property
@@ -83,24 +75,15 @@ class Effort:
             checks.positive_int("mean_field_steps", self.mean_field_steps)
 
 
-class Batch(NamedTuple):
-    """Some draws, independent of those of other batches."""
-
-    theta: Tensor  # (s, m)
-    latents: tuple[Tensor, ...]  # K of (s / K, d); none where the sampler has no generators
-
-
 @torch.no_grad()
-def batches(sampler: Draws, num_samples: int, rng: torch.Generator | None) -> Iterator[Batch]:
-    """At least num_samples draws, in at most NUM_BATCHES batches of one size that every component shares equally."""
-    components = sampler.num_components if isinstance(sampler, ImplicitPosterior) else 1
+def batches(sampler: WeightSampler, num_samples: int, rng: torch.Generator | None) -> Iterator[Draw]:
+    """At least num_samples draws, in at most NUM_BATCHES independent batches of one size that every component shares
+    equally."""
+    components = sampler.num_components if isinstance(sampler, Family) else 1
     count = max(1, min(NUM_BATCHES, num_samples // components))
     size = -(-num_samples // (count * components)) * components
     for _ in range(count):
-        if isinstance(sampler, ImplicitPosterior):
-            batch = Batch(*sampler.draw(size, rng))
-        else:
-            batch = Batch(sampler.sample(size, rng), ())
+        batch = sampler.draw(size, rng) if isinstance(sampler, Family) else Draw(sampler.sample(size, rng))
         _check_draws(batch.theta, size, sampler.layout)
         yield batch
 

@@ -3,9 +3,8 @@
 from livi.posterior.prediction.chunks import DEFAULT_MEMORY_LIMIT, evaluate
 from livi.posterior.prediction.classification import ClassificationPrediction
 from livi.posterior.prediction.density import DensityPrediction, DrawnPrediction
-from livi.posterior.prediction.ensemble import Ensemble
 from livi.posterior.prediction.functions import FunctionDraws
-from livi.posterior.prediction.networks import Networks, WeightSampler, draw_networks, together, with_statistics
+from livi.posterior.prediction.networks import Networks, draw_networks, together, with_statistics
 from livi.posterior.prediction.outputs import SampledOutputs
 from livi.posterior.prediction.predictive import Prediction, outputs_of, predict, prediction_of
 from livi.posterior.prediction.regression import RegressionPrediction
@@ -15,13 +14,11 @@ __all__ = [
     "ClassificationPrediction",
     "DensityPrediction",
     "DrawnPrediction",
-    "Ensemble",
     "FunctionDraws",
     "Networks",
     "Prediction",
     "RegressionPrediction",
     "SampledOutputs",
-    "WeightSampler",
     "draw_networks",
     "evaluate",
     "outputs_of",

@@ -7,26 +7,17 @@ own for prediction too, measured on calibration inputs: a few hundred training e
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from livi.family.ensemble import Ensemble
+from livi.family.family import WeightSampler
 from livi.network import Layout, Strategy
 from livi.posterior.prediction.chunks import measure_statistics, rows_of
-from livi.posterior.prediction.ensemble import Ensemble
 
 BLOCK = 2**28  # bytes of weights held at a time
-
-
-@runtime_checkable
-class WeightSampler(Protocol):
-    """Anything that draws weight vectors for a layout: an implicit posterior, an ensemble, a Markov chain."""
-
-    @property
-    def layout(self) -> Layout: ...
-
-    def sample(self, num_samples: int, rng: torch.Generator | None = None) -> Tensor: ...  # (S, m)
 
 
 class Networks(NamedTuple):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from livi import checks
+from livi.family.family import WeightSampler
 from livi.model.likelihoods import (
     Bernoulli,
     Categorical,
@@ -22,7 +23,7 @@ from livi.posterior.prediction.chunks import evaluate, joined
 from livi.posterior.prediction.classification import ClassificationPrediction, sum_to_one
 from livi.posterior.prediction.density import DensityPrediction, Drawable, DrawnPrediction
 from livi.posterior.prediction.mixture import check_outputs
-from livi.posterior.prediction.networks import Networks, WeightSampler, draw_networks, with_statistics
+from livi.posterior.prediction.networks import Networks, draw_networks, with_statistics
 from livi.posterior.prediction.outputs import SampledOutputs
 from livi.posterior.prediction.regression import RegressionPrediction
 

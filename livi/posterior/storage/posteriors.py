@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from livi import checks
+from livi.family.family import WeightSampler
 from livi.model.likelihoods import Likelihood
 from livi.model.priors import Prior
 from livi.network import Layout
@@ -31,20 +32,11 @@ from livi.posterior.storage.state import check_kind, flatten_state, unflatten_st
 from livi.spec import Json, NotSpecifiedError, Specified, build, known_classes, spec_of
 
 
-class Sampler(Protocol):
-    """What draws weights. To be saved it is also an nn.Module and a `livi.spec.Specified` with an argument `layout`."""
-
-    @property
-    def layout(self) -> Layout: ...
-
-    def sample(self, num_samples: int, rng: torch.Generator | None = None) -> Tensor: ...  # (S, m)
-
-
 class Saveable(Protocol):
     """A fitted posterior, such as `livi.Posterior`."""
 
     @property
-    def sampler(self) -> Sampler: ...
+    def sampler(self) -> WeightSampler: ...
     @property
     def likelihood(self) -> Likelihood: ...
     @property
@@ -63,7 +55,7 @@ class Saveable(Protocol):
 class LoadedParts:
     """Everything a fitted posterior is made of."""
 
-    sampler: Sampler
+    sampler: WeightSampler
     likelihood: Likelihood
     prior: Prior | None
     buffers: dict[str, Tensor]

@@ -9,23 +9,27 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from livi.family.last_layer import NotExactError
-from livi.model.data import Batch, Data, TensorData
+from livi.model.data.batches import Batch
+from livi.model.data.training import Data, TensorData
 
 MEMORY = 256_000_000  # bytes of inputs and targets
+
+
+class NotGatheredError(ValueError):
+    """Why the batches of an epoch are not one data set that stays the same, in words that follow "because"."""
 
 
 def check_size(data: Data) -> None:
     """All examples will fit in memory, judged by the first batch; nothing else is read.
 
     Raises:
-        NotExactError: they will not.
+        NotGatheredError: they will not.
     """
     inputs, targets = data.first()
     _check_rows(inputs, targets)
     expected = data.num_data * _bytes(inputs, targets) // max(1, len(targets))
     if expected > MEMORY:
-        raise NotExactError(f"all batches together are {expected / 1e6:,.0f} MB, more than {MEMORY / 1e6:.0f}")
+        raise NotGatheredError(f"all batches together are {expected / 1e6:,.0f} MB, more than {MEMORY / 1e6:.0f}")
 
 
 def gathered(data: Data) -> TensorData:
@@ -34,17 +38,17 @@ def gathered(data: Data) -> TensorData:
     Where an epoch shuffles them, they come in an order that depends on their values alone.
 
     Raises:
-        NotExactError: an epoch does not hold every example once, or holds others than the last one.
+        NotGatheredError: an epoch does not hold every example once, or holds others than the last one.
     """
     if isinstance(data, TensorData):
         return TensorData(data.inputs, data.targets, data.num_data)
     check_size(data)
     inputs, targets = _whole(data, 0)
     if len(targets) != data.num_data:
-        raise NotExactError(f"an epoch has {len(targets):,} of {data.num_data:,} examples, and a step needs all")
+        raise NotGatheredError(f"an epoch has {len(targets):,} of {data.num_data:,} examples, and a step needs all")
     before, again = _digests(inputs, targets), _digests(*_whole(data, 1))
     if sorted(before) != sorted(again):
-        raise NotExactError("the batches of another epoch hold other examples, as with augmentation or resampling")
+        raise NotGatheredError("the batches of another epoch hold other examples, as with augmentation or resampling")
     if before != again:
         order = torch.tensor(sorted(range(len(before)), key=before.__getitem__), device=targets.device)
         inputs, targets = pytree.tree_map(lambda leaf: leaf[order], (inputs, targets))
@@ -62,9 +66,9 @@ def _whole(data: Data, seed: int) -> Batch:
         parts.append(leaves)
         size += _bytes(*batch)
         if size > 2 * MEMORY:
-            raise NotExactError(f"all batches together are more than {MEMORY / 1e6:.0f} MB")
+            raise NotGatheredError(f"all batches together are more than {MEMORY / 1e6:.0f} MB")
     if len(structures) != 1 or any(len({leaf.shape[1:] for leaf in column}) > 1 for column in zip(*parts, strict=True)):
-        raise NotExactError("the batches are of several shapes")
+        raise NotGatheredError("the batches are of several shapes")
     whole: Batch = pytree.tree_unflatten([torch.cat(column) for column in zip(*parts, strict=True)], structure)
     return whole
 
@@ -73,7 +77,7 @@ def _check_rows(inputs: Any, targets: Tensor) -> None:
     for leaf in pytree.tree_leaves(inputs):
         if not isinstance(leaf, Tensor) or leaf.shape[:1] != targets.shape[:1]:
             got = f"a tensor of shape {tuple(leaf.shape)}" if isinstance(leaf, Tensor) else f"a {type(leaf).__name__}"
-            raise NotExactError(f"the inputs hold {got}, not a row per example")
+            raise NotGatheredError(f"the inputs hold {got}, not a row per example")
 
 
 def _digests(inputs: Any, targets: Tensor) -> list[bytes]:

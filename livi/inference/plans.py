@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from livi.family.entropy import EntropyEstimator
+from livi.family.family import Family
 from livi.family.generators import Generator
 from livi.family.implicit import ImplicitPosterior
 from livi.family.last_layer import LinearGaussian
@@ -25,34 +25,26 @@ from livi.inference.rules import (
     default_entropy,
     default_generator,
     default_noise,
-    default_prior,
     default_recipe,
     from_posterior,
     from_trained,
 )
-from livi.inference.start import Joint, measure_start
+from livi.inference.start import measure_start
 from livi.model.data import Data
-from livi.model.likelihoods import ClassificationLikelihood, Likelihood
-from livi.model.priors import Prior
-from livi.network import Layout, Loop, Strategy, multiplications, suitable_strategy
+from livi.model.problem import Choice, Problem, chosen_for
+from livi.network import Layout
 from livi.network.evaluation import synchronise
-from livi.network.statistics import as_call
 from livi.posterior import storage
 from livi.spec import NotSpecifiedError, Specified, spec_of
-
-T = TypeVar("T")
-Choice: TypeAlias = (
-    T | Callable[[Layout], T] | None
-)  # an object, a function of the layout that makes one, or the rules'
 
 
 @dataclass(frozen=True)
 class Choices:
     """What the user fixed; None leaves the choice to the rules."""
 
+    family: Choice[Family] = None
     generator: Choice[Generator] = None
     noise: Choice[Noise] = None
-    prior: Choice[Prior] = None
     entropy: EntropyEstimator | None = None
     latents: Latents | None = None
     recipe: Recipe = field(default_factory=Recipe)  # decides what it names
@@ -63,62 +55,54 @@ class Choices:
 
 
 @dataclass(frozen=True)
-class Last:
-    """A last layer to be integrated out: the whole network's layout, and the layer's name."""
-
-    layout: Layout
-    name: str
-
-
-@dataclass(frozen=True)
 class Plan:
     """A fit ready to run: its parts, and what they will cost. `print(plan)` shows it."""
 
     bound: Bound
-    data: Data
+    problem: Problem
     recipe: Recipe
-    strategy: Strategy
     seconds_per_step: float
     seconds_per_map_step: float
     saved_bytes: int
     capture: bool | None = None
     start: str = "map"
-    last: Last | None = None
-    why_sampled: str = ""  # the last layer; empty where it is not
 
     @property
     def layout(self) -> Layout:
-        return self.bound.posterior.layout
+        return self.problem.layout
+
+    @property
+    def data(self) -> Data:
+        return self.problem.data
 
     def summary(self) -> dict[str, Any]:
         """The choices and costs as JSON-able values."""
-        posterior = self.bound.posterior
-        generator = posterior.generators[0]
-        assert isinstance(generator, Generator)
+        posterior, integrated = self.bound.posterior, self.problem.integrated
         weights = sum(parameter.numel() for parameter in self.bound.parameters())
         likelihood = self.bound.likelihood
+        if isinstance(posterior, ImplicitPosterior):
+            parts = [posterior.generators[0], posterior.noises[0], self.bound.prior, likelihood]
+        else:
+            parts = [posterior, self.bound.prior, likelihood]
         return {
             "num_params": posterior.num_params,
             "layers": len(self.layout.groups),
             "network": storage.network.layers(self.layout.module),
             "num_data": self.data.num_data,
             "steps_per_epoch": self.data.steps_per_epoch,
-            "last_layer": "sampled" if self.last is None else f"exact: {self.last.name}",
-            "last_layer_reason": self.why_sampled,
-            "components": posterior.num_components,
-            "generator": type(generator).__name__,
-            "latent_dim": generator.latent_dim,
+            "last_layer": "sampled" if integrated is None else f"exact: {integrated.name}",
+            "last_layer_reason": self.problem.why_sampled,
+            **posterior.facts(),
             "variational_params": weights,
-            "noise": type(posterior.noises[0]).__name__,
             "prior": type(self.bound.prior).__name__,
             "likelihood": type(likelihood.noise if isinstance(likelihood, LinearGaussian) else likelihood).__name__,
             "entropy": repr(self.bound.entropy),
             "latents": repr(self.bound.latents),
-            "strategy": repr(self.strategy),
+            "strategy": repr(self.problem.strategy),
             "device": str(self.layout.device),
             "dtype": str(self.layout.dtype).removeprefix("torch."),
             "recipe": asdict(self.recipe),
-            "specs": [_described(part) for part in (generator, posterior.noises[0], self.bound.prior, likelihood)],
+            "specs": [_described(part) for part in parts],
             "first_batch": _digest(self.data.first()),
             "seconds_per_step": self.seconds_per_step,
             "seconds_per_map_step": self.seconds_per_map_step,
@@ -136,8 +120,7 @@ class Plan:
             f"{self._integrated()}, "
             f"{facts['dtype']} on {facts['device']}",
             "data": f"{facts['num_data']:,} examples in {_counted(facts['steps_per_epoch'], 'batch', 'es')} an epoch",
-            "posterior": f"{facts['components']} x {facts['generator']}, latent_dim {facts['latent_dim']}, "
-            f"{facts['variational_params']:,} variational parameters, {facts['noise']}",
+            "posterior": self._posterior(facts),
             "model": f"{facts['likelihood']} likelihood, {facts['prior']} prior",
             "entropy": f"{type(self.bound.entropy).__name__} on {recipe.num_entropy_samples} of "
             f"{recipe.num_samples} samples a component",
@@ -153,81 +136,68 @@ class Plan:
             "cost": f"{1e3 * facts['seconds_per_step']:.1f} ms a step, about {_duration(start)} for the start and "
             f"{_duration(seconds)} for the rest{self._at_most()}; {_bytes(facts['memory_bytes'])} of tensors",
         }
-        if self.why_sampled:
-            rows["last layer"] = f"sampled: {self.why_sampled}"
+        if self.problem.why_sampled:
+            rows["last layer"] = f"sampled: {self.problem.why_sampled}"
         width = max(map(len, rows))
         return "\n".join(f"{name:<{width}}  {text}" for name, text in rows.items())
 
+    def _posterior(self, facts: dict[str, Any]) -> str:
+        weights = f"{facts['variational_params']:,} variational parameters"
+        if "generator" not in facts:
+            return f"{facts['family']}, {weights}"
+        kind = f"{facts['components']} x {facts['generator']}, latent_dim {facts['latent_dim']}"
+        return f"{kind}, {weights}, {facts['noise']}"
+
     def _integrated(self) -> str:
-        if self.last is None:
+        if self.problem.integrated is None:
             return ""
-        return f", and {self.last.layout.num_params - self.layout.num_params:,} of the last layer integrated out"
+        others = self.problem.integrated.layout.num_params - self.layout.num_params
+        return f", and {others:,} of the last layer integrated out"
 
     def _at_most(self) -> str:
         captured = self.layout.device.type == "cuda" and self.capture is not False
         return ", less where a step can be replayed as a CUDA graph" if captured else ""
 
 
-def make_plan(
-    layout: Layout,
-    data: Data,
-    likelihood: Likelihood,
-    choices: Choices,
-    *,
-    seed: int,
-    default: Recipe | None = None,
-) -> Plan:
-    """Fill in what the user left open, and measure one step on the first batch.
-
-    Args:
-        default: the recipe for what the user's does not name, in place of the rules'.
-    """
-    inputs, targets = data.first()
-    args, kwargs = as_call(inputs)
-    strategy = suitable_strategy(layout, *args, **kwargs)
-    size = Size(
-        layout,
-        data.num_data,
-        data.steps_per_epoch,
-        work=multiplications(layout, *args, **kwargs),
-        classes=isinstance(likelihood, ClassificationLikelihood),
-        one_by_one=strategy == Loop(),
-    )
-    prior = made_from(choices.prior, layout) or default_prior(layout, classes=size.classes)
-    entropy = choices.entropy or default_entropy(size)
-    default = default or default_recipe(size, choices.components)
-    recipe = choices.recipe.over(default)
+def make_plan(problem: Problem, choices: Choices, *, seed: int) -> Plan:
+    """Fill in what the user left open, and measure one step on the first batch."""
+    size = Size.of(problem)
+    recipe = choices.recipe.over(default_recipe(size, choices.components))
     if choices.start != "map":
         rule = from_trained if choices.start == "net" else from_posterior
         recipe = replace(choices.recipe.over(rule(recipe)), map_steps=0)
     recipe = replace(recipe, map_restarts=max(recipe.map_restarts, choices.components))
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)  # generators initialise themselves from torch's global stream
-        generators = [
-            made_from(choices.generator, layout) or default_generator(size) for _ in range(choices.components)
-        ]
-        noises = [made_from(choices.noise, layout) or default_noise(size) for _ in range(choices.components)]
+        family = chosen_for(choices.family, problem.layout) or _implicit(size, choices)
+    bound = Bound(
+        family,
+        problem.likelihood,
+        problem.prior,
+        num_data=problem.data.num_data,
+        entropy=choices.entropy or default_entropy(size),
+        num_samples=recipe.num_samples * family.num_components,
+        num_entropy_samples=recipe.num_entropy_samples * family.num_components,
+        latents=choices.latents or Orthogonal(),
+        strategy=problem.strategy,
+        autocast=choices.autocast,
+    )
+    seconds, saved = measure_step(bound, *problem.data.first())
+    climbing = measure_start(problem, recipe.map_restarts) if recipe.map_steps else 0.0
+    return Plan(bound, problem, recipe, seconds, climbing, saved, choices.capture, choices.start)
+
+
+def _implicit(size: Size, choices: Choices) -> ImplicitPosterior:
+    """Of the user's generators and noises, or the rules'."""
+    layout = size.layout
+    generators = [chosen_for(choices.generator, layout) or default_generator(size) for _ in range(choices.components)]
+    noises = [chosen_for(choices.noise, layout) or default_noise(size) for _ in range(choices.components)]
     if len({id(part) for part in (*generators, *noises)}) < 2 * choices.components:
         raise ValueError(
             "components: expected a generator and noise for each component, got one object for several; "
             "pass a function such as generator=lambda layout: livi.MMNN.for_layout(layout)."
         )
-    bound = Bound(
-        ImplicitPosterior(layout, generators, noises),
-        likelihood,
-        prior,
-        num_data=data.num_data,
-        entropy=entropy,
-        num_samples=recipe.num_samples * choices.components,
-        num_entropy_samples=recipe.num_entropy_samples * choices.components,
-        latents=choices.latents or Orthogonal(),
-        strategy=strategy,
-        autocast=choices.autocast,
-    )
-    seconds, saved = measure_step(bound, inputs, targets)
-    joint = Joint(layout, likelihood, prior, data, strategy)
-    climbing = measure_start(joint, recipe.map_restarts) if recipe.map_steps else 0.0
-    return Plan(bound, data, recipe, strategy, seconds, climbing, saved, choices.capture, choices.start)
+    return ImplicitPosterior(layout, generators, noises)
 
 
 def measure_step(bound: Bound, inputs: Any, targets: Tensor) -> tuple[float, int]:
@@ -270,13 +240,6 @@ def _digest(batch: Any) -> str:
             digest.update(str((leaf.shape, leaf.dtype)).encode())
             digest.update(leaf.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:16]
-
-
-def made_from(choice: Choice[T], layout: Layout) -> T | None:
-    """The object that the user chose, or had made for this layout."""
-    if callable(choice) and not isinstance(choice, nn.Module):
-        return choice(layout)
-    return choice  # type: ignore[return-value]  # a module is callable too, but is the object itself
 
 
 def _counted(number: int, noun: str, ending: str = "s") -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable, Sequence
 from numbers import Real
@@ -9,23 +10,25 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
-from livi.inference.alarms import FitWarning, alarms
+from livi.inference.alarms import alarms
 from livi.inference.begin import Beginning, begin, spread_out
 from livi.inference.callbacks import Callback, Callbacks, Row, as_callbacks
 from livi.inference.judgement import expected_log_likelihood, lost_likelihood
 from livi.inference.loop import FitError, Trainer
 from livi.inference.memory import kept_memory
 from livi.inference.options import PlanOptions, checked
-from livi.inference.plan import Plan
-from livi.inference.prepare import plan
+from livi.inference.planning import plan
+from livi.inference.plans import Plan
 from livi.inference.progress import Progress
 from livi.inference.result import Result
 from livi.inference.resume import plan_again
 from livi.inference.stopping import EarlyStopping
 from livi.inference.validation import Validation, split_off, validation_of
 from livi.model.likelihoods import Likelihood
+from livi.model.problem import FitWarning
 from livi.posterior import storage
 from livi.posterior.posterior import Posterior
 
@@ -149,7 +152,7 @@ def _run(prepared: Plan, trainer: Trainer, result: Result, state: dict[str, Any]
             return _finish(result, trainer)
         if trainer.checkpoint is not None:
             trainer.save()
-        before = {name: value.detach().cpu().clone() for name, value in prepared.bound.state_dict().items()}
+        before = _on_cpu(prepared.bound.state_dict())
         trouble = _train(prepared, trainer)
         if trouble and not trainer.interrupted:
             narrower = "" if begun is None else f"{NARROWER:g} times as wide and "
@@ -168,6 +171,13 @@ def _run(prepared: Plan, trainer: Trainer, result: Result, state: dict[str, Any]
         error.posterior = posterior
         raise error
     return posterior
+
+
+def _on_cpu(state: Any) -> Any:
+    """A copy that takes no memory of a GPU; a family may have more than tensors in it."""
+    return pytree.tree_map(
+        lambda leaf: leaf.detach().cpu().clone() if isinstance(leaf, Tensor) else copy.deepcopy(leaf), state
+    )
 
 
 def _begin(prepared: Plan, trainer: Trainer, state: dict[str, Any] | None) -> Beginning | None:
@@ -201,7 +211,7 @@ def _train(prepared: Plan, trainer: Trainer) -> str:
 
 def _finish(result: Result, trainer: Trainer) -> Posterior:
     bound = trainer.bound
-    unconverged = float(trainer.missed) / max(1, trainer.step)
+    unconverged = float(trainer.missed) / max(1.0, float(trainer.estimated))
     if trainer.history and not trainer.interrupted:
         recent = [row["log_likelihood"] for row in trainer.history[-10:]]
         for text in alarms(bound, sum(recent) / len(recent), trainer.start_log_likelihood, unconverged, trainer.rng):

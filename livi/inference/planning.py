@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.utils import _pytree as pytree
+from torch import nn
 
 from livi import checks
 from livi.family.entropy import EntropyEstimator
+from livi.family.family import Family
 from livi.family.generators import Generator
+from livi.family.last_layer import NotExactError, integrate_last_layer
 from livi.family.latents import Latents
 from livi.family.noise import Noise
-from livi.inference.alarms import FitWarning
 from livi.inference.continuation import Continuation
-from livi.inference.last import exact_last_layer
 from livi.inference.options import checked
-from livi.inference.plan import Choice, Choices, Plan, make_plan
+from livi.inference.plans import Choices, Plan, make_plan
 from livi.inference.recipe import Recipe
-from livi.model.data import Data, TensorData, Unpack, as_data
+from livi.model.data import Unpack
 from livi.model.likelihoods import Likelihood
 from livi.model.priors import Prior
-from livi.network import Layout, as_call, multiplications
+from livi.model.problem import Choice, Problem
 from livi.network.parameters import Forward
 from livi.posterior.posterior import Posterior
 
-FULL_BATCH_WORK = 2e6  # multiplications of the network on all examples, up to which a step uses them all
+LAST_LAYER = ("sampled", "exact", "exact if possible")
 
 
 @checked
@@ -45,6 +43,7 @@ def plan(
     unpack: Unpack | None = None,
     num_data: int | None = None,
     batch_size: int | None = None,
+    family: Choice[Family] = None,
     generator: Choice[Generator] = None,
     noise: Choice[Noise] = None,
     prior: Choice[Prior] = None,
@@ -69,6 +68,7 @@ def plan(
         batch_size: for (X, y) data; by default all of it, up to 2,048 examples and 2 million multiplications, or
             256.
         generator, noise, prior: an object, or a function of the layout that makes one.
+        family: another posterior than livi's, likewise; see `livi.Family`.
         recipe, steps: the schedule, as far as it is named; `steps` alone changes its length, and shortens the start in
             proportion.
         start: "map" begins at MAP estimates; "net" at the network's own weights, for one that is trained already: no
@@ -85,78 +85,68 @@ def plan(
             of batches), and else samples it; the plan says why. See `livi.family.last_layer`.
         device: where to fit; by default where the network is.
     """
-    if not isinstance(likelihood, Likelihood):
-        raise TypeError(
-            f"likelihood: expected one of livi's such as Gaussian() or Categorical(), got {type(likelihood).__name__}."
-        )
-    if not isinstance(net, nn.Module):
-        raise TypeError(f"net: expected a torch.nn.Module, got {type(net).__name__}.")
     checks.positive_int("components", components)
     if isinstance(start, str) and start not in ("map", "net"):
         raise ValueError(f"start: expected 'map' or 'net', got {start!r}.")
     earlier = None if isinstance(start, str) else Continuation(start)
-    module = copy.deepcopy(net) if device is None else copy.deepcopy(net).to(checks.device(device))
-    if earlier is None:
-        layout = Layout(module, include, exclude, forward=forward)
-    else:
-        layout = earlier.layout(module, include, exclude, forward)
-        likelihood, last_layer = earlier.likelihood_like(likelihood), earlier.last_layer(last_layer)
-    if layout.dtype not in (torch.float32, torch.float64):
-        raise ValueError(
-            f"net: expected weights in float32 or float64, got {layout.dtype}; fit `net.float()`, with "
-            "autocast=torch.bfloat16 where speed matters."
-        )
-    batches = as_data(
-        data, device=layout.device, dtype=layout.dtype, unpack=unpack, batch_size=batch_size, num_data=num_data
+    if earlier is not None:
+        include, exclude = earlier.parameters(net, include, exclude, forward), ()
+        likelihood, prior = earlier.likelihood_like(likelihood), earlier.prior_unless(prior)
+        last_layer = earlier.last_layer(last_layer)
+    problem = Problem.of(
+        net,
+        data,
+        likelihood,
+        prior=prior,
+        include=include,
+        exclude=exclude,
+        forward=forward,
+        unpack=unpack,
+        num_data=num_data,
+        batch_size=batch_size,
+        device=device,
     )
-    chosen = copy.deepcopy(likelihood).to(layout.device, layout.dtype).started_from(batches.first()[1])
-    _try_first_batch(layout, batches, chosen)
-    if isinstance(batches, TensorData) and batch_size is None:
-        batches = batches.within(FULL_BATCH_WORK / _work_per_example(layout, batches))
-    own = (copy.deepcopy(generator), copy.deepcopy(noise), copy.deepcopy(prior))
+    own = (copy.deepcopy(family), copy.deepcopy(generator), copy.deepcopy(noise))
     word = start if isinstance(start, str) else "posterior"
     choices = Choices(*own, entropy, latents, recipe or Recipe(), components, autocast, capture, word)
     choices = choices if earlier is None else earlier.choices(choices)
-    exact = exact_last_layer(last_layer, layout, batches, chosen, choices, batch_size=batch_size, seed=seed)
-    if isinstance(exact, Plan):
-        made = exact
-    else:
-        made = replace(make_plan(layout, batches, chosen, choices, seed=seed), why_sampled=exact)
+    _check_family(choices)
+    made = make_plan(_last_layer_of(problem, last_layer, choices, batch_size), choices, seed=seed)
     return made if steps is None else replace(made, recipe=made.recipe.lasting(steps))
 
 
-def _work_per_example(layout: Layout, data: TensorData) -> float:
-    """Multiplications of the network, from its first few examples."""
-    some = pytree.tree_map(lambda leaf: leaf[: min(8, data.num_data)], data.inputs)
-    args, kwargs = as_call(some)
-    return multiplications(layout, *args, **kwargs) / min(8, data.num_data)
+def _check_family(choices: Choices) -> None:
+    """A family brings its own generators, components and entropy."""
+    if choices.family is None:
+        return
+    given = [name for name in ("generator", "noise", "entropy", "latents") if getattr(choices, name) is not None]
+    given += ["components"] if choices.components > 1 else []
+    if given:
+        raise TypeError(f"{', '.join(given)}: expected none beside family=, which decides that itself; leave it out.")
 
 
-def _try_first_batch(layout: Layout, data: Data, likelihood: Likelihood) -> None:
-    """The network runs, its parameters matter, its outputs suit the targets, and a N(0, 1) prior can reach these."""
-    inputs, targets = data.first()
-    args, kwargs = as_call(inputs)
+def _last_layer_of(problem: Problem, mode: str, choices: Choices, batch_size: int | None) -> Problem:
+    """The problem as it is, saying why, or with its last layer integrated out."""
+    if mode not in LAST_LAYER:
+        raise ValueError(f"last_layer: expected one of {', '.join(map(repr, LAST_LAYER))}, got {mode!r}.")
+    if mode == "sampled":
+        return replace(problem, why_sampled="as asked")
+    sizes = {"generator": _weights_of(choices.generator), "noise": _weights_of(choices.noise)}
     try:
-        unused = layout.verify(*args, **kwargs)
-    except (RuntimeError, TypeError, AttributeError) as error:
-        shapes = [
-            f"{tuple(leaf.shape)} {leaf.dtype}" for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Tensor)
-        ]
-        raise type(error)(f"the network failed on its first batch of inputs {', '.join(shapes)}: {error}") from error
-    with torch.no_grad():  # raises where outputs and targets do not go together
-        outputs = layout.apply(layout.flatten(), *args, batch_statistics=True, **kwargs)
-        likelihood.log_prob(pytree.tree_map(lambda leaf: leaf[None], outputs), targets)
-    if unused:
-        warnings.warn(
-            f"the outputs do not depend on {', '.join(unused[:4])}: their posterior will be the prior. "
-            "Exclude them by pattern if that is not meant; saturated units from unstandardised inputs look the same.",
-            FitWarning,
-            stacklevel=4,
-        )
-    if targets.is_floating_point() and float(targets.abs().median()) > 20.0:
-        warnings.warn(
-            f"targets: expected values of order 1, got a median size of {float(targets.abs().median()):.3g}; "
-            "standardise them (and the inputs), or give the prior a scale that can reach them.",
-            FitWarning,
-            stacklevel=4,
-        )
+        if choices.family is not None:
+            raise NotExactError("the family is one of the user's own")
+        return integrate_last_layer(problem, asked=mode == "exact", batch_size=batch_size, sizes=sizes)
+    except NotExactError as reason:
+        if mode == "exact":
+            raise ValueError(
+                f"last_layer='exact': expected a last layer that can be integrated out, but {reason}; change that, or "
+                "pass last_layer='sampled'."
+            ) from reason
+        return replace(problem, why_sampled=str(reason))
+
+
+def _weights_of(part: Choice[Generator] | Choice[Noise]) -> int | None:
+    """How many weights a given generator or noise is for; None where it is made to measure or fits any number."""
+    if isinstance(part, Generator):
+        return part.num_params
+    return part.std().numel() if isinstance(part, Noise) and part.std().ndim else None

@@ -1,0 +1,133 @@
+"""What can be learned as a posterior: a `Family` draws weights and knows its entropy, which is all the bound asks.
+
+`WeightSampler` is what prediction, storage and diagnostics know: anything that draws weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from livi.family.entropy import EntropyEstimate, EntropyEstimator, EntropyReport
+from livi.family.latents import Latents
+from livi.model.priors import Prior
+from livi.network import Layout
+from livi.spec import Specified
+
+
+@runtime_checkable
+class WeightSampler(Protocol):
+    """Anything that draws weight vectors for a layout: an implicit posterior, an ensemble, a Markov chain.
+
+    To be saved it is also an nn.Module and a `livi.spec.Specified` with an argument `layout`.
+    """
+
+    @property
+    def layout(self) -> Layout: ...
+
+    def sample(self, num_samples: int, rng: torch.Generator | None = None) -> Tensor: ...  # (S, m)
+
+
+@runtime_checkable
+class Centred(Protocol):
+    """A sampler that has one network for a quick, deterministic answer."""
+
+    def centre(self) -> Tensor: ...  # (m,)
+
+
+class Draw(NamedTuple):
+    """Weights and, for a family that has them, the latents they came from, component by component in equal shares."""
+
+    theta: Tensor  # (S, m)
+    latents: tuple[Tensor, ...] = ()  # K of (S / K, d)
+
+
+class Estimation(NamedTuple):
+    """How to estimate an entropy that has no closed form: by what, from how many of the draws, with which numbers."""
+
+    estimator: EntropyEstimator
+    num_samples: int
+    rng: torch.Generator | None = None
+
+
+class Rates(NamedTuple):
+    """A family's parameters by the learning rate that suits them; those it trains itself are in none."""
+
+    affine: list[nn.Parameter]  # locations, linear maps
+    nonlinear: list[nn.Parameter]
+    hyper: list[nn.Parameter]  # scales
+
+
+class Family(Specified, nn.Module):
+    """q(theta) with parameters to learn: `livi.fit(..., family=MyFamily)` fits one of your own.
+
+    A subclass defines `draw`, `entropy`, `centre` and `begin_around`; its constructor takes the layout. Parameters are
+    learned on the bound, at `rates`. One that learns a density ratio as well, with an optimiser of its own, takes
+    those steps in `prepare_step`, leaves those parameters out of `rates`, and keeps the optimiser's state through
+    `get_extra_state` and `set_extra_state`.
+
+    Args:
+        layout: which weights, in which order. Moving or converting the family moves its module along.
+    """
+
+    num_components = 1
+    capturable = False  # whether `draw` and `entropy` read no result back, so that a step can be a CUDA graph
+
+    def __init__(self, layout: Layout) -> None:
+        super().__init__()
+        self.layout = layout
+
+    @property
+    def num_params(self) -> int:
+        return self.layout.num_params
+
+    def draw(self, num_samples: int, rng: torch.Generator | None = None, *, latents: Latents | None = None) -> Draw:
+        """Weights, differentiable in the parameters. `latents` is how to draw latents, for families that have any."""
+        raise NotImplementedError(f"{type(self).__name__}: expected a method draw; define it.")
+
+    def entropy(self, draw: Draw, how: Estimation) -> tuple[EntropyEstimate, ...]:
+        """H[q] in nats with every constant, one estimate per component, whose mean counts; see `exactly`.
+
+        Where only KL(q || p) can be estimated, -KL - E log p(theta) serves, the mean taken over `draw.theta`.
+        """
+        raise NotImplementedError(f"{type(self).__name__}: expected a method entropy; define it.")
+
+    def centre(self) -> Tensor:  # (m,)
+        """One network for a quick, deterministic answer."""
+        raise NotImplementedError(f"{type(self).__name__}: expected a method centre; define it.")
+
+    def begin_around(self, rows: Tensor, spread: float, *, relative: bool = False) -> None:  # (K, m)
+        """Put each component around its row of weights, so wide: in all weights alike, or relative to their size."""
+        raise NotImplementedError(f"{type(self).__name__}: expected a method begin_around; define it.")
+
+    def sample(self, num_samples: int, rng: torch.Generator | None = None) -> Tensor:  # (S, m)
+        """Weight vectors from q."""
+        return self.draw(num_samples, rng).theta
+
+    def rates(self) -> Rates:
+        return Rates(list(self.parameters()), [], [])
+
+    def prepare_step(self, prior: Prior, rng: torch.Generator | None) -> None:
+        """Called before every step on the bound, for what the family learns by itself."""
+
+    def title(self) -> str:
+        """A word or two for it."""
+        return type(self).__name__
+
+    def facts(self) -> dict[str, Any]:
+        """What a plan says about the family, as JSON-able values."""
+        return {"family": type(self).__name__, "components": self.num_components}
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        # `.to`, `.cuda`, `.double` reach the network too: theta must always match it in dtype and device.
+        self.layout.module._apply(fn, recurse)
+        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+
+
+def exactly(nats: Tensor) -> tuple[EntropyEstimate, ...]:
+    """An entropy in closed form, as an estimate without error."""
+    values = nats.reshape(1)
+    return (EntropyEstimate(values, EntropyReport(torch.ones_like(values, dtype=torch.bool), products=0)),)

@@ -1,0 +1,109 @@
+"""A problem with its last layer integrated out: whether that is possible, and what is left to infer."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from livi.family.last_layer.likelihood import LinearGaussian, check_columns
+from livi.family.last_layer.network import NotExactError, earlier_layout, find_last
+from livi.model.data import Batch, Data, NotGatheredError, TensorData, check_size, gathered
+from livi.model.likelihoods import Gaussian, HeteroscedasticGaussian, Weighted, pass_weights
+from livi.model.priors import Normal, Prior, Relevance
+from livi.model.problem import Integrated, Problem
+from livi.network import Layout, as_call, suitable_strategy
+
+# Beyond so many examples, or multiplications for one sample's Gram matrix, the layer is sampled unless asked otherwise.
+ROWS, LIMIT = 20_000, 5e7
+
+
+def integrate_last_layer(
+    problem: Problem,
+    *,
+    asked: bool = False,
+    batch_size: int | None = None,
+    sizes: Mapping[str, int | None] | None = None,
+) -> Problem:
+    """The problem of the earlier weights, whose likelihood is the evidence of their features: the same model.
+
+    Args:
+        asked: also where that takes long.
+        batch_size: that the user asked for; a step will need all examples.
+        sizes: for how many weights the user's own parts are, by name.
+
+    Raises:
+        NotExactError: it is not possible; the message says why. Whatever costs most is looked at last.
+    """
+    layout, data, base, counts = problem.layout, problem.data, problem.likelihood, None
+    weighted = isinstance(base, Weighted) and layout.forward is pass_weights
+    if isinstance(base, Weighted) and weighted:
+        base = base.base
+        layout = Layout(layout.module, include=[slot.name for slot in layout.slots])
+    if type(base) not in (Gaussian, HeteroscedasticGaussian):
+        raise NotExactError(f"the likelihood is {type(base).__name__}, not Gaussian")
+    assert isinstance(base, Gaussian | HeteroscedasticGaussian)
+    if batch_size is not None and batch_size < data.num_data:
+        raise NotExactError(f"every step needs all examples, and batches of {batch_size:,} were asked for")
+    if data.num_data > ROWS and not asked:
+        raise NotExactError(f"there are {data.num_data:,} examples, more than {ROWS:,}")
+    try:
+        if not isinstance(data, TensorData):
+            check_size(data)
+        inputs, targets = _some(data)
+        varying = isinstance(base, HeteroscedasticGaussian)
+        name = find_last(layout, inputs[0] if weighted else inputs, beside=varying)
+        linear = layout.module.get_submodule(name)
+        assert isinstance(linear, nn.Linear)
+        outputs = targets[:1].numel()
+        if outputs != linear.out_features:
+            raise NotExactError(f"an example has {outputs} targets, and {name!r} gives {linear.out_features} outputs")
+        width = linear.in_features + 1
+        factors = outputs if isinstance(base, Gaussian) and base.log_std.numel() > 1 else 1
+        multiplications = float(data.num_data * width**2 + (factors - 1) * width**3)
+        if multiplications > LIMIT and not asked:
+            raise NotExactError(f"{data.num_data:,} examples of {width - 1:,} features take too long")
+        earlier = earlier_layout(layout, name, beside=varying)
+        for part, size in (sizes or {}).items():
+            if size not in (None, earlier.num_params):
+                raise NotExactError(
+                    f"the {part} is of {size:,} weights, and {earlier.num_params:,} come before the last layer"
+                )
+        prior, last_prior = _split(problem.prior, layout, name)
+        whole = gathered(data)
+    except NotGatheredError as reason:
+        raise NotExactError(str(reason)) from reason
+    if weighted:
+        whole, counts = TensorData(whole.inputs[0], whole.targets, whole.num_data), whole.inputs[1]
+    evidence = LinearGaussian(copy.deepcopy(base), counts=counts, prior=last_prior)
+    evidence.to(layout.device, layout.dtype)
+    args, kwargs = as_call(whole.inputs)
+    strategy = suitable_strategy(earlier, *args, **kwargs)
+    return Problem(earlier, whole, evidence, prior, strategy, Integrated(layout, name, multiplications))
+
+
+def _split(prior: Prior, layout: Layout, name: str) -> tuple[Prior, Normal | Relevance]:
+    """The prior of the earlier weights, and that of the last layer's."""
+    linear = layout.module.get_submodule(name)
+    assert isinstance(linear, nn.Linear)
+    chosen = torch.zeros(layout.num_params, dtype=torch.bool)
+    for slot in layout.slots:
+        chosen[slot.start : slot.stop] = slot.name.rpartition(".")[0] == name
+    try:
+        earlier, last = prior.split(chosen.to(layout.device))
+        if not isinstance(last, Normal | Relevance):
+            raise NotExactError(f"the prior of the last layer is {type(last).__name__}, not normal")
+        check_columns(last, linear.in_features, linear.out_features)
+    except ValueError as reason:
+        raise NotExactError(str(reason)) from reason
+    return earlier, last
+
+
+def _some(data: Data, most: int = 32) -> Batch:
+    """A few examples, from all over the data where they are at hand."""
+    inputs, targets = (data.inputs, data.targets) if isinstance(data, TensorData) else data.first()
+    rows = torch.linspace(0, len(targets) - 1, min(most, len(targets)), device=targets.device).long()
+    return pytree.tree_map(lambda leaf: leaf[rows], inputs), targets[rows]

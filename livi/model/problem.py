@@ -1,0 +1,218 @@
+"""The problem: which weights, given what data, under which likelihood and prior. Made once, used by every method."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from livi import checks
+from livi.model.data import Batch, Data, TensorData, Unpack, as_data
+from livi.model.defaults import default_prior
+from livi.model.likelihoods import ClassificationLikelihood, Likelihood
+from livi.model.priors import Prior
+from livi.network import Layout, Strategy, apply_many, as_call, multiplications, suitable_strategy
+from livi.network.parameters import Forward
+
+FULL_BATCH_WORK = 2e6  # multiplications of the network on all examples, up to which a step uses them all
+
+T = TypeVar("T")
+Choice: TypeAlias = T | Callable[[Layout], T] | None  # an object, a function of the layout that makes one, or a default
+
+
+class FitWarning(UserWarning):
+    """Something about a problem or a fit that makes its result doubtful."""
+
+
+@dataclass(frozen=True)
+class Integrated:
+    """The last layer that a problem leaves out, because it is integrated out exactly.
+
+    Args:
+        layout: of the whole network.
+        name: of the layer, an nn.Linear.
+        multiplications: that its evidence takes, for one vector of the other weights.
+    """
+
+    layout: Layout
+    name: str
+    multiplications: float
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is to be inferred: p(theta | D), proportional to p(D | theta) p(theta), over the weights of a network.
+
+    Args:
+        strategy: how many weight vectors are evaluated together.
+        integrated: the last layer where it is integrated out; layout, likelihood and prior are then those of the
+            earlier weights, and the likelihood is the evidence of their features.
+        why_sampled: the last layer, in words, where it is not.
+
+    >>> from livi.model.likelihoods import Gaussian
+    >>> problem = Problem.of(nn.Linear(2, 1), (torch.randn(20, 2), torch.randn(20, 1)), Gaussian(1.0))
+    >>> log_likelihood, log_prior = problem.on_data(torch.zeros(5, 3))
+    >>> log_prior
+    tensor([-2.7568, -2.7568, -2.7568, -2.7568, -2.7568])
+    """
+
+    layout: Layout
+    data: Data
+    likelihood: Likelihood
+    prior: Prior
+    strategy: Strategy
+    integrated: Integrated | None = None
+    why_sampled: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        net: nn.Module,
+        data: Any,
+        likelihood: Likelihood,
+        *,
+        prior: Choice[Prior] = None,
+        include: str | Sequence[str] = "*",
+        exclude: str | Sequence[str] = (),
+        forward: Forward | None = None,
+        unpack: Unpack | None = None,
+        num_data: int | None = None,
+        batch_size: int | None = None,
+        device: torch.device | str | None = None,
+    ) -> Problem:
+        """From what the user has, which is copied, after a trial on the first batch. Arguments as in `livi.plan`.
+
+        Raises:
+            TypeError, ValueError: network, data and likelihood do not go together; the message says how.
+        """
+        if not isinstance(likelihood, Likelihood):
+            raise TypeError(
+                "likelihood: expected one of livi's such as Gaussian() or Categorical(), got "
+                f"{type(likelihood).__name__}."
+            )
+        if not isinstance(net, nn.Module):
+            raise TypeError(f"net: expected a torch.nn.Module, got {type(net).__name__}.")
+        module = copy.deepcopy(net) if device is None else copy.deepcopy(net).to(checks.device(device))
+        layout = Layout(module, include, exclude, forward=forward)
+        if layout.dtype not in (torch.float32, torch.float64):
+            raise ValueError(
+                f"net: expected weights in float32 or float64, got {layout.dtype}; fit `net.float()`, with "
+                "autocast=torch.bfloat16 where speed matters."
+            )
+        batches = as_data(
+            data, device=layout.device, dtype=layout.dtype, unpack=unpack, batch_size=batch_size, num_data=num_data
+        )
+        own = copy.deepcopy(likelihood).to(layout.device, layout.dtype).started_from(batches.first()[1])
+        _try_first_batch(layout, batches, own)
+        if isinstance(batches, TensorData) and batch_size is None:
+            batches = batches.within(FULL_BATCH_WORK / _work_per_example(layout, batches))
+        classes = isinstance(own, ClassificationLikelihood)
+        chosen = chosen_for(copy.deepcopy(prior), layout) or default_prior(layout, classes=classes)
+        if not isinstance(chosen, Prior):
+            raise TypeError(f"prior: expected a livi prior such as Normal(1.0), got {type(chosen).__name__}.")
+        args, kwargs = as_call(batches.first()[0])
+        strategy = suitable_strategy(layout, *args, **kwargs)
+        return cls(layout, batches, own, chosen.to(layout.device, layout.dtype), strategy)
+
+    @property
+    def classes(self) -> bool:
+        """The targets are labels."""
+        return isinstance(self.likelihood, ClassificationLikelihood)
+
+    def log_likelihood(self, theta: Tensor, batch: Batch) -> Tensor:  # (S, m) -> (S, B)
+        """log p(y | x, theta) of each example, not scaled."""
+        return log_likelihood(self.layout, self.likelihood, theta, batch, strategy=self.strategy)
+
+    def on_batch(self, theta: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:  # (S, m) -> (S,), (S,)
+        """log p(D | theta), scaled up from the batch to all examples, and log p(theta)."""
+        return self.data.num_data * self.log_likelihood(theta, batch).mean(1), self.prior.log_prob(theta)
+
+    @torch.no_grad()
+    def on_data(self, theta: Tensor, most: int = 40) -> tuple[Tensor, Tensor]:  # (S, m) -> (S,), (S,)
+        """The same from one epoch's batches, at most so many, by the number of their examples."""
+        total, seen, log_prior = torch.zeros_like(theta[:, 0]), 0, torch.zeros_like(theta[:, 0])
+        for batch, _ in zip(self.data.epoch(0), range(most), strict=False):
+            fit, log_prior = self.on_batch(theta, batch)
+            total, seen = total + len(batch[1]) * fit, seen + len(batch[1])
+        return total / max(1, seen), log_prior
+
+
+def log_likelihood(
+    layout: Layout,
+    likelihood: Likelihood,
+    theta: Tensor,  # (S, m)
+    batch: Batch,
+    *,
+    strategy: Strategy | None = None,
+    batch_statistics: bool = True,
+    autocast: torch.dtype | None = None,
+) -> Tensor:  # (S, B)
+    """log p(y | x, theta) of each example at each weight vector.
+
+    Args:
+        batch_statistics: BatchNorm by the batch at hand; False uses the module's buffers.
+        autocast: run the network in this dtype by torch.autocast, the likelihood in the module's own.
+    """
+    inputs, targets = batch
+    args, kwargs = as_call(inputs)
+    with torch.autocast(theta.device.type, autocast, enabled=autocast is not None):
+        outputs = apply_many(layout, theta, *args, batch_statistics=batch_statistics, strategy=strategy, **kwargs)
+    if autocast is not None:
+        outputs = pytree.tree_map(lambda leaf: leaf.to(theta.dtype) if leaf.is_floating_point() else leaf, outputs)
+    values = likelihood.log_prob(outputs, targets)
+    if values.shape != (theta.shape[0], len(targets)) or len(targets) == 0:
+        raise ValueError(
+            f"log_prob: expected shape ({theta.shape[0]}, {len(targets)}), samples by a batch >= 1, got "
+            f"{tuple(values.shape)}; sum over one example's targets, not over examples."
+        )
+    return values
+
+
+def chosen_for(choice: Choice[T], layout: Layout) -> T | None:
+    """The object that the user chose, or had made for this layout."""
+    if callable(choice) and not isinstance(choice, nn.Module):
+        return choice(layout)
+    return choice  # type: ignore[return-value]  # a module is callable too, but is the object itself
+
+
+def _work_per_example(layout: Layout, data: TensorData) -> float:
+    """Multiplications of the network, from its first few examples."""
+    some = pytree.tree_map(lambda leaf: leaf[: min(8, data.num_data)], data.inputs)
+    args, kwargs = as_call(some)
+    return multiplications(layout, *args, **kwargs) / min(8, data.num_data)
+
+
+def _try_first_batch(layout: Layout, data: Data, likelihood: Likelihood) -> None:
+    """The network runs, its parameters matter, its outputs suit the targets, and a N(0, 1) prior can reach these."""
+    inputs, targets = data.first()
+    args, kwargs = as_call(inputs)
+    try:
+        unused = layout.verify(*args, **kwargs)
+    except (RuntimeError, TypeError, AttributeError) as error:
+        shapes = [
+            f"{tuple(leaf.shape)} {leaf.dtype}" for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Tensor)
+        ]
+        raise type(error)(f"the network failed on its first batch of inputs {', '.join(shapes)}: {error}") from error
+    with torch.no_grad():  # raises where outputs and targets do not go together
+        outputs = layout.apply(layout.flatten(), *args, batch_statistics=True, **kwargs)
+        likelihood.log_prob(pytree.tree_map(lambda leaf: leaf[None], outputs), targets)
+    if unused:
+        warnings.warn(
+            f"the outputs do not depend on {', '.join(unused[:4])}: their posterior will be the prior. "
+            "Exclude them by pattern if that is not meant; saturated units from unstandardised inputs look the same.",
+            FitWarning,
+            stacklevel=5,
+        )
+    if targets.is_floating_point() and float(targets.abs().median()) > 20.0:
+        warnings.warn(
+            f"targets: expected values of order 1, got a median size of {float(targets.abs().median()):.3g}; "
+            "standardise them (and the inputs), or give the prior a scale that can reach them.",
+            FitWarning,
+            stacklevel=5,
+        )
