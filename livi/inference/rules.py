@@ -196,7 +196,7 @@ def from_trained(recipe: Recipe) -> Recipe:
 def from_posterior(recipe: Recipe) -> Recipe:
     """For a posterior that is fitted already: as `from_trained`, without a KL warm-up, and at 0.3 of the rates.
 
-    At full rates a fit first loses what was learned: on 60 points of a sine, the last layer sampled, one seed, 400 steps
+    At full rates a fit first loses what was learned: on 60 points of a sine, last layer sampled, one seed, 400 steps
     after 1,500 ended 2.6 nats lower at full rates, and 0.3 nats higher at 0.3 of them.
     """
     names = ("affine_rate", "nonlinear_rate", "hyper_rate")
