@@ -209,6 +209,23 @@ def test_a_callback_stops_a_fit_and_the_posterior_says_so():
     assert quick_fit().plan["stopped_at"] is None
 
 
+def test_a_fit_is_not_stopped_at_parameters_that_are_not_finite(monkeypatch):
+    monkeypatch.setattr(loop_module, "SNAPSHOT_EVERY", 20)
+    poisoned = []
+
+    def stop(run):
+        if not poisoned:
+            poisoned.append(run.step)
+            next(run._training.bound.parameters()).data.fill_(float("nan"))
+        run.stop("enough")
+
+    noted = Noted()
+    posterior = quick_fit(callbacks=[At(33, stop), noted])
+    assert noted.of("step") == [*range(1, 40), *range(21, 34)]
+    assert torch.isfinite(draws(posterior)).all()
+    assert posterior.plan["stopped_at"] == 33
+
+
 def test_a_stopped_fit_stays_so_unless_it_is_lengthened(tmp_path):
     path = tmp_path / "c.livi"
     stopped = quick_fit(callbacks=[At(37, lambda run: run.stop("enough"))], checkpoint=path)

@@ -88,6 +88,17 @@ def test_one_scale_of_all_weights_stays_one(tmp_path):
         assert bound.likelihood.prior.log_scale is bound.prior.log_scale
 
 
+def test_a_fit_goes_on_at_lower_rates_and_without_warm_up_unless_they_are_named():
+    first = quick_fit()
+    usual = livi.plan(network(), data(), livi.Gaussian(), last_layer="sampled").recipe
+    further = livi.plan(network(), data(), livi.Gaussian(), start=first).recipe
+    assert further.affine_rate == pytest.approx(0.3 * usual.affine_rate)
+    assert further.kl_warm_up == 0.0
+    named = Recipe(affine_rate=0.1, kl_warm_up=0.5)
+    further = livi.plan(network(), data(), livi.Gaussian(), start=first, recipe=named).recipe
+    assert (further.affine_rate, further.kl_warm_up) == (0.1, 0.5)
+
+
 def test_more_data_may_be_fitted():
     first = quick_fit(last_layer="exact")
     more = quick_fit(data(60, seed=2), start=first, last_layer="exact")

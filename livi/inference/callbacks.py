@@ -125,7 +125,7 @@ class Callback:
         """After every validation, whose scores are in `run.row`."""
 
     def on_end(self, run: Run) -> None:
-        """After the last step, also where the fit was stopped or interrupted by Ctrl-C."""
+        """After the last step, also of a fit that is stopped or interrupted by Ctrl-C; not where an error is raised."""
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint must hold for a resumed fit to go on the same: numbers, strings, tensors, dicts, lists.

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from livi.family.implicit import ImplicitPosterior
 from livi.family.last_layer import ExactLastLayer
 from livi.inference.plans import Choices
-from livi.inference.recipe import Recipe
 from livi.model.likelihoods import Likelihood
 from livi.model.priors import Normal, Prior
 from livi.model.problem import Choice
@@ -93,7 +92,7 @@ class Continuation:
         return own
 
     def choices(self, asked: Choices) -> Choices:
-        """These choices with the posterior's parts, without a MAP start and, unless it is named, a KL warm-up.
+        """These choices with the posterior's parts.
 
         Raises:
             ValueError: one of the parts was chosen as well.
@@ -104,12 +103,10 @@ class Continuation:
             raise ValueError(
                 f"{twice[0]}: expected none, for the posterior to start from brings its own; leave it out."
             )
-        named = {name: getattr(asked.recipe, name) for name in asked.recipe.named}
         return replace(
             asked,
             generator=_in_turn(self.generators),
             noise=_in_turn(self.noises),
-            recipe=Recipe(**{"kl_warm_up": 0.0} | named),
             components=len(self.generators),
         )
 

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from livi.inference.alarms import alarms
 from livi.inference.begin import Beginning, begin, spread_out
 from livi.inference.callbacks import Callback, Callbacks, Row, as_callbacks
-from livi.inference.judgement import log_predictive, lost_likelihood
+from livi.inference.judgement import expected_log_likelihood, lost_likelihood
 from livi.inference.loop import FitError, Trainer
 from livi.inference.memory import kept_memory
 from livi.inference.options import PlanOptions, checked
@@ -184,7 +184,7 @@ def _begin(prepared: Plan, trainer: Trainer, state: dict[str, Any] | None) -> Be
     """Find where to start; None where the parameters of an earlier posterior are the start."""
     if prepared.start == "posterior":
         rng = torch.Generator(prepared.layout.device).manual_seed(trainer.seed)
-        trainer.start_log_likelihood = log_predictive(prepared.bound, prepared.data, rng)
+        trainer.start_log_likelihood = expected_log_likelihood(prepared.bound, prepared.data, rng)
         return None
     begun = begin(
         prepared,

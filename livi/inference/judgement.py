@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -20,12 +21,23 @@ def log_predictive(bound: Bound, data: Data, rng: torch.Generator) -> float:
 
     Unlike the expected log likelihood it is what predictions are worth: single draws that fit badly cost little.
     """
+    return _over_data(bound, data, rng, lambda values: torch.logsumexp(values, 0) - math.log(len(values)))
+
+
+@torch.no_grad()
+def expected_log_likelihood(bound: Bound, data: Data, rng: torch.Generator) -> float:
+    """sum_i E_q log p(y_i | x_i, theta), from the same batches."""
+    return _over_data(bound, data, rng, lambda values: values.mean(0))
+
+
+def _over_data(bound: Bound, data: Data, rng: torch.Generator, what: Callable[[Tensor], Tensor]) -> float:
+    """The sum over all data of `what` is made of log p(y | x, theta_s), (S, B) -> (B,)."""
     size = bound.num_samples
     blocks = [bound.posterior.sample(size, rng) for _ in range(max(1, math.ceil(DRAWS / size)))]
     total, seen = torch.zeros((), dtype=torch.float64), 0
     for (inputs, targets), _ in zip(data.epoch(0), range(BATCHES), strict=False):
         values = torch.cat([bound.log_likelihood(theta, inputs, targets) for theta in blocks])  # (S, B)
-        total += (torch.logsumexp(values, 0) - math.log(len(values))).sum().double().cpu()
+        total += what(values).sum().double().cpu()
         seen += len(targets)
     return data.num_data * float(total) / max(1, seen)
 

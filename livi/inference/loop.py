@@ -163,7 +163,7 @@ class Trainer:
                 self._log(terms)
                 self._record_anew(terms)
             self.callbacks.step()
-            if self.stopped:
+            if self.stopped and not self._broken():  # else the next logged step goes back to sound parameters
                 return ""
             due = self.checkpoint is not None and self.step % self.checkpoint_every == 0
             if due or self.step % SNAPSHOT_EVERY == 0:

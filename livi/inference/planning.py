@@ -73,8 +73,8 @@ def plan(
             proportion.
         start: "map" begins at MAP estimates; "net" at the network's own weights, for one that is trained already: no
             MAP fit, and fewer steps. A `Posterior` of an earlier fit of this network goes on from there, for more steps
-            or with more data: with its generator, noise, likelihood and prior as they were learned, and without a MAP
-            fit, spread or KL warm-up.
+            or with more data: with its generator, noise, likelihood and prior as they were learned, without a MAP fit,
+            spread or KL warm-up, and at lower rates, where the recipe does not name them.
         components: K, the number of mixture components trained jointly.
         autocast: torch.bfloat16 runs the network in mixed precision.
         capture: record a step as a CUDA graph and replay it. By default on a GPU where that has been found to give

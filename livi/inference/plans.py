@@ -26,6 +26,7 @@ from livi.inference.rules import (
     default_generator,
     default_noise,
     default_recipe,
+    from_posterior,
     from_trained,
 )
 from livi.inference.start import measure_start
@@ -163,7 +164,8 @@ def make_plan(problem: Problem, choices: Choices, *, seed: int) -> Plan:
     size = Size.of(problem)
     recipe = choices.recipe.over(default_recipe(size, choices.components))
     if choices.start != "map":
-        recipe = replace(choices.recipe.over(from_trained(recipe)), map_steps=0)
+        rule = from_trained if choices.start == "net" else from_posterior
+        recipe = replace(choices.recipe.over(rule(recipe)), map_steps=0)
     recipe = replace(recipe, map_restarts=max(recipe.map_restarts, choices.components))
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)  # generators initialise themselves from torch's global stream

@@ -191,3 +191,14 @@ def _features_recipe(num_samples: int, num_data: int, components: int) -> Recipe
 def from_trained(recipe: Recipe) -> Recipe:
     """For a network that is trained already: no MAP fit, and fewer steps."""
     return replace(recipe, map_steps=0, map_restarts=1, steps=max(min(600, recipe.steps), recipe.steps // 2))
+
+
+def from_posterior(recipe: Recipe) -> Recipe:
+    """For a posterior that is fitted already: as `from_trained`, without a KL warm-up, and at 0.3 of the rates.
+
+    At full rates a fit first loses what was learned: on 60 points of a sine, last layer sampled, one seed, 400 steps
+    after 1,500 ended 2.6 nats lower at full rates, and 0.3 nats higher at 0.3 of them.
+    """
+    names = ("affine_rate", "nonlinear_rate", "hyper_rate")
+    rates = {name: 0.3 * getattr(recipe, name) for name in names}
+    return replace(from_trained(recipe), kl_warm_up=0.0, **rates)

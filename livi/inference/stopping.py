@@ -25,7 +25,7 @@ class EarlyStopping(Callback):
     Attributes:
         best, best_step: the best score, and the step that had it; None before the first one that counts.
 
-    Memory: one copy of the parameters.
+    Memory: a copy of the parameters, and while the fit runs a second one to go back to.
     """
 
     def __init__(self, patience: int = 5, metric: str = "nll") -> None:
