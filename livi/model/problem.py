@@ -207,12 +207,12 @@ def _try_first_batch(layout: Layout, data: Data, likelihood: Likelihood) -> None
             f"the outputs do not depend on {', '.join(unused[:4])}: their posterior will be the prior. "
             "Exclude them by pattern if that is not meant; saturated units from unstandardised inputs look the same.",
             FitWarning,
-            stacklevel=5,
+            stacklevel=7,  # past of, plan and fit, and what checks their options
         )
     if targets.is_floating_point() and float(targets.abs().median()) > 20.0:
         warnings.warn(
             f"targets: expected values of order 1, got a median size of {float(targets.abs().median()):.3g}; "
             "standardise them (and the inputs), or give the prior a scale that can reach them.",
             FitWarning,
-            stacklevel=5,
+            stacklevel=7,  # past of, plan and fit, and what checks their options
         )

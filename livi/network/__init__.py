@@ -2,7 +2,8 @@
 
 from livi.network.cost import multiplications, suitable_strategy
 from livi.network.evaluation import Loop, Strategy, Vmap, apply_many, record_statistics
-from livi.network.parameters import Group, Layout, Slot
+from livi.network.parameters import Layout
+from livi.network.slots import Group, Slot
 from livi.network.statistics import as_call, estimate_statistics, has_batch_norm
 
 __all__ = [

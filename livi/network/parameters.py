@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -14,49 +13,10 @@ from torch.func import functional_call
 
 from livi import checks
 from livi.network.modes import evaluation_mode
+from livi.network.slots import Slot, grouped
 from livi.network.text import table
 
 Forward = Callable[..., Any]
-
-
-@dataclass(frozen=True)
-class Slot:
-    """One stochastic parameter: theta[start:stop] reshaped to `shape`. Tied names share one slot."""
-
-    name: str
-    names: tuple[str, ...]
-    shape: torch.Size
-    start: int
-    stop: int
-
-    @property
-    def numel(self) -> int:
-        return self.stop - self.start
-
-    @property
-    def fan_in(self) -> int:
-        """Inputs that feed one output unit: 1 for vectors such as biases and norm scales."""
-        return max(1, self.numel // self.shape[0]) if len(self.shape) > 1 else 1
-
-
-@dataclass(frozen=True)
-class Group:
-    """The slots of one layer (one submodule), contiguous in theta."""
-
-    name: str
-    slots: tuple[Slot, ...]
-
-    @property
-    def start(self) -> int:
-        return self.slots[0].start
-
-    @property
-    def stop(self) -> int:
-        return self.slots[-1].stop
-
-    @property
-    def numel(self) -> int:
-        return self.stop - self.start
 
 
 class _Called(nn.Module):
@@ -114,7 +74,7 @@ class Layout:
         self._places = _places(module)
         self.num_params: int = self.slots[-1].stop
         self.frozen_norms = _frozen_norms(module, self.fixed)
-        self.groups = _group(self.slots)
+        self.groups = grouped(self.slots)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -387,18 +347,6 @@ def _check_parameter(name: str, parameter: nn.Parameter) -> None:
         raise ValueError(f"{name}: expected at least one weight, got shape {tuple(parameter.shape)}; exclude it.")
     if not torch.isfinite(parameter).all():
         raise ValueError(f"{name}: expected finite weights, got NaN or inf; re-initialise the module before use.")
-
-
-def _group(slots: Sequence[Slot]) -> tuple[Group, ...]:
-    """Neighbouring slots whose names share everything before the last dot."""
-    layers: list[tuple[str, list[Slot]]] = []
-    for slot in slots:
-        owner = slot.name.rpartition(".")[0]
-        if layers and layers[-1][0] == owner:
-            layers[-1][1].append(slot)
-        else:
-            layers.append((owner, [slot]))
-    return tuple(Group(owner or "(root)", tuple(members)) for owner, members in layers)
 
 
 def _differentiable(outputs: Any) -> list[Tensor]:
