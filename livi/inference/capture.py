@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from livi.inference.parameters import ASIDE
 from livi.model.data import Batch
 
 T = TypeVar("T")
@@ -210,14 +211,17 @@ def _seconds(step: Callable[[], Any]) -> float:
 
 
 def _clones(tensors: Sequence[Tensor]) -> list[Tensor]:
-    return [tensor.detach().clone() for tensor in tensors]
+    """Copies; off the GPU where they are many numbers, for its memory is what a step needs."""
+    aside = sum(tensor.numel() * tensor.element_size() for tensor in tensors) > ASIDE
+    return [tensor.detach().cpu() if aside and tensor.is_cuda else tensor.detach().clone() for tensor in tensors]
 
 
 def _difference(before: Sequence[Tensor], after: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
     """The largest, over tensors, of how far they are from where they should be, in units of how far they moved."""
     shares = [torch.zeros(())]
     for start, end, goal in zip(before, after, expected, strict=True):
-        missed, moved = (torch.linalg.vector_norm((goal - other.detach()).double()) for other in (end, start))
+        end, start = end.detach().to(goal.device), start.to(goal.device)
+        missed, moved = (torch.linalg.vector_norm((goal - other).double()) for other in (end, start))
         rounding = 1e-6 * torch.linalg.vector_norm(goal.double())
         shares.append((missed / (moved + rounding).clamp_min(1e-30)).cpu())
     return float(torch.stack([share.double() for share in shares]).max())

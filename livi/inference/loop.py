@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from livi.inference.callbacks import Callbacks
 from livi.inference.capture import CaptureError, Stepper
 from livi.inference.divergence import Window
 from livi.inference.optimiser import for_optimiser, make_optimiser, set_rate
-from livi.inference.parameters import assign, blend, values
+from livi.inference.parameters import assign, blend, copied, values
 from livi.inference.progress import Progress
 from livi.inference.recipe import Recipe
 from livi.inference.validation import LOG_EVERY
@@ -375,11 +374,11 @@ class Trainer:
             self.rollbacks, self.rate_scale, self.rolled_back_at = self.rollbacks - 1, 2.0 * self.rate_scale, self.step
         state = self.state()
         shared = {"history": self.history[:], "callbacks": state["callbacks"]}  # of values that do not change
-        self._kept = copy.deepcopy(state | dict.fromkeys(shared)) | shared
+        self._kept = copied(state | dict.fromkeys(shared)) | shared
 
     def _restore(self) -> None:
         shared = {name: self._kept[name] for name in ("history", "callbacks")}
-        self.load(copy.deepcopy(self._kept | dict.fromkeys(shared)) | shared)
+        self.load(copied(self._kept | dict.fromkeys(shared)) | shared)
 
 
 def _converged(terms: BoundTerms) -> bool:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+ASIDE = 2**28  # bytes of a copy on a GPU from which it goes to the CPU
 
 
 def values(module: nn.Module) -> dict[str, Tensor]:
@@ -25,3 +30,11 @@ def blend(average: Mapping[str, Tensor], module: nn.Module, decay: float) -> Non
     """One step of an exponential moving average of the parameters."""
     for name, parameter in module.named_parameters():
         average[name].lerp_(parameter, 1.0 - decay)
+
+
+def copied(state: Any) -> Any:
+    """A state of tensors, numbers and optimisers, copied; to the CPU where it would take much of a GPU's memory."""
+    leaves = [leaf for leaf in pytree.tree_leaves(state) if isinstance(leaf, Tensor)]
+    if sum(leaf.numel() * leaf.element_size() for leaf in leaves if leaf.is_cuda) <= ASIDE:
+        return copy.deepcopy(state)
+    return pytree.tree_map(lambda leaf: leaf.detach().cpu() if isinstance(leaf, Tensor) else copy.deepcopy(leaf), state)

@@ -35,7 +35,7 @@ from torch import nn
 
 from livi.family.entropy import EntropyEstimator, Exact, Lanczos
 from livi.family.generators import MLP, MMNN, Generator
-from livi.family.generators.sizing import latent_side
+from livi.family.generators.sizing import align, latent_side
 from livi.family.noise import DiagonalNoise, FixedNoise, Noise, RelativeNoise
 from livi.inference.recipe import Recipe
 from livi.model.defaults import LARGE, MIDDLE, SMALL
@@ -102,10 +102,17 @@ def default_generator(size: Size) -> Generator:
         made = MLP(dim, m, hidden=(32,), activation=nn.Tanh, skip=True, offset=True)
         return made.to(layout.device, layout.dtype)
     tensors = [slot.numel for slot in layout.slots]
-    side = min(latent_side(m, None), max(4, math.isqrt(size.num_data // 10)))
+    side = align(min(latent_side(m, None), max(4, math.isqrt(size.num_data // 10))))
     most = None if m <= LARGE else min(1500, round(0.37 * math.sqrt(m)))
     return MMNN.for_layout(
-        layout, budget=3.0, latent_dim=side * side, last_bias=False, most=most, offset=True, scale_sizes=tensors
+        layout,
+        budget=3.0,
+        latent_dim=side * side,
+        last_bias=False,
+        most=most,
+        aligned=True,
+        offset=True,
+        scale_sizes=tensors,
     )
 
 
@@ -146,7 +153,7 @@ def default_recipe(size: Size, components: int = 1) -> Recipe:
         return replace(rates, steps=3000, map_steps=3000)
     base = Recipe(num_samples=4 if m <= LARGE else 2, num_entropy_samples=1, map_restarts=1, map_rate=1e-3)
     rates = replace(base, affine_rate=1e-3, nonlinear_rate=1e-3, hyper_rate=2e-3, spread=0.1, relative_spread=True)
-    rates = replace(rates, entropy_every=5)
+    rates = replace(rates, entropy_every=10)
     if m > LARGE:
         length = max(600, 15 * size.steps_per_epoch)
         return replace(rates, steps=min(20_000, length), map_steps=min(20_000, length))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from livi import checks
 from livi.family.generators.generator import Extras, Generator
 from livi.family.generators.matrices import MatrixStack, linearised_stacks
-from livi.family.generators.sizing import Shape, extra_weights, latent_side, square_enough, widest
+from livi.family.generators.sizing import Shape, align, extra_weights, latent_side, square_enough, widest
 from livi.family.products import Chain, Cut, Linearised
 from livi.network import Layout
 
@@ -59,20 +59,33 @@ class MMNN(Generator):
         activation: Callable[[], nn.Module] = nn.ELU,
         last_bias: bool = True,
         most: int | None = None,
+        aligned: bool = False,
         **extras: Unpack[Extras],
     ) -> Self:
-        """One hidden square matrix, as large as `budget` times the network's weights allows, and at most `most`."""
+        """One hidden square matrix, as large as `budget` times the network's weights allows.
+
+        Args:
+            most: rows of the hidden matrix.
+            aligned: round the sides of hidden and output matrix to multiples of 8, which GPUs multiply faster.
+        """
         m = layout.num_params
-        side, output = latent_side(m, latent_dim), square_enough(m)
+        side, output = latent_side(m, latent_dim), square_enough(m, aligned=aligned)
         added = extra_weights(side * side, m, extras)
 
         def count(h: int) -> int:
             return MatrixStack.count([(side, side), (h, h), output], last_bias=last_bias) + added
 
         width = widest(count, budget * m, "hidden row")
-        hidden = ((width, width) if most is None else (min(width, most), min(width, most)),)
+        width = width if most is None else min(width, most)
+        width = align(width) if aligned else width
         generator = cls(
-            (side, side), m, hidden=hidden, output=output, activation=activation, last_bias=last_bias, **extras
+            (side, side),
+            m,
+            hidden=((width, width),),
+            output=output,
+            activation=activation,
+            last_bias=last_bias,
+            **extras,
         )
         return generator.to(layout.device, layout.dtype)
 
