@@ -145,7 +145,7 @@ class Generator(Specified, nn.Module):
         return theta if self.offset is None else theta + self.offset
 
     def _is_as_written(self) -> bool:
-        """No subclass has changed `forward`, or `branch` without `linearised_branch`, and no hook changes the outputs."""
+        """No subclass changes `forward`, or `branch` without `linearised_branch`, and no hook what comes out."""
         kind = type(self)
         owners = {next(base for base in kind.__mro__ if name in vars(base)) for name in ("branch", "linearised_branch")}
         return kind.forward is Generator.forward and len(owners) == 1 and is_plain(self, kind)
