@@ -78,7 +78,7 @@ CASES = {
     "PerLayer": per_layer,
     "PerLayer, offset": lambda: per_layer(offset=True),
     "PerLayer, scale": lambda: per_layer(scale_sizes=(4, 6)),
-    "PerLayer, alike": lambda: shaken(PerLayer([MMNN((2, 2), 10, hidden=((3, 4),), offset=True) for _ in range(3)])),
+    "PerLayer, alike": lambda: shaken(PerLayer([MMNN((2, 2), 10, hidden=((3, 4),)) for _ in range(3)])),
 }
 
 
@@ -158,19 +158,17 @@ def test_slopes_hold_far_out_and_at_kinks(name):
 @pytest.mark.parametrize("together", [0, 10**9])
 @pytest.mark.parametrize("name", ["CMMNN, everything", "PerLayer", "PerLayer, alike"])
 def test_equal_heads_give_the_same_in_one_product_or_one_by_one(monkeypatch, name, together):
-    monkeypatch.setattr(matrices, "TOGETHER", together)
+    monkeypatch.setitem(matrices.TOGETHER, "cpu", together)
     check_against_autograd(CASES[name](), samples=2, stack=3)
 
 
-def test_heads_go_together_by_shape_activation_and_size(monkeypatch):
+def test_heads_go_together_by_shape_activation_and_size():
     stacks = build("CMMNN")._stacks()
-    assert matrices._groups(stacks) == [(0, 2), (1,), (3,)]
-    monkeypatch.setattr(matrices, "TOGETHER", 0)
-    assert matrices._groups(stacks) == [(0,), (1,), (2,), (3,)]
+    assert matrices._groups(stacks, 60) == [(0, 2), (1,), (3,)]  # 5 x 3 x 4 is the largest product of the first
+    assert matrices._groups(stacks, 59) == [(0,), (1,), (2,), (3,)]
     shapes = [(2, 2), (3, 3), (4, 4)]
     bent = [matrices.MatrixStack(shapes, lambda alpha=alpha: nn.ELU(alpha)) for alpha in (1.0, 0.5, 1.0)]
-    monkeypatch.setattr(matrices, "TOGETHER", 10**9)
-    assert matrices._groups(bent) == [(0, 2), (1,)]
+    assert matrices._groups(bent, 10**9) == [(0, 2), (1,)]
 
 
 # --- where autograd stays -------------------------------------------------------------------------
