@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from livi import checks
+from livi.family.generators.elementwise import is_plain
 from livi.family.jacobian import Jacobian, LinearMap
 from livi.family.products import Chain, Dense, Gate, Linearised, Products, Sum
 from livi.spec import Specified
@@ -75,9 +76,7 @@ class Generator(Specified, nn.Module):
 
     def written_out(self, z: Tensor) -> Linearised | None:
         """g at z, layer by layer; None where a class or a module in it has a way of its own."""
-        if type(self).forward is not Generator.forward or not _of_one_class(type(self), "branch", "linearised_branch"):
-            return None
-        branch = self.linearised_branch(z)
+        branch = self.linearised_branch(z) if self._is_as_written() else None
         if branch is None:
             return None
         piece = branch.piece
@@ -146,6 +145,12 @@ class Generator(Specified, nn.Module):
         if self.skip is not None:
             theta = theta + z @ self.skip.T
         return theta if self.offset is None else theta + self.offset
+
+    def _is_as_written(self) -> bool:
+        """No subclass changes `forward`, or `branch` without `linearised_branch`, and no hook what comes out."""
+        kind = type(self)
+        owners = {next(base for base in kind.__mro__ if name in vars(base)) for name in ("branch", "linearised_branch")}
+        return kind.forward is Generator.forward and len(owners) == 1 and is_plain(self, kind)
 
     def _check_latents(self, z: Tensor) -> None:
         if z.ndim != 2 or z.shape[1] != self.latent_dim:
@@ -224,8 +229,3 @@ class Generator(Specified, nn.Module):
         # A fixed stream of its own: initialisation is reproducible and leaves torch's global one alone.
         rng = torch.Generator().manual_seed(0) if rng is None else rng
         return torch.randn(rows, self.latent_dim, generator=rng, device=rng.device, dtype=like.dtype).to(like.device)
-
-
-def _of_one_class(kind: type, *names: str) -> bool:
-    """Whether all these methods are the same class's own: a subclass that replaces one of them is found out."""
-    return len({next(base for base in kind.__mro__ if name in vars(base)) for name in names}) == 1

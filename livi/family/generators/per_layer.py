@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from livi import checks
 from livi.family.generators.cmmnn import merge_small
 from livi.family.generators.generator import Generator
-from livi.family.generators.matrices import MatrixStack
+from livi.family.generators.matrices import MatrixStack, linearised_blocks
 from livi.family.generators.mmnn import MMNN
 from livi.family.generators.sizing import latent_side, square_enough, widest
 from livi.family.products import Blocks, Linearised, Share
@@ -66,7 +66,11 @@ class PerLayer(Generator):
         return torch.cat([part(share) for part, share in zip(self.parts, shares, strict=True)], 1)
 
     def linearised_branch(self, z: Tensor) -> Linearised | None:
+        """Parts that are matrix stacks and nothing else share products where they are alike; others go one by one."""
         parts = self._generators()
+        stacks = [part.stack for part in parts if isinstance(part, MMNN) and part.is_only_a_stack()]
+        if len(stacks) == len(parts):
+            return linearised_blocks(stacks, [part.num_params for part in parts], z)
         shares = z.split([part.latent_dim for part in parts], dim=1)
         found = [part.written_out(share) for part, share in zip(parts, shares, strict=True)]
         wholes = [whole for whole in found if whole is not None]
