@@ -7,7 +7,7 @@ from livi.family.implicit import ImplicitPosterior
 from livi.family.latents import Antithetic, Independent, Orthogonal
 from livi.family.noise import DiagonalNoise, FixedNoise, LayerNoise, LearnedNoise, RelativeNoise
 from livi.family.objective import Bound, BoundTerms
-from livi.inference import FitError, FitWarning, Recipe, fit, plan
+from livi.inference import FitError, FitWarning, PolishReport, Recipe, fit, plan, polish
 from livi.model.likelihoods import (
     Bernoulli,
     Categorical,
@@ -54,6 +54,7 @@ __all__ = [
     "Normal",
     "Orthogonal",
     "PerLayer",
+    "PolishReport",
     "Posterior",
     "Recipe",
     "RelativeNoise",
@@ -68,5 +69,6 @@ __all__ = [
     "load",
     "metrics",
     "plan",
+    "polish",
     "training",
 ]

@@ -5,6 +5,7 @@ from livi.inference.begin import begin
 from livi.inference.fit import fit
 from livi.inference.loop import FitError, Trainer, make_optimiser
 from livi.inference.plan import Plan
+from livi.inference.polish import PolishReport, polish
 from livi.inference.prepare import plan
 from livi.inference.recipe import Recipe
 from livi.inference.start import Starts, map_weights
@@ -13,6 +14,7 @@ __all__ = [
     "FitError",
     "FitWarning",
     "Plan",
+    "PolishReport",
     "Recipe",
     "Starts",
     "Trainer",
@@ -21,4 +23,5 @@ __all__ = [
     "make_optimiser",
     "map_weights",
     "plan",
+    "polish",
 ]
