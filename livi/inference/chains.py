@@ -157,9 +157,9 @@ class _Chains:
         self.step_size = self.first_step
         self.shorter = torch.ones_like(self.step_size)  # in force where steps have failed
         self.level, self.weight = torch.zeros_like(self.step_size), 0.0  # of error / step^6, averaged, steps in first ones
-        self.length = math.inf
+        self.length = self._spread()
         self.sums, self.count = [torch.zeros_like(self.x[0]) for _ in range(2)], 0
-        self.origin = self.x.mean(0)
+        self.origin, self.adapted = self.x.mean(0), 0
 
     def _replace_lost(self) -> dict[int, str]:
         """Rows without a finite density or gradient go where the best row is, and are not kept."""
@@ -213,18 +213,25 @@ class _Chains:
         best = self.first_step * (self.wanted * self.weight / self.level.clamp_min(1e-30)).pow(1.0 / 6.0)
         best = torch.minimum(best, 1.3 * self.step_size).where(~failed, 0.7 * self.step_size)
         self.step_size = best
+        self.adapted += 1
+        if self.adapted % 50 == 0:
+            self.length = self._spread()
         if progress >= 0.5:
             away = self.x - self.origin
             self.sums = [self.sums[0] + away.sum(0), self.sums[1] + away.square().sum(0)]
             self.count += len(away)
 
+    def _spread(self) -> float:
+        """How far the chains are from each other now, but at least 20 steps."""
+        return max(float((self.x - self.x.mean(0)).square().sum(1).mean().sqrt()), 20.0 * float(self.step_size.median()))
+
     def settle(self) -> None:
         """The distance over which a direction is forgotten: how far from its mean a chain is expected to be.
 
-        That is the root of the summed variances (Robnik et al. 2023), of all chains together.
+        That is the root of the summed variances (Robnik et al. 2023), of all chains together since half of the warm-up.
         """
         mean, square = (part / max(1, self.count) for part in self.sums)
-        self.length = max(float((square - mean.square()).sum().clamp_min(0.0).sqrt()), 1e-30)
+        self.length = max(float((square - mean.square()).sum().clamp_min(0.0).sqrt()), float(self.step_size.median()))
         self.shorter = torch.ones_like(self.shorter)
 
 
