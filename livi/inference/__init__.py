@@ -5,7 +5,7 @@ from livi.inference.begin import begin
 from livi.inference.fit import fit
 from livi.inference.loop import FitError, Trainer, make_optimiser
 from livi.inference.plan import Plan
-from livi.inference.polish import PolishReport, polish
+from livi.inference.polishing import PolishReport, polish
 from livi.inference.prepare import plan
 from livi.inference.recipe import Recipe
 from livi.inference.start import Starts, map_weights

@@ -14,8 +14,10 @@ e = grad / |grad|, a = e.u and s = step |grad| / (d - 1), a kick is
 
 and the energy it adds (d - 1) log(cosh s + a sinh s). What a step adds in all, less the gain in log p, is its error.
 There is no Metropolis test: the bias is held small by the step, chosen for a mean squared error of 5e-4 per dimension
-(Robnik and Seljak 2023; for Bayesian networks Sommer et al. 2025, "Microcanonical Langevin Ensembles"). Stiff posteriors
-of networks repay that several times over against Hamiltonian chains with a test (docs/benchmarks/polish.md).
+(for Bayesian networks so used by Sommer et al. 2025, "Microcanonical Langevin Ensembles"). That makes variances of a
+Gaussian too large by about 4 %, and by 15 % in the narrowest of directions a hundredfold apart; halving the step makes
+that a quarter. The stiff posteriors of networks repay it: chains with a test, Hamiltonian or microcanonical, are much
+slower there, and a scale for each weight, from draws or gradients, does not help (docs/benchmarks/polish.md).
 """
 
 from __future__ import annotations
@@ -105,7 +107,9 @@ def run_chains(
         raise ValueError(f"start: expected shape (chains, at least 2 weights), got {tuple(start.shape)}.")
     chains = _Chains(target, start, energy_error, rng)
     total = torch.zeros_like(chains.value)
-    failures, kept, values = total.clone(), [], []
+    failures = total.clone()
+    kept: list[Tensor] = []
+    values: list[Tensor] = []
     for step in range(steps):
         if step == warm_up:
             chains.settle()
@@ -126,8 +130,8 @@ def run_chains(
     dropped = chains.lost | _hopeless(log_density, share, start.shape[1])
     if len(dropped) == len(start):
         raise ValueError(
-            f"chains: expected at least one of {len(start)} to hold, got none: chain 0 {dropped[0]}. Start from weights "
-            "nearer the posterior, or in float64."
+            f"chains: expected at least one of {len(start)} to hold, got none: chain 0 {dropped[0]}. Start from "
+            "weights nearer the posterior, or in float64."
         )
     held = torch.tensor([i for i in range(len(start)) if i not in dropped], device=start.device)
     return ChainRun(
@@ -152,11 +156,14 @@ class _Chains:
         self.lost = self._replace_lost()
         self.u = self._direction()
         # Short: a step that bends no direction by much, however stiff, for |grad|^2 is a sum of curvatures.
-        norm = self.gradient.norm(dim=1, keepdim=True).clamp_min(1e-12)
+        norm: Tensor = self.gradient.norm(dim=1, keepdim=True).clamp_min(1e-12)
         self.first_step = 0.1 * math.sqrt(self.dim) / norm
         self.step_size = self.first_step
         self.shorter = torch.ones_like(self.step_size)  # in force where steps have failed
-        self.level, self.weight = torch.zeros_like(self.step_size), 0.0  # of error / step^6, averaged, steps in first ones
+        self.level, self.weight = (
+            torch.zeros_like(self.step_size),
+            0.0,
+        )  # of error / step^6, averaged, steps in first ones
         self.length = self._spread()
         self.sums, self.count = [torch.zeros_like(self.x[0]) for _ in range(2)], 0
         self.origin, self.adapted = self.x.mean(0), 0
@@ -204,7 +211,7 @@ class _Chains:
         return error, taken
 
     def adapt(self, error: Tensor, taken: Tensor, progress: float) -> None:
-        """Choose the step size: the error goes with its sixth power, so error / step^6 is averaged over recent steps."""
+        """Choose the step size. Errors go with its sixth power, so error / step^6 is averaged over recent steps."""
         rate = max(0.01, 0.05 * (1.0 - progress))
         failed = ~taken[:, None]
         found = error.clamp(max=HOPELESS).nan_to_num(nan=HOPELESS)[:, None] / (self.step_size / self.first_step).pow(6)
@@ -222,8 +229,10 @@ class _Chains:
             self.count += len(away)
 
     def _spread(self) -> float:
-        """How far the chains are from each other now, but at least 20 steps."""
-        return max(float((self.x - self.x.mean(0)).square().sum(1).mean().sqrt()), 20.0 * float(self.step_size.median()))
+        """How far the chains are from each other now, but at least 200 steps."""
+        return max(
+            float((self.x - self.x.mean(0)).square().sum(1).mean().sqrt()), 200.0 * float(self.step_size.median())
+        )
 
     def settle(self) -> None:
         """The distance over which a direction is forgotten: how far from its mean a chain is expected to be.
@@ -238,7 +247,7 @@ class _Chains:
 def _kick(u: Tensor, gradient: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:  # (C, m), (C, m), (C, 1) -> (C, m), (C,)
     """The direction after a kick, and the energy that it adds; multiplied by 2 exp(-s), lest a large s overflow."""
     dim = u.shape[1]
-    norm = gradient.norm(dim=1, keepdim=True)
+    norm: Tensor = gradient.norm(dim=1, keepdim=True)
     towards = gradient / norm.clamp_min(1e-30)
     along = (u * towards).sum(1, keepdim=True)
     size = step * norm / (dim - 1)
@@ -250,7 +259,8 @@ def _kick(u: Tensor, gradient: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:  
 
 
 def _unit(rows: Tensor) -> Tensor:
-    return rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-30)
+    length: Tensor = rows.norm(dim=1, keepdim=True)
+    return rows / length.clamp_min(1e-30)
 
 
 def _hopeless(log_density: Tensor, failed: Tensor, dim: int) -> dict[int, str]:  # (T, C), (C,)

@@ -37,6 +37,7 @@ from livi.posterior.prediction import Ensemble, with_statistics
 WARM_UP = 0.3  # of all steps
 BLOCK = 1e8  # multiplications of all chains on the examples that are passed through the network at a time
 PROBES = 32  # training inputs at which predictions are followed
+FEWEST = 8  # draws of a chain, without which nothing can be said about its convergence
 LARGE_RHAT = 1.2
 
 
@@ -132,8 +133,11 @@ def polish(
             chain that holds.
     """
     checks.positive_int("chains", chains)
-    if checks.positive_int("draws", draws) < chains:
-        raise ValueError(f"draws: expected at least one for each of {chains} chains, got {draws}.")
+    if checks.positive_int("draws", draws) < FEWEST * chains:
+        raise ValueError(
+            f"draws: expected at least {FEWEST * chains}, {FEWEST} for each of {chains} chains, got {draws}; ask for "
+            "more, or for fewer chains."
+        )
     if not isinstance(posterior, Posterior):
         raise TypeError(f"posterior: expected what livi.fit returns, got {type(posterior).__name__}.")
     started = time.perf_counter()
