@@ -84,7 +84,7 @@ def run(name: str, seed: int) -> list[dict[str, Any]]:
                 net, train, problem.likelihood(), members=CHAINS, steps=length, seed=seed
             )
             cold, seconds = timed(f"16 MAP fits of {length:,} steps", made)
-            for steps in (500, 1000, 2000) if length == 300 else (1000, 2000):
+            for steps in (1000, 2000):
                 polished(f"16 MAP fits of {length:,} steps", cold, seconds, steps)
         full, seconds = timed("`livi.fit`", fit, training)
         polished("`livi.fit`", full, seconds)

@@ -36,7 +36,7 @@ LogDensity = Callable[[Tensor], Tensor]  # (C, m) -> (C,)
 Differentiated = Callable[[Tensor], tuple[Tensor, Tensor]]  # (C, m) -> (C,), (C, m)
 ENERGY_ERROR = 5e-4  # mean square of a step's energy error, per dimension
 HOPELESS = 1.0  # the same, from which a step is not taken
-FAILING = 0.1  # share of steps not taken, from which a chain is dropped
+FAILING = 0.2  # share of steps not taken, from which a chain is dropped
 
 
 @dataclass(frozen=True)
@@ -191,8 +191,8 @@ class _Chains:
     def advance(self) -> tuple[Tensor, Tensor]:  # (C,), (C,)
         """One step of every chain: its squared energy error per dimension, and whether it was taken.
 
-        A step with a hopeless error is not: the chain stays, takes a new direction, and tries half the step until one
-        succeeds.
+        A step with a hopeless error is not: the chain stays, takes a new direction, and tries half the step, which
+        grows again with every success.
         """
         step = self.step_size * self.shorter
         u, first = _kick(self.u, self.gradient, 0.5 * step)
@@ -207,7 +207,7 @@ class _Chains:
         self.value = torch.where(taken, value, self.value)
         forget = torch.expm1(2.0 * step / self.length).div(self.dim).sqrt()
         self.u = _unit(torch.where(rows, u + forget * noise, noise))
-        self.shorter = torch.where(rows, 2.0 * self.shorter, 0.5 * self.shorter).clamp(max=1.0)
+        self.shorter = torch.where(rows, 1.1 * self.shorter, 0.5 * self.shorter).clamp(max=1.0)
         return error, taken
 
     def adapt(self, error: Tensor, taken: Tensor, progress: float) -> None:
