@@ -185,6 +185,13 @@ def test_a_chain_that_is_left_out_is_said(plane):
     assert torch.isfinite(polished.sampler.theta).all()
 
 
+@pytest.mark.filterwarnings("ignore:Chains disagree")
+def test_steps_that_turn_out_too_long_are_said(plane, monkeypatch):
+    monkeypatch.setattr("livi.inference.polishing.LARGE_ERROR", 1e-9)
+    with pytest.warns(FitWarning, match="Steps too long for where the chains went"):
+        livi.polish(around(network(), Gaussian(OBS_STD)), plane, **(QUICK | {"steps": 400}))
+
+
 # --- what cannot be polished ----------------------------------------------------------------------
 
 

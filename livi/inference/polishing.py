@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from livi import checks
 from livi.family.last_layer import ExactLastLayer, NotExactError
 from livi.inference.alarms import FitWarning
-from livi.inference.chains import ChainRun, Differentiated, run_chains
+from livi.inference.chains import ENERGY_ERROR, ChainRun, Differentiated, run_chains
 from livi.inference.convergence import effective_size, split_rhat
 from livi.inference.gather import MEMORY, gathered
 from livi.inference.memory import kept_memory
@@ -39,6 +39,7 @@ BLOCK = 1e8  # multiplications of all chains on the examples that are passed thr
 PROBES = 32  # training inputs at which predictions are followed
 FEWEST = 8  # draws of a chain, without which nothing can be said about its convergence
 LARGE_RHAT = 1.2
+LARGE_ERROR = 20.0 * ENERGY_ERROR
 
 
 @dataclass(frozen=True)
@@ -311,6 +312,12 @@ def _alarms(report: PolishReport, chains: int) -> list[str]:
     if report.dropped:
         found.append(
             f"Left out {len(report.dropped)} of {chains} chains: {'; '.join(report.dropped[:3])}. The others are kept."
+        )
+    if report.energy_error > LARGE_ERROR:
+        found.append(
+            f"Steps too long for where the chains went: a squared energy error of {report.energy_error:.1e} per weight "
+            f"where {ENERGY_ERROR:g} was meant, for their size was chosen while chains were elsewhere. Variances will be "
+            "too large; raise steps, or start from a better fit."
         )
     if report.rhat[0] > LARGE_RHAT:
         found.append(
