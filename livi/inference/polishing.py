@@ -316,8 +316,8 @@ def _alarms(report: PolishReport, chains: int) -> list[str]:
     if report.energy_error > LARGE_ERROR:
         found.append(
             f"Steps too long for where the chains went: a squared energy error of {report.energy_error:.1e} per weight "
-            f"where {ENERGY_ERROR:g} was meant, for their size was chosen while chains were elsewhere. Variances will be "
-            "too large; raise steps, or start from a better fit."
+            f"where {ENERGY_ERROR:g} was meant, for their size was chosen while chains were elsewhere. Variances will "
+            "be too large; raise steps, or start from a better fit."
         )
     if report.rhat[0] > LARGE_RHAT:
         found.append(
