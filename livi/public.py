@@ -9,7 +9,18 @@ from livi.family.implicit import ImplicitPosterior
 from livi.family.latents import Antithetic, Independent, Orthogonal
 from livi.family.noise import DiagonalNoise, FixedNoise, LayerNoise, LearnedNoise, RelativeNoise
 from livi.family.objective import Bound, BoundTerms
-from livi.inference import Callback, CSVLogger, EarlyStopping, FitError, FitWarning, Recipe, fit, plan
+from livi.inference import (
+    Callback,
+    CSVLogger,
+    EarlyStopping,
+    FitError,
+    FitWarning,
+    PolishReport,
+    Recipe,
+    fit,
+    plan,
+    polish,
+)
 from livi.model.likelihoods import (
     Bernoulli,
     Categorical,
@@ -63,6 +74,7 @@ __all__ = [
     "Normal",
     "Orthogonal",
     "PerLayer",
+    "PolishReport",
     "Posterior",
     "Problem",
     "Recipe",
@@ -80,5 +92,6 @@ __all__ = [
     "load",
     "metrics",
     "plan",
+    "polish",
     "training",
 ]

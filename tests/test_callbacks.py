@@ -1,99 +1,15 @@
 """Callbacks: when they are called, what they see, how they stop a fit, and that they survive a checkpoint."""
 
-import csv
-import io
 from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
+from watching import QUICK, VALIDATED, At, Noted, Scripted, StopHere, data, draws, network, quick_fit, same, stop_here
 
 import livi
-from livi.inference import Recipe, Trainer
+from livi.inference import Trainer
 from livi.inference import loop as loop_module
-from livi.inference.progress import Progress
 from livi.posterior.storage import read_checkpoint, write_checkpoint
-
-QUICK = Recipe(steps=60, map_steps=30, map_restarts=2, num_samples=8, num_entropy_samples=2)
-
-
-def network():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(1, 5), nn.Tanh(), nn.Linear(5, 1))
-
-
-def data(count=24, seed=1):
-    x = torch.linspace(-1, 1, count)[:, None]
-    return x, torch.sin(3 * x[:, 0]) + 0.1 * torch.randn(count, generator=torch.Generator().manual_seed(seed))
-
-
-def quick_fit(**options):
-    options = {"recipe": QUICK, "progress": False, "last_layer": "sampled"} | options
-    return livi.fit(network(), data(), livi.Gaussian(), **options)
-
-
-def draws(posterior):
-    return posterior.sample(5, torch.Generator().manual_seed(9))
-
-
-def same(one, other):
-    torch.testing.assert_close(draws(one), draws(other), rtol=0, atol=0)
-
-
-class Noted(livi.Callback):
-    """Writes down every call."""
-
-    def __init__(self):
-        self.calls = []
-
-    def on_start(self, run):
-        self.calls.append(("start", run.step))
-
-    def on_step(self, run):
-        self.calls.append(("step", run.step))
-
-    def on_epoch(self, run):
-        self.calls.append(("epoch", run.epoch))
-
-    def on_validation(self, run):
-        self.calls.append(("validation", run.step))
-
-    def on_end(self, run):
-        self.calls.append(("end", run.step))
-
-    def of(self, kind):
-        return [number for name, number in self.calls if name == kind]
-
-
-class At(livi.Callback):
-    """Does something after a given step."""
-
-    def __init__(self, step, action):
-        self.step, self.action = step, action
-
-    def on_step(self, run):
-        if run.step == self.step:
-            self.action(run)
-
-
-class Scripted(livi.Callback):
-    """Puts scores of its own in place of the validation's, before others see them."""
-
-    def __init__(self, scores, name="validation_nll"):
-        self.scores, self.name = scores, name
-
-    def on_step(self, run):
-        if run.validated:
-            run.row[self.name] = self.scores[run.step]
-
-
-class StopHere(Exception):  # noqa: N818
-    pass
-
-
-def stop_here(run):
-    raise StopHere
-
 
 # --- calls ----------------------------------------------------------------------------------------
 
@@ -237,7 +153,6 @@ def test_a_stopped_fit_stays_so_unless_it_is_lengthened(tmp_path):
     assert longer.plan["stopped_at"] is None
 
 
-VALIDATED = {"validation": data(8, seed=2), "validate_every": 10}
 # Warm from step 18 on; the best of what counts is at 40.
 SCORES = {10: 0.1, 20: 5.0, 30: 4.0, 40: 1.0, 50: 2.0, 60: 3.0}
 
@@ -336,60 +251,6 @@ def test_ctrl_c_keeps_the_best_too(monkeypatch):
         )
     assert posterior.plan["interrupted_at"] == 40
     assert posterior.plan["parameters_of"] == 30
-
-
-# --- loggers --------------------------------------------------------------------------------------
-
-
-def rows_of(path):
-    with path.open(newline="", encoding="utf-8") as file:
-        return [{name: float(cell) for name, cell in row.items() if cell} for row in csv.DictReader(file)]
-
-
-def test_a_csv_file_has_the_history(tmp_path):
-    path = tmp_path / "new" / "fit.csv"
-    posterior = quick_fit(callbacks=[livi.CSVLogger(path)], **VALIDATED | {"validate_every": 20})
-    assert rows_of(path) == posterior.history
-    assert [row["step"] for row in rows_of(path) if "validation_nll" in row] == [20, 40, 60]
-    assert list(path.parent.iterdir()) == [path]
-    other = quick_fit(callbacks=[livi.CSVLogger(path)], seed=1)
-    assert rows_of(path) == other.history
-
-
-def test_a_csv_file_goes_on_with_the_fit(tmp_path):
-    path, checkpoint = tmp_path / "fit.csv", tmp_path / "c.livi"
-    with pytest.raises(StopHere):
-        quick_fit(callbacks=[livi.CSVLogger(path), At(45, stop_here)], checkpoint=checkpoint, checkpoint_every=15)
-    assert [row["step"] for row in rows_of(path)] == [10, 20, 30, 40]
-    with path.open("a") as file:
-        file.write("50,-1")  # a line that was cut short
-    posterior = quick_fit(callbacks=[livi.CSVLogger(path)], checkpoint=checkpoint)
-    assert rows_of(path) == posterior.history
-    assert len(posterior.history) == 6
-
-
-def test_a_csv_file_is_rolled_back_with_the_fit(tmp_path, monkeypatch):
-    monkeypatch.setattr(loop_module, "SNAPSHOT_EVERY", 20)
-    path, poisoned = tmp_path / "fit.csv", []
-
-    def poison(run):
-        if not poisoned:
-            poisoned.append(run.step)
-            run._training.failed_at.fill_(run.step)
-
-    posterior = quick_fit(callbacks=[livi.CSVLogger(path), At(35, poison)])
-    assert poisoned == [35]
-    assert rows_of(path) == posterior.history
-
-
-def test_validation_scores_stay_in_the_progress_line():
-    said = io.StringIO()
-    progress = Progress(100, stream=said)
-    row = {"step": 10.0, "bound": -1.0, "log_likelihood": -2.0, "log_prior": -3.0, "entropy": 4.0, "rate": 1e-3}
-    progress.show(10, row | {"validation_nll": 0.51234, "validation_accuracy": 0.9})
-    progress.show(20, row)
-    for line in said.getvalue().splitlines():
-        assert "validation nll 0.5123, accuracy 0.9  rate" in line
 
 
 def test_a_callback_s_own_state_is_in_the_checkpoint(tmp_path):

@@ -8,6 +8,7 @@ from livi.inference.loop import FitError, Trainer
 from livi.inference.optimiser import make_optimiser
 from livi.inference.planning import plan
 from livi.inference.plans import Plan
+from livi.inference.polishing import PolishReport, polish
 from livi.inference.recipe import Recipe
 from livi.inference.start import Starts, map_weights
 from livi.inference.stopping import EarlyStopping
@@ -20,6 +21,7 @@ __all__ = [
     "FitError",
     "FitWarning",
     "Plan",
+    "PolishReport",
     "Recipe",
     "Run",
     "Starts",
@@ -29,4 +31,5 @@ __all__ = [
     "make_optimiser",
     "map_weights",
     "plan",
+    "polish",
 ]

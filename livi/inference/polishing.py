@@ -1,0 +1,346 @@
+"""`livi.polish`: a fitted posterior, polished by Markov chains that start at its draws."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from livi import checks
+from livi.family.ensemble import Ensemble
+from livi.family.last_layer import ExactLastLayer
+from livi.inference.chains import ENERGY_ERROR, ChainRun, Differentiated, run_chains
+from livi.inference.convergence import effective_size, split_rhat
+from livi.inference.memory import kept_memory
+from livi.inference.progress import Progress
+from livi.model.data import NotGatheredError, TensorData, Unpack, as_data, gathered
+from livi.model.data.gather import MEMORY
+from livi.model.likelihoods import (
+    ClassificationLikelihood,
+    HeteroscedasticGaussian,
+    Likelihood,
+    RegressionLikelihood,
+    Weighted,
+    pass_weights,
+)
+from livi.model.priors import Normal, Prior, Relevance
+from livi.model.problem import FitWarning, Problem
+from livi.network import Layout, apply_many, as_call, multiplications, suitable_strategy
+from livi.posterior.posterior import Posterior
+from livi.posterior.prediction import with_statistics
+
+WARM_UP = 0.3  # of all steps
+BLOCK = 1e8  # multiplications of all chains on the examples that are passed through the network at a time
+PROBES = 32  # training inputs at which predictions are followed
+FEWEST = 8  # draws of a chain, without which nothing can be said about its convergence
+LARGE_RHAT = 1.2
+LARGE_ERROR = 20.0 * ENERGY_ERROR
+
+
+@dataclass(frozen=True)
+class PolishReport:
+    """How a polish went; `print` it. R-hat and effective sizes are of the draws that were kept.
+
+    Predictions are followed at up to 32 training inputs (means and standard deviations, or probabilities). Weights are
+    not: networks with their units in another order are the same, and chains need not agree on the order.
+
+    Attributes:
+        gradients: of the log joint density on all data, for each chain.
+        energy_error: mean squared energy error of a step per weight, median over chains; chosen to be 5e-4.
+        step_size: median over chains.
+        failed: share of steps that were not taken, for their error was hopeless.
+        dropped: what became of the chains that are left out.
+        rhat: of the predictions, median and worst; 1 where all chains say the same.
+        effective: sample size of the predictions, median and least.
+    """
+
+    chains: int
+    draws: int
+    steps: int
+    gradients: int
+    seconds: float
+    energy_error: float
+    step_size: float
+    length: float
+    failed: float
+    dropped: list[str]
+    rhat: tuple[float, float]
+    effective: tuple[float, float]
+    rhat_log_joint: float
+    effective_log_joint: float
+    log_joint: float
+
+    @classmethod
+    def of(cls, posterior: Posterior) -> PolishReport:
+        """Of a polished posterior, also after loading it."""
+        if "polish" not in posterior.plan:
+            raise ValueError("posterior: expected one that livi.polish returned, got one that is not polished.")
+        facts = dict(posterior.plan["polish"])
+        return cls(**facts | {"rhat": tuple(facts["rhat"]), "effective": tuple(facts["effective"])})
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.draws} draws of {self.chains} microcanonical Langevin chains, {self.steps:,} steps each, in "
+            f"{self.seconds:.1f} s",
+            f"  predictions   R-hat {self.rhat[0]:.2f} (worst {self.rhat[1]:.2f}), effective draws "
+            f"{self.effective[0]:.0f} (least {self.effective[1]:.0f})",
+            f"  log joint     {self.log_joint:.1f} nats, R-hat {self.rhat_log_joint:.2f}, effective draws "
+            f"{self.effective_log_joint:.0f}",
+            f"  steps         of {self.step_size:.2g}, squared energy error per weight {self.energy_error:.1e}, "
+            f"{self.failed:.1%} not taken",
+        ]
+        return "\n".join(lines + [f"  left out      {text}" for text in self.dropped])
+
+
+def polish(
+    posterior: Posterior,
+    data: Any = None,
+    *,
+    chains: int = 16,
+    draws: int = 400,
+    steps: int = 2000,
+    seed: int = 0,
+    progress: bool = True,
+    unpack: Unpack | None = None,
+) -> Posterior:
+    """The same model's posterior by Markov chains on all data, which start at draws of this one: an `Ensemble`.
+
+    Microcanonical Langevin chains without a Metropolis test (see `livi.inference.chains`), all at once, each step one
+    gradient of log p(D, theta) on the whole data set. Their target is the exact posterior under the posterior's own
+    prior and likelihood, whose scales and noise stay as fitted: they are not sampled. It pays for networks of a few
+    hundred to a few thousand weights (docs/benchmarks/polish.md); of cold starts too, such as the members of
+    `livi.rivals.fit_ensemble`.
+
+    How it went is in `print(PolishReport.of(polished))`. Chains that diverge, or stay hopelessly below the others, are
+    left out and a warning says so; another says where chains disagree about predictions.
+
+    Args:
+        data: as for `livi.fit`, the same examples that the posterior was fitted to. They are put together into one
+            batch, and take at most 256 MB. A posterior with an exact last layer holds its own, which are used.
+        chains: how many, side by side. Different modes need different chains; a dozen agree or not.
+        draws: kept networks in all, from the last 70 % of the steps.
+        steps: of each chain; the first 30 % choose the step size, and are not kept.
+        seed: decides every random draw.
+        progress: show a progress bar.
+        unpack: batch -> (inputs, targets), as in `livi.plan`.
+
+    Raises:
+        ValueError: data that are too large or differ from epoch to epoch, a posterior without a prior, or not one
+            chain that holds.
+    """
+    checks.positive_int("chains", chains)
+    if checks.positive_int("draws", draws) < FEWEST * chains:
+        raise ValueError(
+            f"draws: expected at least {FEWEST * chains}, {FEWEST} for each of {chains} chains, got {draws}; ask for "
+            "more, or for fewer chains."
+        )
+    if not isinstance(posterior, Posterior):
+        raise TypeError(f"posterior: expected what livi.fit returns, got {type(posterior).__name__}.")
+    started = time.perf_counter()
+    problem = _whole_problem(posterior, data, unpack)
+    rng = torch.Generator(problem.layout.device).manual_seed(seed)
+    show = Progress(steps, quiet=not progress)
+    show.begin(0, steps, "polish")
+    with kept_memory():
+        run = run_chains(
+            _differentiated(problem, chains),
+            posterior.sample(chains, rng),
+            steps=steps,
+            warm_up=max(1, int(WARM_UP * steps)),
+            draws=-(-draws // chains),
+            rng=rng,
+            watch=lambda step, values: _show(show, step, values),
+        )
+    show.close()
+    report = _report(problem, run, time.perf_counter() - started)
+    for text in _alarms(report, chains):
+        warnings.warn(text, FitWarning, stacklevel=2)
+    return _finished(posterior, problem, run, report)
+
+
+def _whole_problem(posterior: Posterior, data: Any, unpack: Unpack | None) -> Problem:
+    """log p(D, theta) of all weights of the network, on all data as one batch."""
+    layout, prior, likelihood = posterior.layout, posterior.prior, posterior.likelihood
+    if prior is None:
+        raise ValueError("posterior: expected one with a prior, got none; a polish needs log p(theta).")
+    if isinstance(posterior.sampler, ExactLastLayer):
+        sampler, inputs = posterior.sampler, posterior.sampler.all_inputs()
+        prior = _whole_prior(sampler)
+        if sampler.likelihood.counts is not None:
+            names = [slot.name for slot in layout.slots]
+            layout, likelihood = Layout(layout.module, names, forward=pass_weights), Weighted(likelihood)
+            inputs = (inputs, sampler.likelihood.counts)
+        whole = TensorData(inputs, sampler.targets, len(sampler.targets))
+    elif data is None:
+        raise ValueError("data: expected the examples that the posterior was fitted to, got none; pass (X, y).")
+    else:
+        whole = _gathered(as_data(data, device=layout.device, dtype=layout.dtype, unpack=unpack))
+    args, kwargs = as_call(whole.inputs)
+    strategy = suitable_strategy(layout, *args, **kwargs)
+    return Problem(layout, whole, likelihood, prior, strategy)
+
+
+def _gathered(data: Any) -> TensorData:
+    try:
+        whole = gathered(data)
+    except NotGatheredError as reason:
+        raise ValueError(
+            f"data: expected the same examples at every epoch, up to {MEMORY / 1e6:.0f} MB, but {reason}; pass (X, y) "
+            "tensors of fewer examples, or use the posterior as it is."
+        ) from reason
+    size = sum(leaf.numel() * leaf.element_size() for leaf in pytree.tree_leaves((whole.inputs, whole.targets)))
+    if size > MEMORY:
+        raise ValueError(
+            f"data: expected at most {MEMORY / 1e6:.0f} MB, for every step uses all of them, got {size / 1e6:,.0f} MB; "
+            "use the posterior as it is."
+        )
+    return whole
+
+
+def _whole_prior(sampler: ExactLastLayer) -> Prior:
+    """That of all weights, from the two parts that an exact last layer splits it into; scales as they are."""
+    layout, marginal = sampler.layout, sampler.likelihood
+    assert isinstance(sampler.prior, Normal | Relevance)  # others do not split
+    scales = torch.empty(layout.num_params, dtype=layout.dtype, device=layout.device)
+    last = [slot.name.rpartition(".")[0] == sampler.last for slot in layout.slots]
+    chosen = torch.cat([torch.full((slot.numel,), own) for slot, own in zip(layout.slots, last, strict=True)])
+    scales[~chosen] = sampler.prior.scale().detach()
+    if marginal.prior is not None:
+        scales[chosen] = marginal.prior.scale().detach()
+    else:
+        assert marginal.log_scale is not None
+        scales[chosen] = marginal.log_scale.detach().exp()
+    return Normal(scales).to(layout.device, layout.dtype)
+
+
+def _differentiated(problem: Problem, chains: int) -> Differentiated:
+    """log p(D, theta) and its gradient for rows of weights, examples in blocks where they would take much memory.
+
+    With BatchNorm, which normalises by all examples, there is one block.
+    """
+    inputs, targets = problem.data.first()
+    total = len(targets)
+    rows = max(1, int(BLOCK / (chains * _work(problem.layout, inputs, total))))
+    rows = total if problem.layout.statistics() else rows
+    parts = [slice(first, min(first + rows, total)) for first in range(0, total, rows)]
+    blocks = [(pytree.tree_map(lambda leaf, part=part: leaf[part], inputs), targets[part]) for part in parts]
+
+    def both(theta: Tensor) -> tuple[Tensor, Tensor]:
+        value, gradient = torch.zeros_like(theta[:, 0]), torch.zeros_like(theta)
+        with torch.enable_grad():
+            leaf = theta.detach().requires_grad_()
+            for block in blocks:
+                fit, penalty = problem.on_batch(leaf, block)  # the fit scaled up from the block to all examples
+                part = (fit + penalty) * (len(block[1]) / total)
+                gradient += torch.autograd.grad(part.sum(), leaf)[0]
+                value += part.detach()
+        return value, gradient
+
+    return both
+
+
+def _work(layout: Layout, inputs: Any, total: int) -> float:
+    """Multiplications of the network on one example."""
+    some = min(8, total)
+    args, kwargs = as_call(pytree.tree_map(lambda leaf: leaf[:some], inputs))
+    return multiplications(layout, *args, **kwargs) / some
+
+
+def _show(progress: Progress, step: int, values: Tensor) -> None:
+    if step % 50 == 0:
+        progress.show(step, {"log_joint": float(values.mean())})
+
+
+@torch.no_grad()
+def _report(problem: Problem, run: ChainRun, seconds: float) -> PolishReport:
+    followed = _predictions(problem, run.draws)
+    rhat, effective = split_rhat(followed), effective_size(followed)
+    levels = run.log_density[..., None]
+    return PolishReport(
+        chains=run.draws.shape[1],
+        draws=run.draws.shape[0] * run.draws.shape[1],
+        steps=run.gradients - 1,
+        gradients=run.gradients,
+        seconds=seconds,
+        energy_error=float(run.energy_error.median()),
+        step_size=float(run.step_size.median()),
+        length=run.length,
+        failed=run.failed,
+        dropped=[f"chain {number} {why}" for number, why in run.dropped.items()],
+        rhat=(float(rhat.median()), float(rhat.max())),
+        effective=(float(effective.median()), float(effective.min())),
+        rhat_log_joint=float(split_rhat(levels)),
+        effective_log_joint=float(effective_size(levels)),
+        log_joint=float(run.log_density.mean()),
+    )
+
+
+def _predictions(problem: Problem, draws: Tensor) -> Tensor:  # (T, C, m) -> (T, C, Q)
+    """What each network predicts at some training inputs."""
+    inputs, targets = problem.data.first()
+    rows = torch.linspace(0, len(targets) - 1, min(PROBES, len(targets)), device=targets.device).long()
+    if problem.layout.statistics():
+        rows = torch.arange(len(targets), device=targets.device)  # which normalise each other
+    args, kwargs = as_call(pytree.tree_map(lambda leaf: leaf[rows], inputs))
+    found = []
+    for theta in draws:
+        outputs = apply_many(problem.layout, theta, *args, batch_statistics=True, strategy=problem.strategy, **kwargs)
+        found.append(_numbers(problem.likelihood, outputs))
+    return torch.stack(found)
+
+
+def _numbers(likelihood: Likelihood, outputs: Any) -> Tensor:  # (C, Q)
+    """Of outputs (C, B, ...), the probabilities, or the means and standard deviations, or the outputs as they are."""
+    if isinstance(likelihood, Weighted):
+        return _numbers(likelihood.base, outputs[0])
+    if isinstance(likelihood, ClassificationLikelihood):
+        parts = [likelihood.probabilities(outputs)]
+    elif isinstance(likelihood, RegressionLikelihood):
+        mean, std = likelihood.moments(outputs)
+        parts = [mean, std] if std.shape == mean.shape and isinstance(likelihood, HeteroscedasticGaussian) else [mean]
+    else:
+        parts = [leaf for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    return torch.cat([part.detach().flatten(1) for part in parts], 1)
+
+
+def _alarms(report: PolishReport, chains: int) -> list[str]:
+    found = []
+    if report.dropped:
+        found.append(
+            f"Left out {len(report.dropped)} of {chains} chains: {'; '.join(report.dropped[:3])}. The others are kept."
+        )
+    if report.energy_error > LARGE_ERROR:
+        found.append(
+            f"Steps too long for where the chains went: a squared energy error of {report.energy_error:.1e} per weight "
+            f"where {ENERGY_ERROR:g} was meant, for their size was chosen while chains were elsewhere. Variances will "
+            "be too large; raise steps, or start from a better fit."
+        )
+    if report.rhat[0] > LARGE_RHAT:
+        found.append(
+            f"Chains disagree about predictions: R-hat is {report.rhat[0]:.2f} at half of the inputs and up to "
+            f"{report.rhat[1]:.2f} at others, where 1 is agreement. Each chain knows its own part of the posterior: "
+            "together they still average over it, as an ensemble does, but with unknown weights. Raise steps, or start "
+            "from a better fit."
+        )
+    return found
+
+
+def _finished(posterior: Posterior, problem: Problem, run: ChainRun, report: PolishReport) -> Posterior:
+    """The kept draws as a posterior, each with its own BatchNorm statistics on the data of the chains."""
+    layout, theta = posterior.layout, run.draws.transpose(0, 1).flatten(0, 1)
+    inputs = problem.data.first()[0] if layout.statistics() else None
+    drawn = with_statistics(layout, theta, {} if inputs is not None else posterior.buffers, inputs)
+    whole = isinstance(posterior.sampler, ExactLastLayer)
+    return Posterior(
+        Ensemble(layout, theta).requires_grad_(False),
+        posterior.likelihood,
+        problem.prior if whole else posterior.prior,
+        buffers=drawn.buffers,
+        history=posterior.history,
+        plan=posterior.plan | {"polish": asdict(report)},
+    )

@@ -1,0 +1,198 @@
+"""Microcanonical chains against targets that are known, and what measures their agreement against series that are."""
+
+import math
+
+import pytest
+import torch
+
+from livi.inference.chains import differentiated, run_chains
+from livi.inference.convergence import effective_size, split_rhat
+
+SETTINGS = {"steps": 2000, "warm_up": 600, "draws": 350}
+
+
+def gaussian(mean, factor):
+    """N(mean, factor factor^T), and its log density up to a constant."""
+    inverse = torch.linalg.inv(factor)
+    return differentiated(lambda x: -0.5 * ((x - mean) @ inverse.T).square().sum(1))
+
+
+def from_draws(mean, factor, rng, chains=64):
+    return mean + torch.randn(chains, len(mean), generator=rng, dtype=mean.dtype) @ factor.T
+
+
+def off_by(draws, expected):
+    """How many standard errors the mean over independent chains lies from what is expected: (T, C, k) -> (k,)."""
+    each = draws.mean(0)
+    return (each.mean(0) - expected) / (each.std(0) / math.sqrt(each.shape[0]))
+
+
+# --- targets that are known -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dim", [2, 5, 40])
+def test_mean_and_covariance_of_a_gaussian_are_those_of_small_energy_errors(rng, dim):
+    mean = torch.linspace(-2.0, 3.0, dim)
+    factor = torch.eye(dim) + 0.3 * torch.randn(dim, dim, generator=rng).tril(-1) / math.sqrt(dim)
+    start = from_draws(mean, factor, rng)
+    run = run_chains(gaussian(mean, factor), start, rng=rng, energy_error=1e-7, **SETTINGS)
+    unit = (run.draws - mean) @ torch.linalg.inv(factor).T
+    assert off_by(unit, 0.0).abs().max() < 4.5
+    assert off_by(unit.square(), 1.0).abs().max() < 4.5
+    assert run.dropped == {}
+    assert run.failed == 0.0
+
+
+def test_the_default_step_size_inflates_variances_by_a_few_per_cent(rng):
+    mean, factor = torch.zeros(30), torch.eye(30)
+    run = run_chains(gaussian(mean, factor), from_draws(mean, factor, rng), rng=rng, **SETTINGS)
+    assert 1.0 < run.draws.square().mean() < 1.08
+    assert 2e-4 < run.energy_error.median() < 1.5e-3
+
+
+def test_an_ill_conditioned_gaussian_is_kept_and_its_width_found(rng):
+    widths = torch.logspace(-2, 0, 20)
+    run = run_chains(
+        gaussian(torch.zeros(20), widths.diag()),
+        from_draws(torch.zeros(20), widths.diag(), rng),
+        rng=rng,
+        energy_error=1e-6,
+        **SETTINGS,
+    )
+    unit = run.draws / widths
+    assert off_by(unit, 0.0).abs().max() < 4.5
+    assert off_by(unit.square(), 1.0).abs().max() < 4.5
+    assert run.length == pytest.approx(float(widths.norm()), rel=0.15)
+
+
+def test_chains_come_from_far_away_and_forget_where_they_began(rng):
+    start = torch.full((32, 10), 8.0)
+    settings = {"steps": 3000, "warm_up": 1500, "draws": 300}
+    run = run_chains(gaussian(torch.zeros(10), torch.eye(10)), start, rng=rng, energy_error=1e-5, **settings)
+    assert off_by(run.draws, 0.0).abs().max() < 4.5
+    assert split_rhat(run.draws).max() < 1.05
+
+
+def test_single_precision_gives_the_same_distribution(rng):
+    mean, factor = torch.zeros(10, dtype=torch.float32), torch.eye(10, dtype=torch.float32)
+    run = run_chains(gaussian(mean, factor), from_draws(mean, factor, rng), rng=rng, energy_error=1e-6, **SETTINGS)
+    assert run.draws.dtype == torch.float32
+    assert off_by(run.draws.square(), 1.0).abs().max() < 4.5
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1e4])
+def test_the_step_size_follows_the_units_of_the_target(rng, scale):
+    factor = scale * torch.eye(10)
+    start = from_draws(torch.zeros(10), factor, rng)
+    run = run_chains(gaussian(torch.zeros(10), factor), start, rng=rng, **SETTINGS)
+    assert 1.0 < run.draws.div(scale).square().mean() < 1.1
+    assert run.length == pytest.approx(scale * math.sqrt(10.0), rel=0.2)
+
+
+def test_the_same_random_numbers_give_the_same_chains():
+    target = gaussian(torch.zeros(3), torch.eye(3))
+
+    def drawn(seed):
+        rng = torch.Generator().manual_seed(seed)
+        return run_chains(target, torch.ones(4, 3), rng=rng, steps=30, warm_up=10, draws=5).draws
+
+    assert drawn(1).equal(drawn(1))
+    assert not drawn(1).equal(drawn(2))
+
+
+# --- chains that do not hold ----------------------------------------------------------------------
+
+
+def test_a_chain_that_starts_without_a_density_is_left_out(rng):
+    start = torch.randn(5, 3, generator=rng)
+    start[2] = float("nan")
+    run = run_chains(gaussian(torch.zeros(3), torch.eye(3)), start, rng=rng, steps=100, warm_up=50, draws=10)
+    assert run.draws.shape == (10, 4, 3)
+    assert torch.isfinite(run.draws).all()
+    assert run.dropped == {2: "started where the log density is not finite"}
+
+
+def test_a_chain_far_below_the_others_is_left_out(rng):
+    """A bump at 0 on which four chains are, and one on a plain 1,000 nats lower."""
+
+    def log_density(x):
+        near = -0.5 * x.square().sum(1)
+        return torch.where(x[:, 0] > 50.0, -1000.0 - 0.5 * (x - 100.0).square().sum(1), near)
+
+    start = torch.randn(5, 3, generator=rng)
+    start[4] += 100.0
+    run = run_chains(differentiated(log_density), start, rng=rng, steps=200, warm_up=100, draws=20)
+    assert list(run.dropped) == [4]
+    assert "nats below the others" in run.dropped[4]
+
+
+def test_a_step_to_where_there_is_no_density_is_not_taken(rng):
+    """log sqrt(1 - |x|^2) and its slope end at the border of a ball."""
+    target = differentiated(lambda x: 0.5 * (1.0 - x.square().sum(1)).log())
+    run = run_chains(target, 0.1 * torch.randn(8, 4, generator=rng), rng=rng, steps=400, warm_up=200, draws=50)
+    assert torch.isfinite(run.draws).all()
+    assert run.draws.norm(dim=-1).max() < 1.0
+
+
+@pytest.mark.parametrize(
+    ("start", "settings", "message"),
+    [
+        (torch.full((2, 3), float("nan")), {}, "finite log density, got none"),
+        (torch.zeros(2, 1), {}, "at least 2 weights"),
+        (torch.zeros(2, 3), {"draws": 60}, "expected at least 110"),
+    ],
+)
+def test_what_cannot_run_says_why(start, settings, message):
+    dim = start.shape[1]
+    with pytest.raises(ValueError, match=message):
+        run_chains(
+            gaussian(torch.zeros(dim), torch.eye(dim)), start, **({"steps": 100, "warm_up": 50, "draws": 5} | settings)
+        )
+
+
+def test_no_chain_that_holds_is_an_error(rng):
+    """A density whose reported value has nothing to do with its slope."""
+
+    def target(x):
+        return 1e3 * torch.randn(len(x), generator=rng), -x
+
+    with pytest.raises(ValueError, match="at least one of 3 to hold, got none"):
+        run_chains(target, torch.randn(3, 4, generator=rng), rng=rng, steps=100, warm_up=50, draws=5)
+
+
+# --- agreement ------------------------------------------------------------------------------------
+
+
+def test_independent_numbers_count_in_full(rng):
+    values = torch.randn(200, 8, 20, generator=rng)
+    assert effective_size(values).mean() == pytest.approx(1600.0, rel=0.1)
+    assert split_rhat(values).max() < 1.02
+
+
+def test_the_effective_size_of_an_autoregression_is_known(rng):
+    """x_t = a x_{t-1} + noise has (1 - a) / (1 + a) effective draws for each."""
+    a, count = 0.8, 4000
+    values = torch.empty(count, 4, 10)
+    values[0] = torch.randn(4, 10, generator=rng)
+    for t in range(1, count):
+        values[t] = a * values[t - 1] + math.sqrt(1 - a**2) * torch.randn(4, 10, generator=rng)
+    assert effective_size(values).mean() == pytest.approx(4 * count * (1 - a) / (1 + a), rel=0.1)
+
+
+def test_chains_in_different_places_do_not_agree(rng):
+    values = torch.randn(100, 4, 1, generator=rng)
+    values[:, 0] += 3.0
+    assert split_rhat(values) > 1.5
+    assert effective_size(values) < 40
+
+
+def test_a_drift_within_chains_is_seen(rng):
+    values = 0.1 * torch.randn(100, 4, 1, generator=rng) + torch.linspace(0.0, 1.0, 100)[:, None, None]
+    assert split_rhat(values) > 1.5
+
+
+def test_numbers_that_never_change_agree_and_few_draws_say_nothing():
+    assert split_rhat(torch.ones(20, 3, 1)).item() == 1.0
+    assert effective_size(torch.ones(20, 3, 1)).item() == 60.0
+    assert torch.isnan(split_rhat(torch.ones(3, 3, 1)))
+    assert torch.isnan(effective_size(torch.ones(7, 3, 1)))

@@ -1,0 +1,90 @@
+"""A quick fit, and callbacks that note, stop and script it."""
+
+import torch
+from torch import nn
+
+import livi
+from livi.inference import Recipe
+
+QUICK = Recipe(steps=60, map_steps=30, map_restarts=2, num_samples=8, num_entropy_samples=2)
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(1, 5), nn.Tanh(), nn.Linear(5, 1))
+
+
+def data(count=24, seed=1):
+    x = torch.linspace(-1, 1, count)[:, None]
+    return x, torch.sin(3 * x[:, 0]) + 0.1 * torch.randn(count, generator=torch.Generator().manual_seed(seed))
+
+
+def quick_fit(**options):
+    options = {"recipe": QUICK, "progress": False, "last_layer": "sampled"} | options
+    return livi.fit(network(), data(), livi.Gaussian(), **options)
+
+
+def draws(posterior):
+    return posterior.sample(5, torch.Generator().manual_seed(9))
+
+
+def same(one, other):
+    torch.testing.assert_close(draws(one), draws(other), rtol=0, atol=0)
+
+
+class Noted(livi.Callback):
+    """Writes down every call."""
+
+    def __init__(self):
+        self.calls = []
+
+    def on_start(self, run):
+        self.calls.append(("start", run.step))
+
+    def on_step(self, run):
+        self.calls.append(("step", run.step))
+
+    def on_epoch(self, run):
+        self.calls.append(("epoch", run.epoch))
+
+    def on_validation(self, run):
+        self.calls.append(("validation", run.step))
+
+    def on_end(self, run):
+        self.calls.append(("end", run.step))
+
+    def of(self, kind):
+        return [number for name, number in self.calls if name == kind]
+
+
+class At(livi.Callback):
+    """Does something after a given step."""
+
+    def __init__(self, step, action):
+        self.step, self.action = step, action
+
+    def on_step(self, run):
+        if run.step == self.step:
+            self.action(run)
+
+
+class Scripted(livi.Callback):
+    """Puts scores of its own in place of the validation's, before others see them."""
+
+    def __init__(self, scores, name="validation_nll"):
+        self.scores, self.name = scores, name
+
+    def on_step(self, run):
+        if run.validated:
+            run.row[self.name] = self.scores[run.step]
+
+
+class StopHere(Exception):  # noqa: N818
+    pass
+
+
+def stop_here(run):
+    raise StopHere
+
+
+VALIDATED = {"validation": data(8, seed=2), "validate_every": 10}
