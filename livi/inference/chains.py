@@ -16,8 +16,8 @@ and the energy it adds (d - 1) log(cosh s + a sinh s). What a step adds in all, 
 There is no Metropolis test: the bias is held small by the step, chosen for a mean squared error of 5e-4 per dimension
 (for Bayesian networks so used by Sommer et al. 2025, "Microcanonical Langevin Ensembles"). That makes variances of a
 Gaussian too large by about 4 %, and by 13 % in the narrowest of directions a hundredfold apart; half the step leaves
-4 % there. On the one stiff network where samplers were compared, chains with a test, Hamiltonian or microcanonical, were
-slower, and a scale for each weight, from draws or gradients, did not help (docs/benchmarks/polish.md).
+4 % there. On the one stiff network where samplers were compared, chains with a test, Hamiltonian or microcanonical,
+were slower, and a scale for each weight, from draws or gradients, did not help (docs/benchmarks/polish.md).
 """
 
 from __future__ import annotations
