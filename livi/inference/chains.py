@@ -15,9 +15,9 @@ e = grad / |grad|, a = e.u and s = step |grad| / (d - 1), a kick is
 and the energy it adds (d - 1) log(cosh s + a sinh s). What a step adds in all, less the gain in log p, is its error.
 There is no Metropolis test: the bias is held small by the step, chosen for a mean squared error of 5e-4 per dimension
 (for Bayesian networks so used by Sommer et al. 2025, "Microcanonical Langevin Ensembles"). That makes variances of a
-Gaussian too large by about 4 %, and by 15 % in the narrowest of directions a hundredfold apart; halving the step makes
-that a quarter. The stiff posteriors of networks repay it: chains with a test, Hamiltonian or microcanonical, are much
-slower there, and a scale for each weight, from draws or gradients, does not help (docs/benchmarks/polish.md).
+Gaussian too large by about 4 %, and by 13 % in the narrowest of directions a hundredfold apart; half the step leaves
+4 % there. On the one stiff network where samplers were compared, chains with a test, Hamiltonian or microcanonical,
+were slower, and a scale for each weight, from draws or gradients, did not help (docs/benchmarks/polish.md).
 """
 
 from __future__ import annotations

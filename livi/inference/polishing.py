@@ -112,9 +112,9 @@ def polish(
 
     Microcanonical Langevin chains without a Metropolis test (see `livi.inference.chains`), all at once, each step one
     gradient of log p(D, theta) on the whole data set. Their target is the exact posterior under the posterior's own
-    prior and likelihood, whose scales and noise stay as fitted: they are not sampled. It pays for networks of a few
-    hundred to a few thousand weights (docs/benchmarks/polish.md); of cold starts too, such as the members of
-    `livi.rivals.fit_ensemble`.
+    prior and likelihood, whose scales and noise stay as fitted: they are not sampled. Measured on
+    regression networks of a few hundred weights (docs/benchmarks/polish.md), from fits and from cold starts, such as
+    the members of `livi.rivals.fit_ensemble`.
 
     How it went is in `print(PolishReport.of(polished))`. Chains that diverge, or stay hopelessly below the others, are
     left out and a warning says so; another says where chains disagree about predictions.
