@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from tabled import refuse, silent
 
+import livi
 from livi.inference import alarms
 from livi.posterior.diagnostics import verdict
 from livi.tables import Table, read_table, write_frame
@@ -179,7 +180,7 @@ def test_warnings_of_the_fit_are_said_in_words_of_the_command_line(houses, monke
 
 def warning_first(fit, text):
     def warned(*arguments, **options):
-        warnings.warn(text, alarms.FitWarning, stacklevel=2)
+        warnings.warn(text, livi.FitWarning, stacklevel=2)
         return fit(*arguments, **options)
 
     return warned

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.func import jvp, vmap
 
 RowFunction = Callable[[Tensor], Tensor]  # (S, d) -> (S, m), each row by itself
-LARGE = 2**13  # numbers in a vector; on a CPU, products with larger ones go one after the other: vmap is slower there
+LARGE = 2**13  # numbers in a vector; on a CPU, products with larger ones gain nothing from going together
 
 
 class LinearMap(Protocol):
@@ -87,10 +87,10 @@ class Jacobian:
     def matvec(self, v: Tensor) -> Tensor:  # (S, d) -> (S, m), or (P, S, d) -> (P, S, m)
         if not self._adjoint.requires_grad:  # J^T u does not depend on u: g ignores z
             return v.new_zeros((*v.shape[:-1], self.value.shape[1]))
-        return _product(self._adjoint, self._u, v)
+        return self._product(self._adjoint, self._u, v)
 
     def rmatvec(self, u: Tensor) -> Tensor:  # (S, m) -> (S, d), or (P, S, m) -> (P, S, d)
-        return _product(self.value, self._z, u)
+        return self._product(self.value, self._z, u)
 
     def bilinear(self, u: Tensor, v: Tensor) -> Tensor:  # (S, m), (S, d) -> (S,), or with P in front of all
         """<u, J v> with v held fixed, differentiable in everything that g depends on, and in u.
@@ -102,6 +102,19 @@ class Jacobian:
         with torch.enable_grad():
             (pulled,) = torch.autograd.grad(self.value, self._z, u, create_graph=True)
             return (pulled * v.detach()).sum(-1)
+
+    def _product(self, outputs: Tensor, inputs: Tensor, weights: Tensor) -> Tensor:
+        batched = weights.ndim == outputs.ndim + 1
+        if batched and goes_one_by_one(weights, self.shape):
+            return torch.stack([self._product(outputs, inputs, row) for row in weights])
+        (product,) = torch.autograd.grad(outputs, inputs, weights, retain_graph=True, is_grads_batched=batched)
+        return product
+
+
+def goes_one_by_one(vectors: Tensor, shape: tuple[int, int, int]) -> bool:
+    """Whether products of a stack of vectors with a map of shape (S, m, d) are better taken one after the other."""
+    samples, m, d = shape
+    return vectors.shape[0] == 1 or (not vectors.is_cuda and samples * max(m, d) > LARGE)
 
 
 def dense_jacobian(function: RowFunction, z: Tensor) -> Tensor:  # (S, m, d)
@@ -122,12 +135,3 @@ def forward_mode_jacobian(function: RowFunction, z: Tensor) -> Tensor:  # (S, m,
 
     columns: Tensor = vmap(column, out_dims=-1)(directions)
     return columns
-
-
-def _product(outputs: Tensor, inputs: Tensor, weights: Tensor) -> Tensor:
-    batched = weights.ndim == outputs.ndim + 1
-    large = not weights.is_cuda and max(outputs.numel(), inputs.numel()) > LARGE
-    if batched and (weights.shape[0] == 1 or large):
-        return torch.stack([_product(outputs, inputs, row) for row in weights])
-    (product,) = torch.autograd.grad(outputs, inputs, weights, retain_graph=True, is_grads_batched=batched)
-    return product

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from livi import checks
-from livi.family.jacobian import LinearMap, RowFunction, linearised
+from livi.family.jacobian import LinearMap, RowFunction, goes_one_by_one, linearised
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,13 @@ class Whitened:
     """A = D^-1/2 J for D = diag(sigma^2), which turns every noise into the unit one.
 
     log det(J J^T + D) = log det(I + A^T A) + log det D.
+
+    One sigma for all weights divides the d numbers of a vector or the result, in place of the m of its image.
     """
 
     def __init__(self, jacobian: LinearMap, noise_std: Tensor) -> None:
         self.jacobian, self.noise_std = jacobian, noise_std
-        self._fixed_std = noise_std.detach()
+        self._fixed_std, self._shared = noise_std.detach(), noise_std.ndim == 0
         self._precision = self._fixed_std.square().reciprocal()
 
     @property
@@ -81,17 +83,25 @@ class Whitened:
         return self.jacobian.shape
 
     def matvec(self, v: Tensor) -> Tensor:  # (S, d) -> (S, m), or (P, S, d) -> (P, S, m)
-        return self.jacobian.matvec(v) / self._fixed_std
+        std = self._fixed_std
+        return self.jacobian.matvec(v / std) if self._shared else self.jacobian.matvec(v) / std
 
     def rmatvec(self, u: Tensor) -> Tensor:  # (S, m) -> (S, d), or (P, S, m) -> (P, S, d)
-        return self.jacobian.rmatvec(u / self._fixed_std)
+        std = self._fixed_std
+        return self.jacobian.rmatvec(u) / std if self._shared else self.jacobian.rmatvec(u / std)
 
     def gram(self, v: Tensor) -> Tensor:  # (S, d) -> (S, d), or (P, S, d) -> (P, S, d)
-        """A^T A v = J^T D^-1 J v, with one pass over the m weights in place of two."""
-        return self.jacobian.rmatvec(self.jacobian.matvec(v) * self._precision)
+        """A^T A v = J^T D^-1 J v, with one pass over the m weights in place of two, and one image held at a time where
+        a stack gains nothing from going together."""
+        if v.ndim == 3 and goes_one_by_one(v, self.shape):
+            return torch.stack([self.gram(row) for row in v])
+        image = self.jacobian.matvec(v * self._precision if self._shared else v)
+        return self.jacobian.rmatvec(image if self._shared else image * self._precision)
 
     def bilinear(self, u: Tensor, v: Tensor) -> Tensor:  # (S, m), (S, d) -> (S,), or with P in front of all
         """<u, A v> with u and v held fixed, differentiable in the generator and in sigma."""
+        if self._shared:
+            return self.jacobian.bilinear(u.detach(), v) / self.noise_std
         return self.jacobian.bilinear(u.detach() / self.noise_std, v)
 
 
