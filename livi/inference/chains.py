@@ -84,11 +84,11 @@ def run_chains(
     energy_error: float = ENERGY_ERROR,
     watch: Callable[[int, Tensor], None] | None = None,
 ) -> ChainRun:
-    """Chains from these rows: a warm-up that chooses each one's step size, then steps of that size.
+    """Chains from these rows: a warm-up that chooses each one's step size, then steps that change it less and less.
 
     Args:
         target: log density and gradient of each row; see `differentiated`.
-        warm_up: of all steps, how many choose the step size and are not kept.
+        warm_up: of all steps, how many are not kept.
         draws: of each chain, at equal distances over the other steps.
         energy_error: mean square of a step's energy error that the step size is chosen for, per dimension.
         watch: called with each step's number and the log densities.
@@ -114,9 +114,8 @@ def run_chains(
         if step == warm_up:
             chains.settle()
         error, taken = chains.advance()
-        if step < warm_up:
-            chains.adapt(error, taken, step / warm_up)
-        else:
+        chains.adapt(error, taken, step / warm_up)
+        if step >= warm_up:
             total += torch.where(taken, error, 0.0)
             failures += ~taken
             number = step - warm_up + 1
@@ -211,8 +210,11 @@ class _Chains:
         return error, taken
 
     def adapt(self, error: Tensor, taken: Tensor, progress: float) -> None:
-        """Choose the step size. Errors go with its sixth power, so error / step^6 is averaged over recent steps."""
-        rate = max(0.01, 0.05 * (1.0 - progress))
+        """Choose the step size. Errors go with its sixth power, so error / step^6 is averaged over recent steps.
+
+        After the warm-up, at a progress from 1 on, ever more slowly: chains go on to places that are stiffer.
+        """
+        rate = max(0.01, 0.05 * (1.0 - progress)) / max(1.0, progress)
         failed = ~taken[:, None]
         found = error.clamp(max=HOPELESS).nan_to_num(nan=HOPELESS)[:, None] / (self.step_size / self.first_step).pow(6)
         self.level = torch.lerp(self.level, found, rate)
@@ -221,6 +223,8 @@ class _Chains:
         best = torch.minimum(best, 1.3 * self.step_size).where(~failed, 0.7 * self.step_size)
         self.step_size = best
         self.adapted += 1
+        if progress >= 1.0:
+            return
         if self.adapted % 50 == 0:
             self.length = self._spread()
         if progress >= 0.5:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from numbers import Real
 from pathlib import Path
 from typing import Any, Unpack
@@ -22,6 +23,7 @@ from livi.inference.memory import kept_memory
 from livi.inference.options import PlanOptions, checked
 from livi.inference.planning import plan
 from livi.inference.plans import Plan
+from livi.inference.polishing import polish
 from livi.inference.progress import Progress
 from livi.inference.result import Result
 from livi.inference.resume import plan_again
@@ -170,7 +172,19 @@ def _run(prepared: Plan, trainer: Trainer, result: Result, state: dict[str, Any]
         )
         error.posterior = posterior
         raise error
-    return posterior
+    return posterior if prepared.chains is None or trainer.interrupted else _polished(prepared, posterior, trainer)
+
+
+def _polished(prepared: Plan, posterior: Posterior, trainer: Trainer) -> Posterior:
+    """Followed by the plan's chains; as it is where Ctrl-C ends them."""
+    assert prepared.chains is not None
+    quiet = trainer.progress.quiet
+    try:
+        return polish(posterior, prepared.data, seed=trainer.seed, progress=not quiet, **asdict(prepared.chains))
+    except KeyboardInterrupt:
+        text = "interrupted while polishing: keeping the short fit that the chains started from; fit again for more."
+        warnings.warn(text, FitWarning, stacklevel=5)
+        return posterior
 
 
 def _on_cpu(state: Any) -> Any:
@@ -212,7 +226,7 @@ def _train(prepared: Plan, trainer: Trainer) -> str:
 def _finish(result: Result, trainer: Trainer) -> Posterior:
     bound = trainer.bound
     unconverged = float(trainer.missed) / max(1.0, float(trainer.estimated))
-    if trainer.history and not trainer.interrupted:
+    if trainer.history and not trainer.interrupted and result.prepared.chains is None:  # a short fit is no end
         recent = [row["log_likelihood"] for row in trainer.history[-10:]]
         for text in alarms(bound, sum(recent) / len(recent), trainer.start_log_likelihood, unconverged, trainer.rng):
             warnings.warn(text, FitWarning, stacklevel=5)

@@ -46,6 +46,7 @@ class PlanOptions(TypedDict, total=False):
     steps: int | None
     start: str | Posterior
     components: int
+    polish: bool | None
     autocast: torch.dtype | None
     capture: bool | None
     last_layer: str

@@ -53,6 +53,7 @@ def plan(
     steps: int | None = None,
     start: str | Posterior = "map",
     components: int = 1,
+    polish: bool | None = None,
     autocast: torch.dtype | None = None,
     capture: bool | None = None,
     last_layer: str = "exact if possible",
@@ -76,6 +77,9 @@ def plan(
             or with more data: with its generator, noise, likelihood and prior as they were learned, without a MAP fit,
             spread or KL warm-up, and at lower rates, where the recipe does not name them.
         components: K, the number of mixture components trained jointly.
+        polish: follow the fit by Markov chains from its draws, `livi.polish`, and return their draws. By default where
+            the likelihood is HeteroscedasticGaussian, there are 300 to 5,000 weights with a sampled last layer and one
+            batch of data, and generator, noise and recipe are livi's own; the fit is then a short one.
         autocast: torch.bfloat16 runs the network in mixed precision.
         capture: record a step as a CUDA graph and replay it. By default on a GPU where that has been found to give
             the same in less time; False never, True raises a `CaptureError` where it cannot.
@@ -108,11 +112,14 @@ def plan(
     )
     own = (copy.deepcopy(family), copy.deepcopy(generator), copy.deepcopy(noise))
     word = start if isinstance(start, str) else "posterior"
-    choices = Choices(*own, entropy, latents, recipe or Recipe(), components, autocast, capture, word)
+    choices = Choices(*own, entropy, latents, recipe or Recipe(), components, autocast, capture, word, polish)
     choices = choices if earlier is None else earlier.choices(choices)
     _check_family(choices)
     made = make_plan(_last_layer_of(problem, last_layer, choices, batch_size), choices, seed=seed)
-    return made if steps is None else replace(made, recipe=made.recipe.lasting(steps))
+    if steps is None:
+        return made
+    shorter = None if made.chains is None else made.chains.lasting(steps / made.recipe.steps)
+    return replace(made, recipe=made.recipe.lasting(steps), chains=shorter)
 
 
 def _check_family(choices: Choices) -> None:

@@ -21,6 +21,7 @@ from livi.family.noise import Noise
 from livi.family.objective import Bound
 from livi.inference.recipe import Recipe
 from livi.inference.rules import (
+    Chains,
     Size,
     default_entropy,
     default_generator,
@@ -28,6 +29,7 @@ from livi.inference.rules import (
     default_recipe,
     from_posterior,
     from_trained,
+    wants_polish,
 )
 from livi.inference.start import measure_start
 from livi.model.data import Data
@@ -52,6 +54,12 @@ class Choices:
     autocast: torch.dtype | None = None
     capture: bool | None = None
     start: str = "map"
+    polish: bool | None = None
+
+    def has_own_parts(self) -> bool:
+        """Whether the posterior or its schedule is of the user's making."""
+        own = (self.family, self.generator, self.noise, self.entropy, self.latents)
+        return any(part is not None for part in own) or self.components > 1 or bool(self.recipe.named)
 
 
 @dataclass(frozen=True)
@@ -66,6 +74,7 @@ class Plan:
     saved_bytes: int
     capture: bool | None = None
     start: str = "map"
+    chains: Chains | None = None  # that polish what was fitted
 
     @property
     def layout(self) -> Layout:
@@ -102,6 +111,7 @@ class Plan:
             "device": str(self.layout.device),
             "dtype": str(self.layout.dtype).removeprefix("torch."),
             "recipe": asdict(self.recipe),
+            "chains": None if self.chains is None else asdict(self.chains),
             "specs": [_described(part) for part in parts],
             "first_batch": _digest(self.data.first()),
             "seconds_per_step": self.seconds_per_step,
@@ -136,6 +146,8 @@ class Plan:
             "cost": f"{1e3 * facts['seconds_per_step']:.1f} ms a step, about {_duration(start)} for the start and "
             f"{_duration(seconds)} for the rest{self._at_most()}; {_bytes(facts['memory_bytes'])} of tensors",
         }
+        if self.chains is not None:
+            rows["polish"] = f"{self.chains.chains} Markov chains of {self.chains.steps:,} steps from its draws"
         if self.problem.why_sampled:
             rows["last layer"] = f"sampled: {self.problem.why_sampled}"
         width = max(map(len, rows))
@@ -161,7 +173,9 @@ class Plan:
 
 def make_plan(problem: Problem, choices: Choices, *, seed: int) -> Plan:
     """Fill in what the user left open, and measure one step on the first batch."""
-    size = Size.of(problem)
+    by_rule = choices.start != "posterior" and not choices.has_own_parts() and wants_polish(problem)
+    polished = by_rule if choices.polish is None else choices.polish
+    size = Size.of(problem, polished=polished)
     recipe = choices.recipe.over(default_recipe(size, choices.components))
     if choices.start != "map":
         rule = from_trained if choices.start == "net" else from_posterior
@@ -184,7 +198,8 @@ def make_plan(problem: Problem, choices: Choices, *, seed: int) -> Plan:
     )
     seconds, saved = measure_step(bound, *problem.data.first())
     climbing = measure_start(problem, recipe.map_restarts) if recipe.map_steps else 0.0
-    return Plan(bound, problem, recipe, seconds, climbing, saved, choices.capture, choices.start)
+    chains = Chains() if polished else None
+    return Plan(bound, problem, recipe, seconds, climbing, saved, choices.capture, choices.start, chains)
 
 
 def _implicit(size: Size, choices: Choices) -> ImplicitPosterior:

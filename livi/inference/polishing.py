@@ -38,7 +38,7 @@ WARM_UP = 0.3  # of all steps
 BLOCK = 1e8  # multiplications of all chains on the examples that are passed through the network at a time
 PROBES = 32  # training inputs at which predictions are followed
 FEWEST = 8  # draws of a chain, without which nothing can be said about its convergence
-LARGE_RHAT = 1.2
+LARGE_RHAT = 2.0
 LARGE_ERROR = 20.0 * ENERGY_ERROR
 
 

@@ -24,6 +24,9 @@ Where the likelihood is Gaussian, the network ends in an nn.Linear and there are
 integrated out and m counts the other weights (`family/last_layer/problem.py`). A mixture's components start at
 different MAP estimates, up to 300 weights chosen from 8 K of them (`Starts.pick`). Latents are orthogonal and
 antithetic.
+
+A network of 300 to 5,000 weights that gives mean and noise (`HeteroscedasticGaussian`, sampled last layer, one batch)
+gets a short fit, and Markov chains from its draws (`wants_polish`): what comes back is an ensemble of their draws.
 """
 
 from __future__ import annotations
@@ -38,7 +41,9 @@ from livi.family.generators import MLP, MMNN, Generator
 from livi.family.generators.sizing import align, latent_side
 from livi.family.noise import DiagonalNoise, FixedNoise, Noise, RelativeNoise
 from livi.inference.recipe import Recipe
+from livi.model.data import TensorData
 from livi.model.defaults import LARGE, MIDDLE, SMALL
+from livi.model.likelihoods import HeteroscedasticGaussian
 from livi.model.problem import Problem
 from livi.network import Layout, Loop, as_call, multiplications
 
@@ -54,6 +59,7 @@ class Size:
         classes: the targets are labels.
         one_by_one: weight vectors are evaluated one after the other, which makes many of them slow.
         gram: multiplications that the evidence of an integrated last layer takes, for one weight vector.
+        polished: Markov chains will follow, for which a short fit is start enough.
     """
 
     layout: Layout
@@ -63,9 +69,10 @@ class Size:
     classes: bool = False
     one_by_one: bool = False
     gram: float | None = None
+    polished: bool = False
 
     @classmethod
-    def of(cls, problem: Problem) -> Size:
+    def of(cls, problem: Problem, *, polished: bool = False) -> Size:
         data, integrated = problem.data, problem.integrated
         args, kwargs = as_call(data.first()[0])
         return cls(
@@ -76,6 +83,7 @@ class Size:
             classes=problem.classes,
             one_by_one=problem.strategy == Loop(),
             gram=None if integrated is None else integrated.multiplications,
+            polished=polished,
         )
 
     @property
@@ -150,7 +158,9 @@ def default_recipe(size: Size, components: int = 1) -> Recipe:
         rates = replace(few, affine_rate=3e-3, nonlinear_rate=1e-3, hyper_rate=3e-2)
         if size.classes:
             return replace(rates, steps=2000, map_steps=1500, map_restarts=max(2, components))
-        return replace(rates, steps=3000, map_steps=3000)
+        return (
+            replace(rates, steps=600, map_steps=1000) if size.polished else replace(rates, steps=3000, map_steps=3000)
+        )
     base = Recipe(num_samples=4 if m <= LARGE else 2, num_entropy_samples=1, map_restarts=1, map_rate=1e-3)
     rates = replace(base, affine_rate=1e-3, nonlinear_rate=1e-3, hyper_rate=2e-3, spread=0.1, relative_spread=True)
     rates = replace(rates, entropy_every=10)
@@ -193,6 +203,30 @@ def _features_recipe(num_samples: int, num_data: int, components: int) -> Recipe
     if num_data <= 2048:
         return few
     return replace(few, steps=1500, map_steps=1500, affine_rate=2e-3, nonlinear_rate=6e-4, hyper_rate=5e-2)
+
+
+@dataclass(frozen=True)
+class Chains:
+    """The Markov chains that polish a fit; see `livi.polish`."""
+
+    chains: int = 16
+    draws: int = 400
+    steps: int = 4000
+
+    def lasting(self, share: float) -> Chains:
+        """Shorter ones, for a fit of which only a share is asked for."""
+        return replace(self, steps=max(100, round(min(1.0, share) * self.steps)))
+
+
+def wants_polish(problem: Problem) -> bool:
+    """A mean and a noise that are both the network's, middle-sized, all examples in one batch.
+
+    Such posteriors are so stiff that a variational fit ends behind the network that it starts from, and chains do not
+    (docs/benchmarks/polish.md).
+    """
+    middle = SMALL < problem.layout.num_params <= MIDDLE and problem.integrated is None
+    one_batch = isinstance(problem.data, TensorData) and problem.data.steps_per_epoch == 1
+    return middle and one_batch and isinstance(problem.likelihood, HeteroscedasticGaussian)
 
 
 def from_trained(recipe: Recipe) -> Recipe:
