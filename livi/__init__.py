@@ -17,12 +17,25 @@ if TYPE_CHECKING:
 
 # Not in __all__, so that a star import works without the packages that they need.
 _ESTIMATORS = ("LIVIClassifier", "LIVIRegressor")
-# Parts of a room that have a name of their own.
+# Parts of a room that have a name of their own, and rooms by their former names.
 _PARTS = {
+    "baselines": "livi.rivals",
+    "data": "livi.model.data",
+    "datasets": "livi.experiments.datasets",
     "diagnostics": "livi.posterior.diagnostics",
+    "entropy": "livi.family.entropy",
     "estimators": "livi.tables.estimators",
     "generators": "livi.family.generators",
+    "last_layer": "livi.family.last_layer",
+    "latents": "livi.family.latents",
+    "layout": "livi.network",
+    "likelihoods": "livi.model.likelihoods",
+    "linalg": "livi.family.linalg",
     "metrics": "livi.posterior.metrics",
+    "noise": "livi.family.noise",
+    "objective": "livi.family.objective",
+    "prediction": "livi.posterior.prediction",
+    "priors": "livi.model.priors",
     "storage": "livi.posterior.storage",
     "training": "livi.inference",
 }

@@ -42,6 +42,14 @@ for room in {sorted(rooms)}:
     assert process.returncode == 0, process.stderr
 
 
+def test_rooms_answer_to_their_former_names_as_attributes():
+    assert livi.baselines is livi.rivals
+    assert livi.training is livi.inference
+    assert livi.layout is livi.network
+    assert livi.metrics.nll is livi.posterior.metrics.nll
+    assert livi.generators.MLP is livi.MLP
+
+
 def test_every_public_name_is_there_in_every_way():
     names = {}
     exec("from livi import *", names)
