@@ -191,7 +191,7 @@ def evidence_bound(
     repeats: int = 40,
     samples: int = 200,
 ) -> Estimate:
-    """L' in nats, from `repeats` independent estimates of `samples` weight vectors a component each."""
+    """L' in nats, from `repeats` independent estimates of `samples` weight vectors per component each."""
     if isinstance(posterior.sampler, ExactLastLayer):
         posterior = posterior.earlier()
     sampler, prior = posterior.sampler, posterior.prior

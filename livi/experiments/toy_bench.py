@@ -89,7 +89,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """The summary as markdown: mean ± sd over seeds, with the smallest and the largest in brackets."""
     lines = [
-        "| data | method | seeds | ELBO (nats) | W2 to NUTS | std in the gap | s a fit |",
+        "| data | method | seeds | ELBO (nats) | W2 to NUTS | std in the gap | s per fit |",
         "|---|---|---|---|---|---|---|",
     ]
     known = []

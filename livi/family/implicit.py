@@ -98,7 +98,7 @@ class ImplicitPosterior(Family):
         between theta and the component: at most log K, and that much when the components do not overlap.
         """
         if len(latents) != self.num_components:
-            raise ValueError(f"latents: expected {self.num_components} tensors, one a component, got {len(latents)}.")
+            raise ValueError(f"latents: expected {self.num_components} tensors, one per component, got {len(latents)}.")
         return tuple(
             estimator(generator, z, noise.std(), rng)
             for generator, noise, z in zip(self._generators(), self._noises(), latents, strict=True)

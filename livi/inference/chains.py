@@ -41,7 +41,7 @@ FAILING = 0.2  # share of steps not taken, from which a chain is dropped
 
 @dataclass(frozen=True)
 class ChainRun:
-    """What so many chains went through after their warm-up; T draws a chain, of those that were kept.
+    """What so many chains went through after their warm-up; T draws per chain, of those that were kept.
 
     Attributes:
         dropped: numbers of the chains that are left out, and why.

@@ -11,7 +11,7 @@ from torch import Tensor
 def split_rhat(values: Tensor) -> Tensor:  # (T, C, ...) -> (...)
     """Of half chains, the root of total over within variance: 1 where all say the same, 1.1 is large.
 
-    Gelman et al. 2013, "Bayesian Data Analysis", section 11.4. NaN for fewer than four draws a chain.
+    Gelman et al. 2013, "Bayesian Data Analysis", section 11.4. NaN for fewer than four draws per chain.
     """
     halves = _halves(values)
     length = halves.shape[0]
@@ -25,7 +25,7 @@ def split_rhat(values: Tensor) -> Tensor:  # (T, C, ...) -> (...)
 def effective_size(values: Tensor) -> Tensor:  # (T, C, ...) -> (...)
     """How many independent draws tell as much about the mean, by Geyer's initial monotone sequence over half chains.
 
-    NaN for fewer than eight draws a chain.
+    NaN for fewer than eight draws per chain.
     """
     halves = _halves(values)
     length, count = halves.shape[:2]

@@ -129,11 +129,11 @@ class Plan:
             "network": f"{facts['num_params']:,} stochastic weights in {_counted(facts['layers'], 'layer')}"
             f"{self._integrated()}, "
             f"{facts['dtype']} on {facts['device']}",
-            "data": f"{facts['num_data']:,} examples in {_counted(facts['steps_per_epoch'], 'batch', 'es')} an epoch",
+            "data": f"{facts['num_data']:,} examples in {_counted(facts['steps_per_epoch'], 'batch', 'es')} per epoch",
             "posterior": self._posterior(facts),
             "model": f"{facts['likelihood']} likelihood, {facts['prior']} prior",
             "entropy": f"{type(self.bound.entropy).__name__} on {recipe.num_entropy_samples} of "
-            f"{recipe.num_samples} samples a component",
+            f"{recipe.num_samples} samples per component",
             "start": "the posterior that was passed"
             if self.start == "posterior"
             else "the network's own weights, spread "
@@ -143,7 +143,7 @@ class Plan:
             f"{recipe.spread}",
             "schedule": f"{recipe.steps:,} steps of Adam, rates {recipe.affine_rate:g} affine, "
             f"{recipe.nonlinear_rate:g} nonlinear, {recipe.hyper_rate:g} hyper; KL warm-up {recipe.kl_warm_up:.0%}",
-            "cost": f"{1e3 * facts['seconds_per_step']:.1f} ms a step, about {_duration(start)} for the start and "
+            "cost": f"{1e3 * facts['seconds_per_step']:.1f} ms per step, about {_duration(start)} for the start and "
             f"{_duration(seconds)} for the rest{self._at_most()}; {_bytes(facts['memory_bytes'])} of tensors",
         }
         if self.chains is not None:

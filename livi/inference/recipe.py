@@ -26,7 +26,7 @@ class Recipe:
         kl_warm_up: share of the steps over which the weight of the KL term rises from 0 to 1.
         spread: standard deviation of the weights around their start.
         relative_spread: `spread` is a share of the root mean square of each parameter's start.
-        num_samples, num_entropy_samples: weight vectors a component and step for the likelihood, and for the entropy.
+        num_samples, num_entropy_samples: weight vectors per component and step for the likelihood, and for the entropy.
         entropy_every: the entropy is part of every so manieth step only, with that weight: its gradient is dear and
             varies slowly, and on average the steps are the same. Its value is computed at logged steps.
         clip_factor: clip a step's gradient at so many times the running average of its norm. None, the default, does

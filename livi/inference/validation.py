@@ -18,7 +18,7 @@ from livi.posterior.metrics import METRICS
 from livi.posterior.posterior import Posterior
 
 LOG_EVERY = 10  # steps: a row of history, and scores only beside one
-TIMES = 20  # validations a fit, where nothing is said
+TIMES = 20  # validations per fit, where nothing is said
 DRAWS = 32  # networks that predict together, drawn from the same random numbers at every validation
 SCORES = ("nll", "accuracy", "rmse")
 EXAMPLES = 8192  # at a time

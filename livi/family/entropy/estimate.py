@@ -127,5 +127,5 @@ def check_inputs(z: Tensor, noise_std: Tensor, num_params: int) -> None:
         )
     if noise_std.shape not in ((), (num_params,)):
         raise ValueError(
-            f"noise_std: expected a scalar or {num_params} values, one a parameter, got {tuple(noise_std.shape)}."
+            f"noise_std: expected a scalar or {num_params} values, one per parameter, got {tuple(noise_std.shape)}."
         )

@@ -36,7 +36,7 @@ class Lanczos:
             back (for CUDA graph capture); its report holds the residual against the default tolerance.
         value: False leaves the log-determinant's value out where gradients are recorded, and gives 0 in its place.
 
-    Cost: one product and one adjoint product an iteration and probe, plus two and the backward pass of one for
+    Cost: one product and one adjoint product per iteration and probe, plus two and the backward pass of one for
     the gradient; O(d + m) memory for each probe.
     """
 

@@ -176,7 +176,7 @@ class Generator(Specified, nn.Module):
             return like.new_full((self.num_params,), checks.positive_float("spread", spread))
         if self.scale_sizes is None or len(spread) != len(self.scale_sizes):
             known = "no scale_sizes" if self.scale_sizes is None else f"{len(self.scale_sizes)} layers"
-            raise ValueError(f"spread: expected one number, or one a scaled layer; got {len(spread)} for {known}.")
+            raise ValueError(f"spread: expected one number, or one per scaled layer; got {len(spread)} for {known}.")
         values = like.new_tensor([checks.positive_float("spread", value) for value in spread])
         return values.repeat_interleave(torch.tensor(self.scale_sizes, device=like.device))
 

@@ -78,7 +78,7 @@ class MatrixStack(nn.Sequential):
 
 
 def linearised_stacks(stacks: Sequence[nn.Module], x: Tensor) -> Linearised | None:  # (S, n p q) -> (S, n p' q')
-    """n stacks of the same shapes and activations side by side, their parameters stacked, one product a layer for all.
+    """n stacks of the same shapes and activations side by side, their parameters stacked, one product per layer.
 
     None where a stack holds anything but matrix layers and known elementwise activations.
     """

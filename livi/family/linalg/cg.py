@@ -57,7 +57,7 @@ def conjugate_gradient(
     max_iterations: int = 100,
     check_every: int = 1,
 ) -> CGResult:
-    """Solve M x = b for symmetric positive definite M, one product and O(n) memory a step.
+    """Solve M x = b for symmetric positive definite M, one product and O(n) memory per step.
 
     Args:
         tolerance: a system stops when |r| <= tolerance |b|. None runs `max_iterations` without ever reading a result

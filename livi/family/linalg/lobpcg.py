@@ -36,7 +36,7 @@ def smallest_eigenpair(
     max_iterations: int = 300,
     memory: int = 12,
 ) -> EigenResult:
-    """Locally optimal block preconditioned conjugate gradients, k products a step and O(n k memory) memory.
+    """Locally optimal block preconditioned conjugate gradients, k products per step and O(n k memory) memory.
 
     Each step adds the residuals W to an orthonormal basis and takes the best block X from its span. Once the basis
     holds `memory` blocks it shrinks to X, the next best Ritz vectors, and the previous direction P. With memory 3

@@ -39,7 +39,7 @@ class Effort:
     """How much work the dearer checks may do.
 
     Args:
-        num_latents: latents a component at which the entropy estimators are compared, and the local rank is taken.
+        num_latents: latents per component at which the entropy estimators are compared, and the local rank is taken.
         num_densities: weight vectors whose density log q is estimated, shared by the components.
         num_importance: importance samples for each of them.
         num_starts: random places, besides the true one, from which a search for further latents behind each of them

@@ -1,0 +1,89 @@
+"""`livi.fit` follows a fit by chains where the rules say so, or the user does."""
+
+import pytest
+import torch
+from torch import nn
+
+import livi
+from livi.family.ensemble import Ensemble
+from livi.family.implicit import ImplicitPosterior
+from livi.inference.rules import Chains
+
+
+def network(hidden=20, outputs=2):
+    torch.manual_seed(0)
+    layers = [nn.Linear(1, hidden), nn.Tanh(), nn.Linear(hidden, hidden), nn.Tanh(), nn.Linear(hidden, outputs)]
+    return nn.Sequential(*layers)
+
+
+def rows(count=40):
+    x = torch.linspace(-1, 1, count)[:, None]
+    noise = torch.randn(count, generator=torch.Generator().manual_seed(0))
+    return x, torch.sin(3 * x[:, 0]) + (0.05 + 0.1 * (x[:, 0] > 0)) * noise
+
+
+def plan(net=None, data=None, likelihood=None, **options):
+    return livi.plan(net or network(), data or rows(), likelihood or livi.HeteroscedasticGaussian(), **options)
+
+
+def test_a_mean_and_a_noise_of_a_middle_sized_network_are_polished():
+    made = plan()
+    assert made.chains == Chains()
+    assert made.recipe.steps < plan(polish=False).recipe.steps
+    assert f"{Chains().chains} Markov chains of {Chains().steps:,} steps" in str(made)
+    assert "Markov" not in str(plan(polish=False))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"net": network(4)},  # small
+        {"net": network(outputs=1), "likelihood": livi.Gaussian()},  # its last layer is exact
+        {"batch_size": 10},
+        {"recipe": livi.Recipe(num_samples=8)},
+        {"generator": livi.MLP.for_layout},
+        {"components": 2},
+        {"polish": False},
+    ],
+    ids=str,
+)
+def test_other_fits_are_not(options):
+    assert plan(**options).chains is None
+
+
+def test_a_fit_that_is_shortened_has_shorter_chains():
+    made = plan(steps=60)
+    assert made.recipe.steps == 60
+    assert made.chains.steps == Chains().steps * 60 // plan().recipe.steps
+    assert plan(steps=1).chains.steps == 100
+    assert plan(steps=100_000).chains.steps == Chains().steps
+
+
+def test_what_comes_back_are_the_chains_draws_and_a_report(tmp_path):
+    posterior = livi.fit(network(), rows(), livi.HeteroscedasticGaussian(), steps=30, progress=False)
+    assert isinstance(posterior.sampler, Ensemble)
+    assert posterior.sampler.num_members == Chains().draws
+    report = livi.PolishReport.of(posterior)
+    assert report.chains == Chains().chains
+    posterior.save(tmp_path / "q.livi")
+    again = livi.load(tmp_path / "q.livi", network())
+    torch.testing.assert_close(again.predict(rows()[0]).mean, posterior.predict(rows()[0]).mean)
+    assert livi.PolishReport.of(again) == report
+
+
+def test_polishing_can_be_asked_for_and_be_done_without():
+    plain = livi.fit(network(), rows(), livi.HeteroscedasticGaussian(), steps=20, polish=False, progress=False)
+    assert isinstance(plain.sampler, ImplicitPosterior)
+    x, y = rows()
+    asked = livi.fit(network(4), (x, (y > 0).long()), livi.Categorical(), steps=20, polish=True, progress=False)
+    assert isinstance(asked.sampler, Ensemble)
+
+
+def test_ctrl_c_keeps_the_fit_that_the_chains_started_from(monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("livi.inference.fitting.polish", interrupted)
+    with pytest.warns(livi.FitWarning, match="interrupted while polishing: keeping the short fit"):
+        posterior = livi.fit(network(), rows(), livi.HeteroscedasticGaussian(), steps=20, progress=False)
+    assert isinstance(posterior.sampler, ImplicitPosterior)
