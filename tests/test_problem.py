@@ -77,3 +77,18 @@ def test_where_that_is_not_possible_the_reason_is_given():
         integrate_last_layer(livi.Problem.of(net, (rows()[0], labels), livi.Categorical()))
     with pytest.raises(NotExactError, match="the generator is of 9 weights, and 12 come before the last layer"):
         integrate_last_layer(livi.Problem.of(network(), rows(), livi.Gaussian()), sizes={"generator": 9})
+
+
+@pytest.mark.filterwarnings("ignore::livi.FitWarning")
+def test_a_posterior_is_diagnosed_on_its_problem():
+    options = {"recipe": livi.Recipe(steps=20, map_steps=20, num_samples=8), "progress": False, "last_layer": "sampled"}
+    posterior = livi.fit(network(), rows(), livi.Gaussian(), **options)
+    problem = livi.Problem.of(network(), rows(), livi.Gaussian(), batch_size=16)
+    effort = livi.diagnostics.Effort(mean_field_steps=0)
+    ours, theirs = (
+        posterior.diagnose(*given, effort=effort, rng=torch.Generator().manual_seed(0), num_samples=32)
+        for given in ((problem,), rows())
+    )
+    assert ours.bound.log_likelihood.value == pytest.approx(theirs.bound.log_likelihood.value, rel=1e-4)
+    with pytest.raises(TypeError, match=r"diagnose: expected inputs and targets, or a livi\.Problem"):
+        posterior.diagnose(rows()[0])

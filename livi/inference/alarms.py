@@ -11,6 +11,7 @@ from livi.family.latents import Independent
 from livi.family.noise import Noise
 from livi.family.objective import Bound
 from livi.model.priors import Laplace, Normal
+from livi.posterior.diagnostics.verdict import COLLAPSED, RUNAWAY
 
 
 @torch.no_grad()
@@ -26,8 +27,8 @@ def alarms(
     found = []
     names = [group.name for group in bound.posterior.layout.groups]
     idle, spread = _spreads(bound, rng)
-    collapsed = [name for i, name in enumerate(names) if spread[i] < 1e-3 or idle[i]]
-    runaway = [name for i, name in enumerate(names) if spread[i] > 3.0]
+    collapsed = [name for i, name in enumerate(names) if spread[i] < COLLAPSED or idle[i]]
+    runaway = [name for i, name in enumerate(names) if spread[i] > RUNAWAY]
     if collapsed:
         found.append(
             f"Collapsed spread: the weights of {', '.join(collapsed[:4])} vary no more than their fixed noise, or less "

@@ -13,9 +13,10 @@ from livi import checks
 from livi.family.ensemble import Ensemble
 from livi.family.family import Centred, Family, WeightSampler
 from livi.family.last_layer import ExactLastLayer
-from livi.model.data import as_tensors, holds_batches, input_batches
+from livi.model.data import as_tensors, gathered, holds_batches, input_batches
 from livi.model.likelihoods import Likelihood
 from livi.model.priors import Prior
+from livi.model.problem import Problem
 from livi.network import Layout
 from livi.posterior import storage
 from livi.posterior.diagnostics import Diagnosis, diagnose
@@ -171,13 +172,21 @@ class Posterior:
         self._kept = {}
         return self
 
-    def diagnose(self, inputs: Any, targets: Any, **options: Any) -> Diagnosis:
+    def diagnose(self, inputs: Any, targets: Any = None, **options: Any) -> Diagnosis:
         """Checks of the posterior itself, with a verdict in words; `print` it.
 
         Of a posterior with an exact last layer the earlier weights are examined, on the data that it was fitted to.
+
+        Args:
+            inputs, targets: the data that it was fitted to; or a `livi.Problem` alone, whose data are taken.
         """
         if isinstance(self.sampler, ExactLastLayer):
             return diagnose(self.earlier(), self.sampler.all_inputs(), self.sampler.targets, **options)
+        if isinstance(inputs, Problem):
+            whole = gathered(inputs.data)
+            inputs, targets = whole.inputs, whole.targets
+        if targets is None:
+            raise TypeError("diagnose: expected inputs and targets, or a livi.Problem, got inputs alone.")
         return diagnose(self, inputs, targets, **options)
 
     def earlier(self) -> Posterior:
