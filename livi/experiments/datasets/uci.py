@@ -49,7 +49,7 @@ def read(folder: Path, name: str) -> Table:
         FileNotFoundError: it is not there.
         ValueError: a file is not what it should be.
     """
-    home = _found(folder, name)
+    home = _folder_of(folder, name)
     numbers = _numbers(home / "data.txt")
     features = _indices(home / "index_features.txt", numbers.shape[1], "columns")
     target = _indices(home / "index_target.txt", numbers.shape[1], "columns")
@@ -60,7 +60,7 @@ def read(folder: Path, name: str) -> Table:
 
 def num_splits(folder: Path, name: str) -> int:
     """Splits 0, 1, ... of which both files are there."""
-    home, count = _found(folder, name), 0
+    home, count = _folder_of(folder, name), 0
     while (home / f"index_train_{count}.txt").is_file() and (home / f"index_test_{count}.txt").is_file():
         count += 1
     return count
@@ -73,7 +73,7 @@ def read_split(folder: Path, name: str, split: int, num_rows: int) -> tuple[Rows
         FileNotFoundError: there is no such split.
         ValueError: a file is not what it should be, or the two share a row.
     """
-    home = _found(folder, name)
+    home = _folder_of(folder, name)
     train, test = (_indices(home / f"index_{part}_{split}.txt", num_rows, "rows") for part in ("train", "test"))
     shared = np.intersect1d(train, test)
     if len(shared):
@@ -89,7 +89,7 @@ def _home(folder: Path, name: str) -> Path | None:
     return next((place for place in places if (place / "data.txt").is_file()), None)
 
 
-def _found(folder: Path, name: str) -> Path:
+def _folder_of(folder: Path, name: str) -> Path:
     if name not in NAMES:
         raise ValueError(f"data: expected one of {', '.join(NAMES)}, got {name!r}.")
     home = _home(folder, name)

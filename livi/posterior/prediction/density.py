@@ -70,7 +70,7 @@ class DensityPrediction(Moments):
     @torch.no_grad()
     def log_prob(self, targets: Targets) -> Tensor:  # (B, ...) -> (B,)
         """log 1/S sum_s p(y | outputs_s) for each example, its targets together."""
-        return log_mean_exp(self.likelihood.log_prob(self.outputs, self._found(targets)))
+        return log_mean_exp(self.likelihood.log_prob(self.outputs, self._as_outputs(targets)))
 
     def __repr__(self) -> str:
         shape, kind = tuple(self.means.shape[1:]), type(self.likelihood).__name__
@@ -81,7 +81,7 @@ class DensityPrediction(Moments):
         means, stds = self.likelihood.moments(self.outputs)
         return without_last_one(means), without_last_one(stds.to(means).broadcast_to(means.shape))
 
-    def _found(self, targets: Targets) -> Tensor:
+    def _as_outputs(self, targets: Targets) -> Tensor:
         found = check_targets(targets, self.outputs.device)
         return found.to(self.outputs.dtype) if found.is_floating_point() else found
 
@@ -101,7 +101,7 @@ class DrawnPrediction(Quantiles, DensityPrediction):
 
     def cdf(self, targets: Targets) -> Tensor:  # the targets' shape
         """P(Y <= y) for every target, the share of draws that lie no higher."""
-        found = self._found(targets)
+        found = self._as_outputs(targets)
         parts = [
             (aligned(draws, found[rows]) <= found[rows]).to(self.outputs.dtype).mean(0) for rows, draws in self._draws()
         ]
