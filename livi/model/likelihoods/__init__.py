@@ -11,6 +11,8 @@ from livi.model.likelihoods.base import (
     aligned,
     single,
 )
+from livi.model.likelihoods.continuous import LogNormal, StudentT
+from livi.model.likelihoods.counts import NegativeBinomial, Poisson
 from livi.model.likelihoods.gaussian import Gaussian, HeteroscedasticGaussian
 from livi.model.likelihoods.labels import Bernoulli, Categorical, Multilabel
 from livi.model.likelihoods.others import FunctionLikelihood, Weighted, pass_weights
@@ -23,8 +25,12 @@ __all__ = [
     "Gaussian",
     "HeteroscedasticGaussian",
     "Likelihood",
+    "LogNormal",
     "Multilabel",
+    "NegativeBinomial",
+    "Poisson",
     "RegressionLikelihood",
+    "StudentT",
     "Weighted",
     "aligned",
     "pass_weights",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -44,8 +45,11 @@ class RegressionLikelihood(Likelihood):
 
     A subclass that overrides `log_prob`, such as a Student-t, is predicted with by that density, and by `moments` for
     means and standard deviations. If it defines `sample(outputs, rng) -> (S, B, ...)` too, one target drawn for each
-    sample and example, its predictions have quantiles and intervals.
+    sample and example, its predictions have quantiles and intervals. `whole_numbers` says that targets are counts, so
+    that quantiles are counts too and the probability integral transform is randomised.
     """
+
+    whole_numbers: ClassVar[bool] = False
 
     def moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation of the targets for each sample, (S, B, ...) or broadcastable to it."""
@@ -56,7 +60,7 @@ class RegressionLikelihood(Likelihood):
         mean, std = aligned(mean, targets), aligned(std, targets) if std.ndim else std
         unit = (targets - mean) / std
         density = -0.5 * unit.square() - std.log() - 0.5 * math.log(2.0 * math.pi)
-        return density.flatten(2).sum(2) if density.ndim > 2 else density
+        return summed(density)
 
     def constant_log_prob(self, targets: Tensor) -> float | None:
         """Of a normal distribution for each output, which suits every likelihood with a free noise."""
@@ -88,6 +92,11 @@ def aligned(outputs: Tensor, targets: Tensor) -> Tensor:
         f"outputs: expected (num_samples, *targets.shape) = (S, {', '.join(map(str, targets.shape))}), "
         f"got {tuple(outputs.shape)}; give the network as many outputs as an example has targets."
     )
+
+
+def summed(density: Tensor) -> Tensor:  # (S, B, ...) -> (S, B)
+    """An example's log density from those of its targets."""
+    return density.flatten(2).sum(2) if density.ndim > 2 else density
 
 
 def log_positive(name: str, value: float | Sequence[float] | Tensor) -> Tensor:  # () or (k,)

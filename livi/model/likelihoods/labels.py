@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from livi import checks
-from livi.model.likelihoods.base import ClassificationLikelihood, aligned, single
+from livi.model.likelihoods.base import ClassificationLikelihood, aligned, single, summed
 
 
 class Bernoulli(ClassificationLikelihood):
@@ -27,7 +27,7 @@ class Bernoulli(ClassificationLikelihood):
             )
         expanded = targets.to(logits.dtype).where(valid, float("nan")).expand_as(logits)
         density = -F.binary_cross_entropy_with_logits(logits, expanded, reduction="none")
-        return density.flatten(2).sum(2) if density.ndim > 2 else density
+        return summed(density)
 
     def probabilities(self, outputs: Tensor) -> Tensor:
         return outputs.sigmoid()
@@ -70,7 +70,7 @@ class Categorical(ClassificationLikelihood):
         repeated = kept.expand(outputs.shape[0], *targets.shape).flatten(0, 1)
         nats = F.cross_entropy(outputs.flatten(0, 1), repeated, reduction="none", ignore_index=self.ignore_index)
         density: Tensor = -nats.unflatten(0, outputs.shape[:2]).where(valid, float("nan"))
-        return density.flatten(2).sum(2) if density.ndim > 2 else density
+        return summed(density)
 
     def probabilities(self, outputs: Tensor) -> Tensor:
         return outputs.softmax(2)

@@ -20,6 +20,7 @@ from livi.posterior.prediction.mixture import (
     log_mean_exp,
     precise,
     probabilities,
+    stepped,
     without_last_one,
 )
 from livi.posterior.prediction.moments import Moments, Quantiles, random_rows
@@ -90,13 +91,15 @@ class DensityPrediction(Moments):
 class DrawnPrediction(Quantiles, DensityPrediction):
     """A `DensityPrediction` whose likelihood can be drawn from: with quantiles, estimated from NUM_DRAWS draws or more.
 
-    They are drawn anew, from `seed`, whenever they are asked for: the same prediction gives the same answer.
+    They are drawn anew, from `seed`, whenever they are asked for: the same prediction gives the same answer. Quantiles
+    of counts are counts: the smallest that at least a share q of the draws does not exceed.
     """
 
     def quantile(self, q: Numbers) -> Tensor:  # (B, ...), or (Q, B, ...) for several
         """Quantiles of the drawn targets."""
         levels = probabilities(q)
-        parts = [interpolated(draws.sort(0).values, levels) for _, draws in self._draws()]
+        between = stepped if self.likelihood.whole_numbers else interpolated
+        parts = [between(draws.sort(0).values, levels) for _, draws in self._draws()]
         return torch.cat(parts, 1 if isinstance(levels, list) else 0)
 
     def cdf(self, targets: Targets) -> Tensor:  # the targets' shape
@@ -106,6 +109,19 @@ class DrawnPrediction(Quantiles, DensityPrediction):
             (aligned(draws, found[rows]) <= found[rows]).to(self.outputs.dtype).mean(0) for rows, draws in self._draws()
         ]
         return torch.cat(parts)
+
+    def pit(self, targets: Targets) -> Tensor:  # the targets' shape
+        """Probability integral transforms, uniform on [0, 1] over new data if the prediction is calibrated.
+
+        That is `cdf`, except for counts, of which it is not uniform: theirs are randomised, P(Y < y) + U P(Y = y) with
+        U uniform, from `seed`.
+        """
+        if not self.likelihood.whole_numbers:
+            return self.cdf(targets)
+        found = self._found(targets).to(self.outputs.dtype)  # bytes would wrap at 0 - 1
+        highest, lowest = self.cdf(found), self.cdf(found - 1)
+        rng = torch.Generator().manual_seed(self.seed + 1)
+        return lowest + torch.rand(found.shape, generator=rng, dtype=highest.dtype).to(highest) * (highest - lowest)
 
     @torch.no_grad()
     def sample(self, num_samples: int, rng: torch.Generator | None = None) -> Tensor:  # (num_samples, B, ...)
