@@ -12,6 +12,9 @@ from torch import Tensor, nn
 from livi import checks
 from livi.spec import Specified
 
+REACH = 20.0
+"""Targets of a larger median size are beyond what networks under a prior of scale 1 usually give."""
+
 
 class Likelihood(Specified, nn.Module):
     """log p(targets | outputs): (S, B, ...), (B, ...) -> (S, B)."""
@@ -33,6 +36,21 @@ class Likelihood(Specified, nn.Module):
     def for_map(self, targets: Tensor) -> Likelihood:  # noqa: ARG002
         """What a MAP fit maximises in its place, where that alone would have no useful maximum. Here: the same."""
         return self
+
+    def out_of_reach(self, targets: Tensor) -> str | None:  # (B, ...)
+        """What to say of targets that a prior of scale 1 can hardly reach, with a remedy; None where it can."""
+        if not targets.is_floating_point() or float(targets.abs().median()) <= REACH:
+            return None
+        mean, std = float(targets.mean()), float(targets.std()) if targets.numel() > 1 else 0.0
+        return (
+            f"targets: expected values of order 1, got a mean of {mean:.4g} and a standard deviation of {std:.4g}; "
+            "standardise them (and the inputs likewise),\n"
+            "    centre, spread = y.mean().item(), y.std().item()\n"
+            "    posterior = livi.fit(net, (x, (y - centre) / spread), likelihood)\n"
+            "with answers in your units by centre + spread * prediction.mean, or a Gaussian's all at once by "
+            "prediction.rescaled(centre, spread). livi.LIVIRegressor does all that inside. Or give the prior a scale "
+            "that can reach them."
+        )
 
     def constant_log_prob(self, targets: Tensor) -> float | None:  # (N, ...)
         """log p(targets) under the best prediction that is the same for all inputs; None where that is not known."""
@@ -113,7 +131,8 @@ def log_positive(name: str, value: float | Sequence[float] | Tensor) -> Tensor: 
 def single(outputs: object) -> Tensor:
     """The outputs, if the network returned one tensor."""
     if not isinstance(outputs, Tensor):
-        key = repr(next(iter(outputs))) if isinstance(outputs, Mapping) and outputs else "0"
+        keys = list(outputs) if isinstance(outputs, Mapping) else []
+        key = repr("logits" if "logits" in keys else keys[0]) if keys else "0"
         raise TypeError(
             f"outputs: expected one tensor from the network, got {type(outputs).__name__}; choose one with "
             f"forward=lambda net, x: net(x)[{key}], or use livi.FunctionLikelihood."

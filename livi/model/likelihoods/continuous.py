@@ -102,7 +102,8 @@ class StudentT(Scaled):
 
     def _scale_of(self, columns: Tensor) -> Tensor:
         """Of the middle half of the targets, which outliers do not reach; of all where that half is one number."""
-        high, low = columns.quantile(0.75, dim=0), columns.quantile(0.25, dim=0)
+        ordered, last = columns.sort(0).values, len(columns) - 1  # torch.quantile has a limit on the number of elements
+        high, low = ordered[round(0.75 * last)], ordered[round(0.25 * last)]
         return torch.where(high > low, (high - low) / 1.349, columns.std(0, correction=0))
 
     def _with_scale(self, scale: Tensor) -> Self:

@@ -89,7 +89,9 @@ def _check_classes(outputs: Tensor, targets: Tensor) -> None:
         remedy = "one output for each example is yes or no: use livi.Bernoulli()"
     elif labels == wanted:
         if targets.is_floating_point() or targets.dtype == torch.bool:
-            raise TypeError(f"targets: expected integer class labels, got {targets.dtype}; convert with `.long()`.")
+            whole = targets.dtype == torch.bool or bool((targets == targets.round()).all())
+            remedy = "convert with `.long()`" if whole else "numbers that are no classes want livi.Gaussian()"
+            raise TypeError(f"targets: expected integer class labels, got {targets.dtype}; {remedy}.")
         return
     elif labels == logits:
         remedy = "of one-hot targets pass class indices: `y.argmax(1)`"

@@ -12,7 +12,7 @@ from typing import Self, TypeVar
 import torch
 from torch import Tensor, nn
 
-from livi.model.likelihoods.base import RegressionLikelihood, log_positive
+from livi.model.likelihoods.base import REACH, RegressionLikelihood, log_positive
 
 Positive = float | Sequence[float] | Tensor
 
@@ -71,6 +71,19 @@ class LogLinked(RegressionLikelihood):
     """Targets of a typical size unit * exp(output), so at or above zero."""
 
     log_unit: Tensor  # () or (k,)
+
+    def out_of_reach(self, targets: Tensor) -> str | None:
+        """Counted in units, since outputs are logarithms: a median above 20 or below 1/20 of them."""
+        sizes = columns_of(targets) / self.log_unit.detach().cpu().double().exp()
+        positive = sizes[sizes > 0]
+        median = float(positive.median()) if len(positive) else 1.0
+        if 1.0 / REACH <= median <= REACH:
+            return None
+        kind = type(self).__name__
+        return (
+            f"targets: expected a median of {1.0 / REACH:g} to {REACH:g} units, got {median:.4g}; "
+            f"livi.{kind}(unit=None) takes their mean as the unit, so that outputs are of order 1."
+        )
 
     def _keep_unit(self, unit: Positive | None) -> None:
         self.unit_given = unit is not None
