@@ -148,7 +148,7 @@ def test_alarms_name_collapse_runaway_convergence_and_lost_likelihood():
 
 def test_the_plan_prints_choices_and_costs():
     text = str(livi.plan(network(), data(), livi.Gaussian(), last_layer="sampled", recipe=QUICK))
-    for part in ("16 stochastic weights", "24 examples", "MLP, latent_dim 16", "Exact", "ms a step", "of tensors"):
+    for part in ("16 stochastic weights", "24 examples", "MLP, latent_dim 16", "Exact", "ms per step", "of tensors"):
         assert part in text
 
 
