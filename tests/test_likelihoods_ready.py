@@ -161,6 +161,25 @@ def test_a_quantile_of_counts_is_the_smallest_with_enough_below():
         assert prediction.quantile(q).item() == expected
 
 
+@pytest.mark.parametrize(
+    ("several", "each"),
+    [
+        (livi.Poisson(unit=[1.0, 9.0]), [livi.Poisson(unit=1.0), livi.Poisson(unit=9.0)]),
+        (livi.NegativeBinomial([0.5, 2.0], unit=2.0), [livi.NegativeBinomial(d, unit=2.0) for d in (0.5, 2.0)]),
+        (livi.StudentT([0.5, 2.0], learned=True), [livi.StudentT(0.5), livi.StudentT(2.0)]),
+        (livi.LogNormal(0.5, unit=[1.0, 9.0]), [livi.LogNormal(0.5, unit=unit) for unit in (1.0, 9.0)]),
+    ],
+)
+def test_each_output_is_scored_by_itself(several, each):
+    outputs, targets = torch.randn(S, B, 2), torch.randint(1, 4, (B, 2))
+    prediction = prediction_of(several, outputs)
+    expected = [metrics.nll(prediction_of(one, outputs[..., i]), targets[:, i]) for i, one in enumerate(each)]
+    scores = metrics.score_outputs(prediction, targets)
+    assert scores["nll"] == pytest.approx(expected)
+    assert {len(values) for values in scores.values()} == {2}
+    assert repr(prediction) == f"DrawnPrediction(num_samples=3, shape=(40, 2), {type(several).__name__})"
+
+
 # --- before a fit ---------------------------------------------------------------------------------
 
 OPEN = {

@@ -236,7 +236,8 @@ def score(prediction: Any, targets: Tensor) -> dict[str, float]:
 
 def score_outputs(prediction: OutputPrediction, targets: Tensor) -> dict[str, list[float]]:  # targets (B, k)
     """Every registered metric by name, with a number for each of k outputs by itself, in their order."""
-    outputs: Sequence[Any] = _of(prediction, "outputs")
+    own = getattr_static(prediction, "each_output", None)  # where `outputs` are the network's
+    outputs: Sequence[Any] = _of(prediction, "outputs" if own is None else "each_output")
     columns = _tensor(targets)[:, None] if targets.ndim == 1 else targets
     if columns.shape[-1] != len(outputs):
         raise ValueError(

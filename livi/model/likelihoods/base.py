@@ -73,6 +73,13 @@ class RegressionLikelihood(Likelihood):
         """Mean and standard deviation of the targets for each sample, (S, B, ...) or broadcastable to it."""
         raise NotImplementedError
 
+    def of_output(self, index: int) -> RegressionLikelihood:
+        """That of one output alone, of several along the last axis, for scores of each."""
+        del index
+        raise NotImplementedError(
+            f"{type(self).__name__}: expected a method of_output(index), got none; define it to score each output."
+        )
+
     def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
         mean, std = self.moments(single(outputs))
         mean, std = aligned(mean, targets), aligned(std, targets) if std.ndim else std

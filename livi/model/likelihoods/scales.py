@@ -5,6 +5,7 @@ Each is one number, or one per output along the last axis of the outputs, and is
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from typing import Self, TypeVar
@@ -32,6 +33,9 @@ class Scaled(RegressionLikelihood):
             self.log_scale = nn.Parameter(start)
         else:
             self.register_buffer("log_scale", start)
+
+    def of_output(self, index: int) -> RegressionLikelihood:
+        return alone(self, index)
 
     @property
     def learned(self) -> bool:
@@ -71,6 +75,9 @@ class LogLinked(RegressionLikelihood):
     """Targets of a typical size unit * exp(output), so at or above zero."""
 
     log_unit: Tensor  # () or (k,)
+
+    def of_output(self, index: int) -> RegressionLikelihood:
+        return alone(self, index)
 
     def out_of_reach(self, targets: Tensor) -> str | None:
         """Counted in units, since outputs are logarithms: a median above 20 or below 1/20 of them."""
@@ -144,6 +151,17 @@ def per_output(name: str, values: Tensor, outputs: Tensor) -> Tensor:  # () or (
 def _made(cls: type[_T], scale: Tensor, learned: bool, unit: Tensor) -> _T:
     make: Callable[..., _T] = cls
     return make(scale, learned=learned, unit=unit)
+
+
+def alone(likelihood: RegressionLikelihood, index: int) -> RegressionLikelihood:
+    """A copy with the numbers of one output, none of them to be learned."""
+    one = copy.deepcopy(likelihood)
+    for name in ("log_scale", "log_unit"):
+        values = getattr(one, name, None)
+        if values is not None and values.numel() > 1:
+            delattr(one, name)
+            one.register_buffer(name, values.detach()[index].clone())
+    return one
 
 
 def columns_of(targets: Tensor) -> Tensor:  # (N, ...) -> (N, k)

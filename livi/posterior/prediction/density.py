@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -38,7 +38,7 @@ class Drawable(Protocol):
     def sample(self, outputs: Tensor, rng: torch.Generator | None = None) -> Tensor: ...  # (S, B, ...)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class DensityPrediction(Moments):
     """p(y | x, D) ~ 1/S sum_s p(y | outputs_s), by the likelihood's own log_prob.
 
@@ -68,6 +68,18 @@ class DensityPrediction(Moments):
     def means(self) -> Tensor:  # (S, B, ...)
         return self._moments()[0]
 
+    @property
+    def each_output(self) -> list[Self]:
+        """The prediction of each output by itself: k of them for a `mean` of shape (B, k), one for (B,).
+
+        Raises:
+            NotImplementedError: the likelihood does not say what it is for one output alone (`of_output`).
+        """
+        if self.means.ndim < 3:
+            return [self]
+        parts = enumerate(self.outputs.unbind(-1))
+        return [type(self)(part, self.likelihood.of_output(index), self.seed + index) for index, part in parts]
+
     @torch.no_grad()
     def log_prob(self, targets: Targets) -> Tensor:  # (B, ...) -> (B,)
         """log 1/S sum_s p(y | outputs_s) for each example, its targets together."""
@@ -87,7 +99,7 @@ class DensityPrediction(Moments):
         return found.to(self.outputs.dtype) if found.is_floating_point() else found
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class DrawnPrediction(Quantiles, DensityPrediction):
     """A `DensityPrediction` whose likelihood can be drawn from: with quantiles, estimated from NUM_DRAWS draws or more.
 
