@@ -12,7 +12,7 @@ from livi.inference.polishing import PolishReport, polish
 from livi.inference.recipe import Recipe
 from livi.inference.start import Starts, map_weights
 from livi.inference.stopping import EarlyStopping
-from livi.model.problem import FitWarning
+from livi.model.trial import FitWarning
 
 __all__ = [
     "CSVLogger",

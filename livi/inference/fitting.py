@@ -30,7 +30,7 @@ from livi.inference.resume import plan_again
 from livi.inference.stopping import EarlyStopping
 from livi.inference.validation import Validation, split_off, validation_of
 from livi.model.likelihoods import Likelihood
-from livi.model.problem import FitWarning
+from livi.model.trial import FitWarning
 from livi.posterior import storage
 from livi.posterior.posterior import Posterior
 

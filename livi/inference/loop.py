@@ -20,7 +20,7 @@ from livi.inference.progress import Progress
 from livi.inference.recipe import Recipe
 from livi.inference.validation import LOG_EVERY
 from livi.model.data import Batch, Data, remaining_batches
-from livi.model.problem import FitWarning
+from livi.model.trial import FitWarning
 from livi.posterior import storage
 
 SNAPSHOT_EVERY = 100

@@ -29,7 +29,8 @@ from livi.model.likelihoods import (
     pass_weights,
 )
 from livi.model.priors import Normal, Prior, Relevance
-from livi.model.problem import FitWarning, Problem
+from livi.model.problem import Problem
+from livi.model.trial import FitWarning
 from livi.network import Layout, apply_many, as_call, multiplications, suitable_strategy
 from livi.posterior.posterior import Posterior
 from livi.posterior.prediction import with_statistics

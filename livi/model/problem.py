@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
@@ -17,6 +16,7 @@ from livi.model.data import Batch, Data, TensorData, Unpack, as_data
 from livi.model.defaults import default_prior
 from livi.model.likelihoods import ClassificationLikelihood, Likelihood
 from livi.model.priors import Prior
+from livi.model.trial import try_first_batch
 from livi.network import Layout, Strategy, apply_many, as_call, multiplications, suitable_strategy
 from livi.network.parameters import Forward
 
@@ -24,10 +24,6 @@ FULL_BATCH_WORK = 2e6  # multiplications of the network on all examples, up to w
 
 T = TypeVar("T")
 Choice: TypeAlias = T | Callable[[Layout], T] | None  # an object, a function of the layout that makes one, or a default
-
-
-class FitWarning(UserWarning):
-    """Something about a problem or a fit that makes its result doubtful."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +105,7 @@ class Problem:
             data, device=layout.device, dtype=layout.dtype, unpack=unpack, batch_size=batch_size, num_data=num_data
         )
         own = copy.deepcopy(likelihood).to(layout.device, layout.dtype).started_from(batches.first()[1])
-        _try_first_batch(layout, batches, own)
+        try_first_batch(layout, batches, own)
         if isinstance(batches, TensorData) and batch_size is None:
             batches = batches.within(FULL_BATCH_WORK / _work_per_example(layout, batches))
         classes = isinstance(own, ClassificationLikelihood)
@@ -186,33 +182,3 @@ def _work_per_example(layout: Layout, data: TensorData) -> float:
     some = pytree.tree_map(lambda leaf: leaf[: min(8, data.num_data)], data.inputs)
     args, kwargs = as_call(some)
     return multiplications(layout, *args, **kwargs) / min(8, data.num_data)
-
-
-def _try_first_batch(layout: Layout, data: Data, likelihood: Likelihood) -> None:
-    """The network runs, its parameters matter, its outputs suit the targets, and a N(0, 1) prior can reach these."""
-    inputs, targets = data.first()
-    args, kwargs = as_call(inputs)
-    try:
-        unused = layout.verify(*args, **kwargs)
-    except (RuntimeError, TypeError, AttributeError) as error:
-        shapes = [
-            f"{tuple(leaf.shape)} {leaf.dtype}" for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Tensor)
-        ]
-        raise type(error)(f"the network failed on its first batch of inputs {', '.join(shapes)}: {error}") from error
-    with torch.no_grad():  # raises where outputs and targets do not go together
-        outputs = layout.apply(layout.flatten(), *args, batch_statistics=True, **kwargs)
-        likelihood.log_prob(pytree.tree_map(lambda leaf: leaf[None], outputs), targets)
-    if unused:
-        warnings.warn(
-            f"the outputs do not depend on {', '.join(unused[:4])}: their posterior will be the prior. "
-            "Exclude them by pattern if that is not meant; saturated units from unstandardised inputs look the same.",
-            FitWarning,
-            stacklevel=7,  # past of, plan and fit, and what checks their options
-        )
-    if targets.is_floating_point() and float(targets.abs().median()) > 20.0:
-        warnings.warn(
-            f"targets: expected values of order 1, got a median size of {float(targets.abs().median()):.3g}; "
-            "standardise them (and the inputs), or give the prior a scale that can reach them.",
-            FitWarning,
-            stacklevel=7,  # past of, plan and fit, and what checks their options
-        )

@@ -18,6 +18,8 @@ from livi.network.text import table
 
 Forward = Callable[..., Any]
 
+_NEARBY = 1e-3  # how far from the weights a parameter is looked at that seems unused
+
 
 class _Called(nn.Module):
     """A user's forward function over the module, so that functional_call reaches every parameter."""
@@ -134,6 +136,8 @@ class Layout:
     ) -> Any:
         """The module's output with its stochastic parameters replaced by theta.
 
+        Of an object with `.logits`, as transformers return it, those are the output, unless there is a `forward`.
+
         Args:
             batch_statistics: BatchNorm normalises by the batch at hand and leaves its buffers alone (fitting).
             buffers: replacements for named buffers, such as those of `livi.network.estimate_statistics` (prediction).
@@ -187,7 +191,8 @@ class Layout:
             for place in self._places.get(name, (name,))  # a buffer may be newer than the layout
         }
         # Torch's own tying would replace the parameters of a submodule with two names twice and restore them wrongly.
-        return functional_call(self._root, named, args, dict(kwargs), tie_weights=False)
+        outputs = functional_call(self._root, named, args, dict(kwargs), tie_weights=False)
+        return outputs if self.forward is not None else _logits_of(outputs)
 
     def check_buffers(self, buffers: Mapping[str, Tensor], num_samples: int | None = None) -> None:
         """The module has buffers of these names and shapes; with num_samples, each may have that many rows in front."""
@@ -205,11 +210,24 @@ class Layout:
     def verify(self, *args: Any, **kwargs: Any) -> tuple[str, ...]:
         """The stochastic parameters that these inputs' outputs do not depend on (their posterior is the prior).
 
+        Neither at the module's weights nor next to them: a factor of zero, as an adapter starts with, hides another.
+
         Raises:
             TypeError: no gradient reaches any parameter, so no posterior can be fitted.
         """
+        theta = self.flatten()
+        unused = self._without_gradient(theta, args, kwargs)
+        if unused:
+            rng = torch.Generator().manual_seed(1)
+            nearby = theta + _NEARBY * torch.randn(theta.shape, generator=rng, dtype=theta.dtype).to(theta.device)
+            elsewhere = self._without_gradient(nearby, args, kwargs)
+            unused = tuple(name for name in unused if name in elsewhere)
+        return unused
+
+    def _without_gradient(self, theta: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, ...]:
+        """The stochastic parameters whose gradient is zero at these weights."""
         with torch.enable_grad():
-            leaves = {n: value.clone().requires_grad_() for n, value in self.unflatten(self.flatten()).items()}
+            leaves = {n: value.clone().requires_grad_() for n, value in self.unflatten(theta).items()}
             flat = torch.cat([leaf.reshape(-1) for leaf in leaves.values()])
             outputs = _differentiable(self.apply(flat, *args, batch_statistics=True, **kwargs))
             if not outputs:
@@ -347,6 +365,14 @@ def _check_parameter(name: str, parameter: nn.Parameter) -> None:
         raise ValueError(f"{name}: expected at least one weight, got shape {tuple(parameter.shape)}; exclude it.")
     if not torch.isfinite(parameter).all():
         raise ValueError(f"{name}: expected finite weights, got NaN or inf; re-initialise the module before use.")
+
+
+def _logits_of(outputs: Any) -> Any:
+    """The logits of an object that has them; a tensor, a tuple or a plain dict as it is."""
+    if isinstance(outputs, (Tensor, tuple, list)):
+        return outputs
+    logits = getattr(outputs, "logits", None)
+    return logits if isinstance(logits, Tensor) else outputs
 
 
 def _differentiable(outputs: Any) -> list[Tensor]:

@@ -99,7 +99,10 @@ def crps(prediction: GaussianMixture, targets: Tensor) -> float:
 
 
 def coverage(prediction: IntervalPrediction, targets: Tensor, level: float = 0.9) -> float:
-    """Share of targets inside the central interval that should hold `level` of them."""
+    """Share of targets inside the central interval that should hold `level` of them.
+
+    Of counts, whose intervals must hold more, the share whose randomised `pit` is within the level.
+    """
     outside = 0.5 * (1.0 - _level(level))
     below = pit(prediction, targets)
     return ((below >= outside) & (below <= 1.0 - outside)).to(below.dtype).mean().item()
@@ -118,8 +121,12 @@ def interval_width(prediction: IntervalPrediction, level: float = 0.9) -> float:
 
 
 def pit(prediction: IntervalPrediction, targets: Tensor) -> Tensor:  # the targets' shape
-    """Probability integral transforms F(y): uniform on [0, 1] over new data if the prediction is calibrated."""
-    values: Tensor = _of(prediction, "cdf")(targets)
+    """Probability integral transforms F(y): uniform on [0, 1] over new data if the prediction is calibrated.
+
+    Those of counts are randomised, F(y - 1) + U (F(y) - F(y - 1)): F(y) itself takes few values and is not uniform.
+    """
+    own = getattr(prediction, "pit", None)
+    values: Tensor = _of(prediction, "cdf")(targets) if own is None else own(targets)
     return values
 
 
@@ -229,7 +236,8 @@ def score(prediction: Any, targets: Tensor) -> dict[str, float]:
 
 def score_outputs(prediction: OutputPrediction, targets: Tensor) -> dict[str, list[float]]:  # targets (B, k)
     """Every registered metric by name, with a number for each of k outputs by itself, in their order."""
-    outputs: Sequence[Any] = _of(prediction, "outputs")
+    own = getattr_static(prediction, "each_output", None)  # where `outputs` are the network's
+    outputs: Sequence[Any] = _of(prediction, "outputs" if own is None else "each_output")
     columns = _tensor(targets)[:, None] if targets.ndim == 1 else targets
     if columns.shape[-1] != len(outputs):
         raise ValueError(

@@ -80,4 +80,10 @@ def holds_numbers(value: Any) -> bool:
 def check_finite(name: str, values: Tensor) -> None:
     """Raise where a number is not finite. A finite sum, which is cheap, says that all are."""
     if values.is_floating_point() and not bool(torch.isfinite(values.sum())) and not bool(torch.isfinite(values).all()):
-        raise ValueError(f"{name}: expected finite numbers, got NaN or inf; clean or impute the data first.")
+        finite = torch.isfinite(values).reshape(len(values), -1).all(1) if values.ndim else torch.isfinite(values)[None]
+        rows = (~finite).nonzero().flatten().tolist()
+        few = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
+        raise ValueError(
+            f"{name}: expected finite numbers, got NaN or inf in {len(rows)} of {len(finite)} rows (numbers {few}, "
+            "counted from 0); leave those rows out or impute them first."
+        )

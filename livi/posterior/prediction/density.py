@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from livi.posterior.prediction.mixture import (
     log_mean_exp,
     precise,
     probabilities,
+    stepped,
     without_last_one,
 )
 from livi.posterior.prediction.moments import Moments, Quantiles, random_rows
@@ -37,7 +38,7 @@ class Drawable(Protocol):
     def sample(self, outputs: Tensor, rng: torch.Generator | None = None) -> Tensor: ...  # (S, B, ...)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class DensityPrediction(Moments):
     """p(y | x, D) ~ 1/S sum_s p(y | outputs_s), by the likelihood's own log_prob.
 
@@ -67,6 +68,18 @@ class DensityPrediction(Moments):
     def means(self) -> Tensor:  # (S, B, ...)
         return self._moments()[0]
 
+    @property
+    def each_output(self) -> list[Self]:
+        """The prediction of each output by itself: k of them for a `mean` of shape (B, k), one for (B,).
+
+        Raises:
+            NotImplementedError: the likelihood does not say what it is for one output alone (`of_output`).
+        """
+        if self.means.ndim < 3:
+            return [self]
+        parts = enumerate(self.outputs.unbind(-1))
+        return [type(self)(part, self.likelihood.of_output(index), self.seed + index) for index, part in parts]
+
     @torch.no_grad()
     def log_prob(self, targets: Targets) -> Tensor:  # (B, ...) -> (B,)
         """log 1/S sum_s p(y | outputs_s) for each example, its targets together."""
@@ -86,17 +99,19 @@ class DensityPrediction(Moments):
         return found.to(self.outputs.dtype) if found.is_floating_point() else found
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class DrawnPrediction(Quantiles, DensityPrediction):
     """A `DensityPrediction` whose likelihood can be drawn from: with quantiles, estimated from NUM_DRAWS draws or more.
 
-    They are drawn anew, from `seed`, whenever they are asked for: the same prediction gives the same answer.
+    They are drawn anew, from `seed`, whenever they are asked for: the same prediction gives the same answer. Quantiles
+    of counts are counts: the smallest that at least a share q of the draws does not exceed.
     """
 
     def quantile(self, q: Numbers) -> Tensor:  # (B, ...), or (Q, B, ...) for several
         """Quantiles of the drawn targets."""
         levels = probabilities(q)
-        parts = [interpolated(draws.sort(0).values, levels) for _, draws in self._draws()]
+        between = stepped if self.likelihood.whole_numbers else interpolated
+        parts = [between(draws.sort(0).values, levels) for _, draws in self._draws()]
         return torch.cat(parts, 1 if isinstance(levels, list) else 0)
 
     def cdf(self, targets: Targets) -> Tensor:  # the targets' shape
@@ -106,6 +121,19 @@ class DrawnPrediction(Quantiles, DensityPrediction):
             (aligned(draws, found[rows]) <= found[rows]).to(self.outputs.dtype).mean(0) for rows, draws in self._draws()
         ]
         return torch.cat(parts)
+
+    def pit(self, targets: Targets) -> Tensor:  # the targets' shape
+        """Probability integral transforms, uniform on [0, 1] over new data if the prediction is calibrated.
+
+        That is `cdf`, except for counts, of which it is not uniform: theirs are randomised, P(Y < y) + U P(Y = y) with
+        U uniform, from `seed`.
+        """
+        if not self.likelihood.whole_numbers:
+            return self.cdf(targets)
+        found = self._found(targets).to(self.outputs.dtype)  # bytes would wrap at 0 - 1
+        highest, lowest = self.cdf(found), self.cdf(found - 1)
+        rng = torch.Generator().manual_seed(self.seed + 1)
+        return lowest + torch.rand(found.shape, generator=rng, dtype=highest.dtype).to(highest) * (highest - lowest)
 
     @torch.no_grad()
     def sample(self, num_samples: int, rng: torch.Generator | None = None) -> Tensor:  # (num_samples, B, ...)

@@ -45,6 +45,13 @@ def interpolated(ordered: Tensor, q: float | list[float]) -> Tensor:  # (S, ...)
     return ordered[below].lerp(ordered[above], place - below)
 
 
+def stepped(ordered: Tensor, q: float | list[float]) -> Tensor:  # (S, ...) -> (...), or (Q, ...) for several
+    """Quantiles that are among the values, in ascending order: the smallest that a share q does not exceed."""
+    if isinstance(q, list):
+        return torch.stack([stepped(ordered, level) for level in q])
+    return ordered[max(0, math.ceil(q * ordered.shape[0] - 1e-9) - 1)]
+
+
 def check_outputs(outputs: object) -> Tensor:
     """One floating-point tensor (S, B, ...)."""
     if not isinstance(outputs, Tensor):

@@ -1,0 +1,147 @@
+"""What every likelihood is: log p(y | network output) for each example, and what a network output predicts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from livi import checks
+from livi.spec import Specified
+
+REACH = 20.0
+"""Targets of a larger median size are beyond what networks under a prior of scale 1 usually give."""
+
+
+class Likelihood(Specified, nn.Module):
+    """log p(targets | outputs): (S, B, ...), (B, ...) -> (S, B)."""
+
+    def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def started_from(self, targets: Tensor) -> Likelihood:  # noqa: ARG002
+        """The likelihood to fit with, its learned and open parts set from targets (B, ...). Here: this one as it is."""
+        return self
+
+    def lower_limits(self) -> list[tuple[nn.Parameter, float | Tensor]]:
+        """Parameters, and below what a MAP fit must not let them fall: fractions of what they are now. Here: none.
+
+        A MAP fit alone drives a noise to zero along with its residuals, and the posterior could not start from there.
+        """
+        return []
+
+    def for_map(self, targets: Tensor) -> Likelihood:  # noqa: ARG002
+        """What a MAP fit maximises in its place, where that alone would have no useful maximum. Here: the same."""
+        return self
+
+    def out_of_reach(self, targets: Tensor) -> str | None:  # (B, ...)
+        """What to say of targets that a prior of scale 1 can hardly reach, with a remedy; None where it can."""
+        if not targets.is_floating_point() or float(targets.abs().median()) <= REACH:
+            return None
+        mean, std = float(targets.mean()), float(targets.std()) if targets.numel() > 1 else 0.0
+        return (
+            f"targets: expected values of order 1, got a mean of {mean:.4g} and a standard deviation of {std:.4g}; "
+            "standardise them (and the inputs likewise),\n"
+            "    centre, spread = y.mean().item(), y.std().item()\n"
+            "    posterior = livi.fit(net, (x, (y - centre) / spread), likelihood)\n"
+            "with answers in your units by centre + spread * prediction.mean, or a Gaussian's all at once by "
+            "prediction.rescaled(centre, spread). livi.LIVIRegressor does all that inside. Or give the prior a scale "
+            "that can reach them."
+        )
+
+    def constant_log_prob(self, targets: Tensor) -> float | None:  # (N, ...)
+        """log p(targets) under the best prediction that is the same for all inputs; None where that is not known."""
+        del targets
+        return None
+
+
+class RegressionLikelihood(Likelihood):
+    """A likelihood whose prediction is a Gaussian for each target, unless it has a log_prob of its own.
+
+    A subclass that overrides `log_prob`, such as a Student-t, is predicted with by that density, and by `moments` for
+    means and standard deviations. If it defines `sample(outputs, rng) -> (S, B, ...)` too, one target drawn for each
+    sample and example, its predictions have quantiles and intervals. `whole_numbers` says that targets are counts, so
+    that quantiles are counts too and the probability integral transform is randomised.
+    """
+
+    whole_numbers: ClassVar[bool] = False
+
+    def moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation of the targets for each sample, (S, B, ...) or broadcastable to it."""
+        raise NotImplementedError
+
+    def of_output(self, index: int) -> RegressionLikelihood:
+        """That of one output alone, of several along the last axis, for scores of each."""
+        del index
+        raise NotImplementedError(
+            f"{type(self).__name__}: expected a method of_output(index), got none; define it to score each output."
+        )
+
+    def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        mean, std = self.moments(single(outputs))
+        mean, std = aligned(mean, targets), aligned(std, targets) if std.ndim else std
+        unit = (targets - mean) / std
+        density = -0.5 * unit.square() - std.log() - 0.5 * math.log(2.0 * math.pi)
+        return summed(density)
+
+    def constant_log_prob(self, targets: Tensor) -> float | None:
+        """Of a normal distribution for each output, which suits every likelihood with a free noise."""
+        columns = targets.detach().double().reshape(len(targets), -1)
+        deviation = columns.std(0, correction=0).clamp_min(1e-12)
+        return -len(columns) * float((deviation.log() + 0.5 * math.log(2.0 * math.pi * math.e)).sum())
+
+
+class ClassificationLikelihood(Likelihood):
+    """A likelihood whose prediction is a vector of probabilities."""
+
+    def probabilities(self, outputs: Tensor) -> Tensor:
+        """(S, B, ...) -> (S, B, ...) of the same shape, summing to one over classes, or one for each label."""
+        raise NotImplementedError
+
+
+def aligned(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Outputs (S, *targets.shape). A trailing axis of one may be missing on either side; nothing else broadcasts.
+
+    (B, 1) against (B,) would silently broadcast to (B, B), the most common error of regression code.
+    """
+    if outputs.shape[1:] == targets.shape:
+        return outputs
+    if outputs.shape[-1:] == (1,) and outputs.shape[1:-1] == targets.shape:
+        return outputs.squeeze(-1)
+    if targets.shape[-1:] == (1,) and targets.shape[:-1] == outputs.shape[1:]:
+        return outputs.unsqueeze(-1)
+    raise ValueError(
+        f"outputs: expected (num_samples, *targets.shape) = (S, {', '.join(map(str, targets.shape))}), "
+        f"got {tuple(outputs.shape)}; give the network as many outputs as an example has targets."
+    )
+
+
+def summed(density: Tensor) -> Tensor:  # (S, B, ...) -> (S, B)
+    """An example's log density from those of its targets."""
+    return density.flatten(2).sum(2) if density.ndim > 2 else density
+
+
+def log_positive(name: str, value: float | Sequence[float] | Tensor) -> Tensor:  # () or (k,)
+    """The logarithm of one positive number, or of several."""
+    if not isinstance(value, Tensor | Sequence) or isinstance(value, str):
+        return torch.tensor(math.log(checks.positive_float(name, value)))
+    values = torch.as_tensor(value, dtype=None if isinstance(value, Tensor) else torch.get_default_dtype())
+    kind = values.is_floating_point()
+    if values.ndim > 1 or not values.numel() or not kind or not bool((torch.isfinite(values) & (values > 0)).all()):
+        raise ValueError(f"{name}: expected a positive number, or one per output along one axis, got {value!r}.")
+    return values.detach().log()
+
+
+def single(outputs: object) -> Tensor:
+    """The outputs, if the network returned one tensor."""
+    if not isinstance(outputs, Tensor):
+        keys = list(outputs) if isinstance(outputs, Mapping) else []
+        key = repr("logits" if "logits" in keys else keys[0]) if keys else "0"
+        raise TypeError(
+            f"outputs: expected one tensor from the network, got {type(outputs).__name__}; choose one with "
+            f"forward=lambda net, x: net(x)[{key}], or use livi.FunctionLikelihood."
+        )
+    return outputs

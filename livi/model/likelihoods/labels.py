@@ -1,0 +1,106 @@
+"""Labels and classes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from livi import checks
+from livi.model.likelihoods.base import ClassificationLikelihood, aligned, single, summed
+
+
+class Bernoulli(ClassificationLikelihood):
+    """y in {0, 1} with the output as logit. Axes behind B are independent labels and are summed.
+
+    >>> Bernoulli().log_prob(torch.zeros(1, 2, 1), torch.tensor([0.0, 1.0]))
+    tensor([[-0.6931, -0.6931]])
+    """
+
+    def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        logits = aligned(single(outputs), targets)
+        valid = (targets >= 0) & (targets <= 1)
+        if checks.may_be_read(targets) and not bool(valid.all()):
+            raise ValueError(
+                f"targets: expected values in [0, 1], got {targets.min()} to {targets.max()}; labels -1 and 1 become "
+                "0 and 1 by `(y + 1) / 2`, and more than two classes want Categorical()."
+            )
+        expanded = targets.to(logits.dtype).where(valid, float("nan")).expand_as(logits)
+        density = -F.binary_cross_entropy_with_logits(logits, expanded, reduction="none")
+        return summed(density)
+
+    def probabilities(self, outputs: Tensor) -> Tensor:
+        return outputs.sigmoid()
+
+    def constant_log_prob(self, targets: Tensor) -> float | None:
+        share = targets.detach().double().mean(0)
+        return -len(targets) * float((torch.special.entr(share) + torch.special.entr(1.0 - share)).sum())
+
+
+class Multilabel(Bernoulli):
+    """L independent labels: outputs (S, B, L), targets (B, L)."""
+
+    def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if targets.ndim < 2:
+            raise ValueError(f"targets: expected shape (B, L), got {tuple(targets.shape)}; one label is Bernoulli.")
+        return super().log_prob(outputs, targets)
+
+
+class Categorical(ClassificationLikelihood):
+    """y in {0, ..., C-1} with outputs (S, B, C, ...) as logits, classes on the axis behind B as in F.cross_entropy.
+
+    Dense targets (B, ...) such as pixels or tokens are summed for each example; `ignore_index` ones count as zero.
+    """
+
+    def __init__(self, *, ignore_index: int = -100) -> None:
+        super().__init__()
+        self.ignore_index = ignore_index
+
+    def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        _check_classes(single(outputs), targets)
+        classes = outputs.shape[2]
+        targets = targets.long()  # before comparing: uint8 labels would wrap the number of classes and ignore_index
+        valid = ((targets >= 0) & (targets < classes)) | (targets == self.ignore_index)
+        if checks.may_be_read(targets) and not bool(valid.all()):
+            raise ValueError(
+                f"targets: expected labels 0 to {classes - 1}, got {targets[~valid][0].item()}; number the classes "
+                "from 0, and give the network an output for each."
+            )
+        kept = targets.where(valid, self.ignore_index)
+        repeated = kept.expand(outputs.shape[0], *targets.shape).flatten(0, 1)
+        nats = F.cross_entropy(outputs.flatten(0, 1), repeated, reduction="none", ignore_index=self.ignore_index)
+        density: Tensor = -nats.unflatten(0, outputs.shape[:2]).where(valid, float("nan"))
+        return summed(density)
+
+    def probabilities(self, outputs: Tensor) -> Tensor:
+        return outputs.softmax(2)
+
+    def constant_log_prob(self, targets: Tensor) -> float | None:
+        labels = targets.detach().reshape(-1).long()
+        counts = torch.bincount(labels[(labels >= 0) & (labels != self.ignore_index)]).double()
+        return -float(counts.sum() * torch.special.entr(counts / counts.sum().clamp_min(1.0)).sum())
+
+
+def _check_classes(outputs: Tensor, targets: Tensor) -> None:
+    """Outputs (S, B, C, ...), targets (B, ...) of integers; or what to do about what came instead."""
+    logits, labels = tuple(outputs.shape[1:]), tuple(targets.shape)  # (B, C, ...), (B, ...)
+    wanted = (*logits[:1], *logits[2:])
+    if len(logits) < 2 or logits[1] == 1:
+        remedy = "one output for each example is yes or no: use livi.Bernoulli()"
+    elif labels == wanted:
+        if targets.is_floating_point() or targets.dtype == torch.bool:
+            whole = targets.dtype == torch.bool or bool((targets == targets.round()).all())
+            remedy = "convert with `.long()`" if whole else "numbers that are no classes want livi.Gaussian()"
+            raise TypeError(f"targets: expected integer class labels, got {targets.dtype}; {remedy}.")
+        return
+    elif labels == logits:
+        remedy = "of one-hot targets pass class indices: `y.argmax(1)`"
+    elif labels == (*wanted, 1):
+        remedy = "of a column of labels pass `y.squeeze(-1)`"
+    elif labels == logits[:-1]:
+        remedy = "classes come right behind the examples: forward=lambda net, x: net(x).movedim(-1, 1)"
+    else:
+        remedy = "give the network an output for each class, and each example one label"
+    raise ValueError(
+        f"outputs: expected (S, B, C, ...) with targets (B, ...), got {tuple(outputs.shape)} and {labels}; {remedy}."
+    )

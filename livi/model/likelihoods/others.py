@@ -1,0 +1,60 @@
+"""Likelihoods made of others: with weights of the examples, or of the user's own function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+
+from livi.model.likelihoods.base import Likelihood
+
+
+class Weighted(Likelihood):
+    """Another likelihood in which example i counts w_i times: w_i log p(y_i | output_i).
+
+    Weights pass through the network beside its inputs, so that batches are ((x, w), y) and targets stay as they are:
+    `livi.fit(net, ((x, w), y), livi.Weighted(livi.Gaussian()), forward=pass_weights)`. New examples have
+    the likelihood `base`.
+
+    >>> import torch
+    >>> from livi.model.likelihoods import Gaussian
+    >>> outputs, weights = torch.zeros(1, 2, 1), torch.tensor([[1.0, 3.0]])
+    >>> Weighted(Gaussian(0.5)).log_prob((outputs, weights), torch.zeros(2))
+    tensor([[-0.2258, -0.6774]])
+    """
+
+    def __init__(self, base: Likelihood) -> None:
+        super().__init__()
+        self.base = base
+
+    def log_prob(self, outputs: Any, targets: Tensor) -> Tensor:  # ((S, B, ...), (S, B)), (B, ...) -> (S, B)
+        own, weights = outputs
+        values: Tensor = self.base.log_prob(own, targets) * weights
+        return values
+
+    def started_from(self, targets: Tensor) -> Weighted:
+        return Weighted(self.base.started_from(targets))
+
+    def lower_limits(self) -> list[tuple[nn.Parameter, float | Tensor]]:
+        return self.base.lower_limits()
+
+
+def pass_weights(net: nn.Module, inputs: Tensor, weights: Tensor) -> tuple[Any, Tensor]:
+    """The `forward` of a network under a `Weighted` likelihood: its outputs, and the examples' weights untouched."""
+    return net(inputs), weights
+
+
+class FunctionLikelihood(Likelihood):
+    """Any log_prob(outputs, targets) -> (S, B). Outputs are whatever the module returns, with a leading sample axis."""
+
+    def __init__(self, log_prob: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = log_prob
+
+    def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        values = self.function(outputs, targets)
+        if not isinstance(values, Tensor) or values.ndim != 2:
+            got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+            raise ValueError(f"log_prob: expected shape (num_samples, batch), got {got}; sum over event axes.")
+        return values

@@ -1,0 +1,192 @@
+"""Positive numbers beside the network's outputs: a scale that is known or learned, a unit of a log link.
+
+Each is one number, or one per output along the last axis of the outputs, and is kept as its logarithm.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from typing import Self, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from livi.model.likelihoods.base import REACH, RegressionLikelihood, log_positive
+
+Positive = float | Sequence[float] | Tensor
+
+_T = TypeVar("_T")
+_SHIFT = 8  # at which Stirling's series is good to 1e-11
+
+
+class Scaled(RegressionLikelihood):
+    """A density with a scale of its own, `log_scale`, that is learned where it was not given."""
+
+    log_scale: Tensor  # () or (k,)
+
+    def _keep_scale(self, name: str, value: Positive | None, learned: bool | None) -> None:
+        start = log_positive(name, 1.0 if value is None else value)
+        self.scale_name, self.given = name, value is not None
+        if not self.given if learned is None else learned:
+            self.log_scale = nn.Parameter(start)
+        else:
+            self.register_buffer("log_scale", start)
+
+    def of_output(self, index: int) -> RegressionLikelihood:
+        return alone(self, index)
+
+    @property
+    def learned(self) -> bool:
+        return isinstance(self.log_scale, nn.Parameter)
+
+    def lower_limits(self) -> list[tuple[nn.Parameter, float | Tensor]]:
+        """A learned scale may fall to a tenth of what it is now."""
+        if not isinstance(self.log_scale, nn.Parameter):
+            return []
+        limits = self.log_scale.detach() + math.log(0.1)
+        return [(self.log_scale, limits if limits.ndim else float(limits))]
+
+    @torch.no_grad()
+    def started_from(self, targets: Tensor) -> Self:
+        """With a learned scale that has no value yet at that of the targets, whatever their units.
+
+        Targets (B, k) give each of k outputs a scale of its own, others share one. Constant targets leave it at 1.
+        """
+        if self.given or not self.learned or bool(self.log_scale.any()) or len(targets) < 2:
+            return self
+        scale = self._scale_of(columns_of(targets))
+        scale = torch.where((scale > 0) & (scale < math.inf), scale, 1.0)
+        return self._with_scale(scale if has_columns(targets) else scale.square().mean().sqrt()).to(self.log_scale)
+
+    def _scale_of(self, columns: Tensor) -> Tensor:  # (N, k) -> (k,)
+        raise NotImplementedError
+
+    def _with_scale(self, scale: Tensor) -> Self:
+        """Another one of the same kind, to be learned from this scale."""
+        raise NotImplementedError
+
+    def _log_scale_of(self, outputs: Tensor) -> Tensor:  # () or (k,)
+        return per_output(self.scale_name, self.log_scale, outputs)
+
+
+class LogLinked(RegressionLikelihood):
+    """Targets of a typical size unit * exp(output), so at or above zero."""
+
+    log_unit: Tensor  # () or (k,)
+
+    def of_output(self, index: int) -> RegressionLikelihood:
+        return alone(self, index)
+
+    def out_of_reach(self, targets: Tensor) -> str | None:
+        """Counted in units, since outputs are logarithms: a median above 20 or below 1/20 of them."""
+        sizes = columns_of(targets) / self.log_unit.detach().cpu().double().exp()
+        positive = sizes[sizes > 0]
+        median = float(positive.median()) if len(positive) else 1.0
+        if 1.0 / REACH <= median <= REACH:
+            return None
+        kind = type(self).__name__
+        return (
+            f"targets: expected a median of {1.0 / REACH:g} to {REACH:g} units, got {median:.4g}; "
+            f"livi.{kind}(unit=None) takes their mean as the unit, so that outputs are of order 1."
+        )
+
+    def _keep_unit(self, unit: Positive | None) -> None:
+        self.unit_given = unit is not None
+        self.register_buffer("log_unit", log_positive("unit", 1.0 if unit is None else unit))
+
+    def _unit_from(self, targets: Tensor) -> Tensor | None:
+        """The targets' mean, one per output for targets (B, k); None where a unit is given or was found before."""
+        if self.unit_given or bool(self.log_unit.any()) or not len(targets):
+            return None
+        mean = columns_of(targets).mean(0)
+        mean = torch.where((mean > 0) & (mean < math.inf), mean, 1.0)
+        return mean if has_columns(targets) else mean.mean()
+
+    def _log_size(self, outputs: Tensor) -> Tensor:  # (S, B, ...)
+        return outputs + per_output("unit", self.log_unit, outputs)
+
+
+class LogLinkedScaled(LogLinked, Scaled):
+    """Both; its subclasses are made by `cls(scale, learned=..., unit=...)`."""
+
+    def __init__(self, scale_name: str, scale: Positive | None, learned: bool | None, unit: Positive | None) -> None:
+        super().__init__()
+        self._keep_scale(scale_name, scale, learned)
+        self._keep_unit(unit)
+
+    @torch.no_grad()
+    def started_from(self, targets: Tensor) -> Self:
+        """With an open scale that explains the spread of the targets, and an open unit at their mean."""
+        started = super().started_from(targets)
+        unit = started._unit_from(targets)
+        if unit is None:
+            return started
+        log_scale = started.log_scale
+        other = _made(type(self), log_scale.detach().exp(), started.learned, unit).to(log_scale)
+        other.log_scale.copy_(log_scale)
+        other.given = started.given
+        return other
+
+    def _with_scale(self, scale: Tensor) -> Self:
+        other = _made(type(self), scale, True, self.log_unit.exp())
+        other.log_unit.copy_(self.log_unit)
+        other.unit_given = self.unit_given
+        return other
+
+
+def per_output(name: str, values: Tensor, outputs: Tensor) -> Tensor:  # () or (k,)
+    """One value for all outputs, or as many as their last axis has entries."""
+    if values.numel() == 1:
+        return values.reshape(())
+    if outputs.ndim < 3 or outputs.shape[-1] != len(values):
+        raise ValueError(
+            f"outputs: expected a last axis of {len(values)}, one output per value of {name}, got "
+            f"{tuple(outputs.shape)}; give the network as many, or {name} one value."
+        )
+    return values
+
+
+def _made(cls: type[_T], scale: Tensor, learned: bool, unit: Tensor) -> _T:
+    make: Callable[..., _T] = cls
+    return make(scale, learned=learned, unit=unit)
+
+
+def alone(likelihood: RegressionLikelihood, index: int) -> RegressionLikelihood:
+    """A copy with the numbers of one output, none of them to be learned."""
+    one = copy.deepcopy(likelihood)
+    for name in ("log_scale", "log_unit"):
+        values = getattr(one, name, None)
+        if values is not None and values.numel() > 1:
+            delattr(one, name)
+            one.register_buffer(name, values.detach()[index].clone())
+    return one
+
+
+def columns_of(targets: Tensor) -> Tensor:  # (N, ...) -> (N, k)
+    return targets.detach().cpu().double().reshape(len(targets), -1)
+
+
+def has_columns(targets: Tensor) -> bool:
+    """Several outputs rather than one, pixels or tokens."""
+    return targets.ndim == 2 and targets.shape[1] > 1
+
+
+def log_rising(start: Tensor, steps: Tensor) -> Tensor:
+    """log Gamma(start + steps) - log Gamma(start) - steps log(start), which goes to 0 as start grows.
+
+    A difference of two lgamma would lose all digits of single precision there. Instead Stirling's series is taken
+    apart by hand, at start + 8 and with the eight factors between divided out again: good to 1e-11.
+    """
+    high = start + _SHIFT
+    factors = torch.stack([torch.log1p(steps / (start + i)) for i in range(_SHIFT)]).sum(0)
+    bulk = steps * torch.log1p(_SHIFT / start) + (high + steps - 0.5) * torch.log1p(steps / high) - steps
+    return bulk + _stirling(high + steps) - _stirling(high) - factors
+
+
+def _stirling(x: Tensor) -> Tensor:
+    """What Stirling's formula leaves of log Gamma(x), for x >= 8."""
+    inverse = x.reciprocal()
+    square = inverse.square()
+    return inverse * (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square / 1680)))

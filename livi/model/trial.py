@@ -1,0 +1,82 @@
+"""The trial on the first batch: what is better said before a fit than after it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from livi.model.data import Data
+from livi.model.likelihoods import Bernoulli, Categorical, Likelihood, Weighted
+from livi.network import Layout, as_call
+
+
+class FitWarning(UserWarning):
+    """Something about a problem or a fit that makes its result doubtful."""
+
+
+def try_first_batch(layout: Layout, data: Data, likelihood: Likelihood) -> None:
+    """The network runs, its parameters matter, its outputs suit the targets, and a N(0, 1) prior can reach these."""
+    inputs, targets = data.first()
+    args, kwargs = as_call(inputs)
+    try:
+        unused = layout.verify(*args, **kwargs)
+    except (RuntimeError, TypeError, AttributeError) as error:
+        raise type(error)(_failed(inputs, layout.dtype, error)) from error
+    with torch.no_grad():  # raises where outputs and targets do not go together
+        outputs = layout.apply(layout.flatten(), *args, batch_statistics=True, **kwargs)
+        likelihood.log_prob(pytree.tree_map(lambda leaf: leaf[None], outputs), targets)
+    for doubt in _doubts(unused, layout.module, likelihood, outputs, targets):
+        warnings.warn(doubt, FitWarning, stacklevel=7)  # past of, plan and fit, and what checks their options
+
+
+def _failed(inputs: Any, dtype: torch.dtype, error: Exception) -> str:
+    leaves = [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Tensor)]
+    shapes = ", ".join(f"{tuple(leaf.shape)} {leaf.dtype}" for leaf in leaves)
+    remedy = ""
+    if any(leaf.dtype == torch.uint8 for leaf in leaves):
+        remedy = f"; images of bytes want `x.to({dtype}) / 255` before a network of {dtype}."
+    elif any(not leaf.is_floating_point() for leaf in leaves):
+        remedy = f"; whole numbers that are no indices want `x.to({dtype})` before a network of {dtype}."
+    reason = str(error).rstrip(".") + remedy if remedy else str(error)
+    return f"the network failed on its first batch of inputs {shapes}: {reason}"
+
+
+def _doubts(
+    unused: tuple[str, ...], module: nn.Module, likelihood: Likelihood, outputs: Any, targets: Tensor
+) -> Iterator[str]:
+    if unused:
+        yield (
+            f"the outputs do not depend on {', '.join(unused[:4])}: their posterior will be the prior. "
+            "Exclude them by pattern if that is not meant; saturated units from unstandardised inputs look the same."
+        )
+    if isinstance(likelihood, Weighted):
+        likelihood, outputs = likelihood.base, outputs[0]
+    if isinstance(outputs, Tensor):
+        yield from _on_probabilities(module, likelihood, outputs)
+    far = likelihood.out_of_reach(targets)
+    if far is not None:
+        yield far
+
+
+def _on_probabilities(module: nn.Module, likelihood: Likelihood, outputs: Tensor) -> Iterator[str]:
+    """Outputs (B, C, ...) that are probabilities already, which a likelihood of logits would squash again."""
+    if type(likelihood) is Categorical and bool((outputs >= 0).all()):
+        sums = outputs.sum(1)
+        if torch.allclose(sums, torch.ones_like(sums), rtol=0.0, atol=1e-3):
+            yield (
+                "outputs: expected logits, got numbers of at least 0 that sum to 1, as from a softmax; Categorical "
+                "applies its own, and no prediction could be certain: leave the network's softmax out, or pass "
+                "forward=lambda net, x: net(x).clamp_min(1e-12).log()."
+            )
+    ends_so = isinstance(list(module.modules())[-1], nn.Sigmoid)  # small logits alone may lie between 0 and 1
+    if isinstance(likelihood, Bernoulli) and ends_so and bool(((outputs >= 0) & (outputs <= 1)).all()):
+        yield (
+            "outputs: expected logits, got numbers from 0 to 1 out of a Sigmoid; the likelihood applies its own, and "
+            "no prediction could be certain: leave the network's out, or pass "
+            "forward=lambda net, x: net(x).logit(1e-6)."
+        )

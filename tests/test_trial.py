@@ -1,0 +1,201 @@
+"""The trial of the first batch: what is accepted, what is doubted, and the remedies that are named."""
+
+from __future__ import annotations
+
+import warnings
+from collections import OrderedDict
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import livi
+from livi.model.likelihoods import pass_weights
+
+X, LABELS = torch.randn(30, 4, generator=torch.Generator().manual_seed(0)), torch.arange(30) % 3
+BRIEF = livi.Recipe(steps=5, map_steps=5, num_samples=4)
+
+
+@dataclass
+class Output:
+    logits: Tensor
+    loss: Tensor | None = None
+
+
+class Mapped(OrderedDict):
+    """As transformers' outputs: a dict whose entries are attributes too."""
+
+    @property
+    def logits(self):
+        return self["logits"]
+
+
+class Wrapped(nn.Module):
+    """A network that returns its logits in an object."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.layer, self.kind = nn.Linear(4, 3), kind
+
+    def forward(self, x):
+        return self.kind(logits=self.layer(x))
+
+
+class Adapted(nn.Module):
+    """A linear layer with an adapter, one factor of which starts at zero."""
+
+    def __init__(self):
+        super().__init__()
+        self.base, self.down, self.up = nn.Linear(4, 3), nn.Linear(4, 2, bias=False), nn.Linear(2, 3, bias=False)
+        nn.init.zeros_(self.up.weight)
+
+    def forward(self, x):
+        return self.base(x) + self.up(self.down(x))
+
+
+def doubts_of(net, data, likelihood, **options):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        livi.Problem.of(net, data, likelihood, **options)
+    assert all(issubclass(each.category, livi.FitWarning) for each in caught)
+    return [str(each.message) for each in caught]
+
+
+# --- outputs --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [Output, Mapped, SimpleNamespace])
+def test_an_object_with_logits_is_taken_for_them(kind, path):
+    net = Wrapped(kind)
+    plain = livi.Problem.of(net.layer, (X, LABELS), livi.Categorical())
+    problem = livi.Problem.of(net, (X, LABELS), livi.Categorical())
+    theta = torch.randn(5, 15)
+    batch = problem.data.first()
+    torch.testing.assert_close(problem.log_likelihood(theta, batch), plain.log_likelihood(theta, batch))
+    posterior = livi.fit(net, (X, LABELS), livi.Categorical(), recipe=BRIEF, progress=False)
+    posterior.save(path)
+    assert livi.load(path, Wrapped(kind)).predict(X).probabilities.shape == (30, 3)
+
+
+def test_a_forward_of_ones_own_sees_the_object():
+    [doubt] = doubts_of(
+        Wrapped(Output), (X, LABELS), livi.Categorical(), forward=lambda net, x: net(x).logits.softmax(-1)
+    )
+    assert "expected logits" in doubt
+
+
+def test_of_a_dict_the_logits_are_named():
+    class Two(Wrapped):
+        def forward(self, x):
+            return {"features": x, "logits": self.layer(x)}
+
+    with pytest.raises(TypeError, match=r"forward=lambda net, x: net\(x\)\['logits'\]"):
+        livi.Problem.of(Two(dict), (X, LABELS), livi.Categorical())
+
+
+@pytest.mark.parametrize("pixels", [(), (5,)])
+def test_a_softmax_at_the_end_is_doubted_and_its_remedy_works(pixels):
+    x, labels = (X, LABELS) if not pixels else (X[:, :, None].expand(30, 4, 5), LABELS[:, None].expand(30, 5))
+    linear = nn.Linear(4, 3) if not pixels else nn.Conv1d(4, 3, 1)
+    net = nn.Sequential(linear, nn.Softmax(1))
+    [doubt] = doubts_of(net, (x, labels), livi.Categorical())
+    assert "got numbers of at least 0 that sum to 1, as from a softmax" in doubt
+    remedy = {"forward": lambda net, x: net(x).clamp_min(1e-12).log()}
+    assert doubts_of(net, (x, labels), livi.Categorical(), **remedy) == []
+    assert doubts_of(linear, (x, labels), livi.Categorical()) == []
+    assert doubts_of(nn.Sequential(linear, nn.LogSoftmax(1)), (x, labels), livi.Categorical()) == []
+
+
+def test_a_sigmoid_at_the_end_is_doubted_and_its_remedy_works():
+    net, labels = nn.Sequential(nn.Linear(4, 1), nn.Sigmoid()), (LABELS > 0).double()
+    [doubt] = doubts_of(net, (X, labels), livi.Bernoulli())
+    assert "got numbers from 0 to 1 out of a Sigmoid" in doubt
+    assert doubts_of(net, (X, labels), livi.Bernoulli(), forward=lambda net, x: net(x).logit(1e-6)) == []
+    weighted = ((X, torch.ones(30)), labels)
+    assert len(doubts_of(net, weighted, livi.Weighted(livi.Bernoulli()), forward=pass_weights)) == 1
+
+
+# --- parameters -----------------------------------------------------------------------------------
+
+
+def test_a_factor_of_zero_hides_no_other():
+    assert doubts_of(Adapted(), (X, LABELS), livi.Categorical()) == []
+    assert doubts_of(Adapted(), (X, LABELS), livi.Categorical(), include=["down.*", "up.*"]) == []
+
+
+def test_a_factor_of_zero_that_stays_zero_does():
+    [doubt] = doubts_of(Adapted(), (X, LABELS), livi.Categorical(), exclude="up.*")
+    assert "do not depend on down.weight: their posterior will be the prior" in doubt
+
+
+# --- inputs and targets ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", [nn.Identity, lambda: nn.Conv2d(1, 1, 1)])
+def test_images_of_bytes_come_with_their_remedy(first):
+    images = torch.randint(0, 256, (30, 1, 4, 4), dtype=torch.uint8)
+    whole = nn.Sequential(first(), nn.Flatten(), nn.Linear(16, 3))
+    with pytest.raises(RuntimeError, match=r"torch.uint8: .*; images of bytes want `x.to\(torch.float64\) / 255`"):
+        livi.Problem.of(whole, (images, LABELS), livi.Categorical())
+    assert doubts_of(whole, (images.double() / 255, LABELS), livi.Categorical()) == []
+
+
+def test_whole_numbers_for_a_network_of_floats_come_with_their_remedy():
+    with pytest.raises(RuntimeError, match=r"; whole numbers that are no indices want `x.to\(torch.float64\)`"):
+        livi.Problem.of(nn.Linear(4, 3), (X.long(), LABELS), livi.Categorical())
+
+
+@pytest.mark.parametrize(
+    ("labels", "error", "remedy"),
+    [
+        (LABELS.double(), TypeError, r"convert with `\.long\(\)`"),
+        (LABELS + 0.5, TypeError, r"no classes want livi\.Gaussian\(\)"),
+        (F.one_hot(LABELS), ValueError, r"of one-hot targets pass class indices: `y\.argmax\(1\)`"),
+        (F.one_hot(LABELS).double(), ValueError, r"pass class indices: `y\.argmax\(1\)`"),
+    ],
+)
+def test_labels_of_another_kind_come_with_their_remedy(labels, error, remedy):
+    with pytest.raises(error, match=remedy):
+        livi.Problem.of(nn.Linear(4, 3), (X, labels), livi.Categorical())
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [([3], r"1 of 30 rows \(numbers 3, counted"), (range(10, 18), r"8 of 30 rows \(numbers 10, 11, 12, 13, 14, ...,")],
+)
+def test_rows_with_nan_are_counted_and_named(rows, words):
+    x = X.clone()
+    x[list(rows), 1] = torch.nan
+    with pytest.raises(ValueError, match=rf"inputs: expected finite numbers, got NaN or inf in {words}"):
+        livi.Problem.of(nn.Linear(4, 3), (x, LABELS), livi.Categorical())
+    with pytest.raises(ValueError, match=rf"batch 0: inputs: expected finite numbers, got NaN or inf in {words}"):
+        livi.Problem.of(nn.Linear(4, 3), [(x, LABELS)], livi.Categorical())
+
+
+def test_large_targets_come_with_their_numbers_and_the_lines_that_standardise():
+    y = 5000.0 + 100.0 * X[:, 0]
+    [doubt] = doubts_of(nn.Linear(4, 1), (X, y), livi.Gaussian())
+    assert f"got a mean of {y.mean():.4g} and a standard deviation of {y.std():.4g}; standardise them" in doubt
+    first, second = doubt.splitlines()[1:3]
+    names = {"y": y, "x": X, "net": nn.Linear(4, 1), "likelihood": livi.Gaussian()}
+    names["livi"] = SimpleNamespace(fit=lambda *given: doubts_of(*given))
+    exec(first.strip() + "\n" + second.strip(), names)
+    assert names["posterior"] == []
+    assert "prediction.rescaled(centre, spread)" in doubt
+    assert "livi.LIVIRegressor" in doubt
+
+
+@pytest.mark.parametrize("kind", [livi.Poisson, livi.NegativeBinomial, livi.LogNormal])
+@pytest.mark.parametrize("size", [900, 2])
+def test_large_counts_and_prices_have_a_unit(kind, size):
+    y = size + LABELS
+    doubts = doubts_of(nn.Linear(4, 1), (X, y), kind())
+    if size == 2:
+        assert doubts == []
+    else:
+        [doubt] = doubts
+        assert f"got 901; livi.{kind.__name__}(unit=None) takes their mean" in doubt
+    assert doubts_of(nn.Linear(4, 1), (X, y), kind(unit=None)) == []
