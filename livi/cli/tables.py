@@ -103,6 +103,11 @@ def add_commands(commands: Any) -> None:
     predict.add_argument("--out", required=True, type=result, metavar="FILE", help=".csv, .parquet, or - for stdout")
     predict.add_argument("--keep", action="store_true", help="copy the columns of DATA too")
     predict.add_argument("--strict", action="store_true", help="refuse what the fit has not seen")
+    predict.add_argument(
+        "--raw-text",
+        action="store_true",
+        help="leave text in CSV files as it is, even if a spreadsheet would run it as a formula",
+    )
     _shared(predict, report=False)
 
     evaluate = _command(commands, "evaluate", "compare predictions with targets", EVALUATE, EVALUATE_EXAMPLES)
@@ -184,10 +189,10 @@ def _predict(chosen: argparse.Namespace) -> int:
     table = tables.read_table(chosen.data, delimiter=chosen.delimiter, decimal=chosen.decimal)
     frame = model.predict(table, say, strict=chosen.strict, keep=chosen.keep, progress=not chosen.quiet)
     if to_stdout:
-        sys.stdout.write(tables.frame_bytes(frame, ".csv").decode())
+        sys.stdout.write(tables.frame_bytes(frame, ".csv", raw_text=chosen.raw_text).decode())
         sys.stdout.flush()
         return 0
-    tables.write_frame(chosen.out, frame)
+    tables.write_frame(chosen.out, frame, raw_text=chosen.raw_text)
     print(f"written: {chosen.out}, {len(frame):,} rows")
     return 0
 

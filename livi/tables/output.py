@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from livi.posterior.storage import replace_file
+from livi.tables.formulas import protected_frame
 from livi.tables.reading import TableError
 
 
@@ -33,9 +34,15 @@ def check_output(path: str | Path, *, force: bool = False, inputs: Iterable[str 
         raise TableError(f"{path}: expected a folder to write in, got {target.parent}, which is not; choose another.")
 
 
-def frame_bytes(frame: Any, suffix: str) -> bytes:
-    """A data frame as the content of a .csv (UTF-8) or .parquet file."""
+def frame_bytes(frame: Any, suffix: str, *, raw_text: bool = False) -> bytes:
+    """A data frame as the content of a .csv (UTF-8) or .parquet file.
+
+    Args:
+        raw_text: leave text in a CSV file as it is, even if a spreadsheet would run it as a formula; else a single
+            quote in front makes it text again, which `read_table` takes away. Parquet files are always left as they are.
+    """
     if suffix == ".csv":
+        frame = frame if raw_text else protected_frame(frame)
         return bytes(frame.to_csv(index=False, lineterminator="\n"), "utf-8")
     try:
         import pyarrow  # noqa: F401
@@ -46,6 +53,6 @@ def frame_bytes(frame: Any, suffix: str) -> bytes:
     return buffer.getvalue()
 
 
-def write_frame(path: str | Path, frame: Any) -> None:
-    """Write a data frame as CSV or Parquet, by the suffix; the file is replaced as a whole."""
-    replace_file(path, [frame_bytes(frame, Path(path).suffix.lower())])
+def write_frame(path: str | Path, frame: Any, *, raw_text: bool = False) -> None:
+    """Write a data frame as CSV or Parquet, by the suffix; the file is replaced as a whole. See `frame_bytes`."""
+    replace_file(path, [frame_bytes(frame, Path(path).suffix.lower(), raw_text=raw_text)])
