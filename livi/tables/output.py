@@ -39,7 +39,7 @@ def frame_bytes(frame: Any, suffix: str, *, raw_text: bool = False) -> bytes:
 
     Args:
         raw_text: leave text in a CSV file as it is, even if a spreadsheet would run it as a formula; else a single
-            quote in front makes it text again, which `read_table` takes away. Parquet files are always left as they are.
+            quote in front makes it text again, which `read_table` takes away. Parquet files are left as they are.
     """
     if suffix == ".csv":
         frame = frame if raw_text else protected_frame(frame)
