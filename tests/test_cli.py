@@ -68,7 +68,7 @@ def test_an_interruption_is_no_traceback(monkeypatch, capsys):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("livi.experiments.toy_bench.bench", interrupted)
-    assert cli.main(["bench", "toy"]) == 1
+    assert cli.main(["bench", "toy"]) == 130
     assert capsys.readouterr().err == "livi: interrupted\n"
 
 

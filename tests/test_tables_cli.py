@@ -7,11 +7,10 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
-from table_commands import SMALL, failed, files, run_python
+from table_commands import SMALL, failed, run_python
 
 from livi import cli
 from livi.cli.options import names
-from livi.inference.progress import Progress
 from livi.tables import predicting
 
 # --- the three commands ---------------------------------------------------------------------------
@@ -181,17 +180,6 @@ def test_reports_are_written(here, model, capsys):
 
 
 # --- interruptions, tracebacks, help --------------------------------------------------------------
-
-
-def test_an_interrupted_fit_leaves_no_file(here, capsys, monkeypatch):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Progress, "show", interrupted)
-    before = files()
-    assert cli.main(["fit", "houses.csv", "--target", "price", "--out", "m.livi", *SMALL]) == 1
-    assert capsys.readouterr().err.splitlines()[-1] == "livi: interrupted"
-    assert files() == before
 
 
 def test_debug_shows_the_traceback_in_both_places(here, capsys):

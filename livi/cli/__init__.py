@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from livi.cli import plain_bench, table_bench, tables
-from livi.cli.options import names
+from livi.cli.options import INTERRUPTED, names
 from livi.version import __version__
 
 EXAMPLES = """\
@@ -34,7 +34,7 @@ TOY_METHODS = "livi,livi-mixture-K,livi-sampled,full_rank,mean_field,ensemble-K,
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command. Exit codes: 0 done, 1 failed or interrupted, 2 wrong usage (argparse's own)."""
+    """Run a command. Exit codes: 0 done, 1 failed, 2 wrong usage (argparse's own), 130 interrupted."""
     parser = _parser()
     chosen, rest = parser.parse_known_args(arguments)
     if rest and chosen.command is not _demo:
@@ -44,7 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command: Callable[[argparse.Namespace], int] = chosen.command
         return command(chosen)
     except KeyboardInterrupt:
-        return _fail("interrupted")
+        _fail("interrupted")
+        return INTERRUPTED
     except BrokenPipeError:  # the reader of our output has gone; what is left in the buffer must not be tried again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -59,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="livi",
         description="Posteriors over the weights of PyTorch networks: models of tables, demonstration and benchmarks.\n"
-        "Exit codes: 0 done, 1 failed or interrupted, 2 wrong usage.",
+        "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

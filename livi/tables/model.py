@@ -43,6 +43,7 @@ class TableModel:
         notes: what happened to the data on the way.
         findings: the diagnosis of the posterior.
         validation: how good it was on the rows held out of the fit; None if there were none, and after loading.
+        interrupted: where Ctrl-C ended the fit, as "at step 40 of 2,000"; "" where nothing did, and after loading.
     """
 
     schema: Schema
@@ -51,6 +52,7 @@ class TableModel:
     notes: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     validation: Evaluation | None = None
+    interrupted: str = ""
 
     def predict(
         self, table: Table, say: Say = print, *, strict: bool = False, keep: bool = False, progress: bool = False

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from livi.posterior.storage import replace_file
+from livi.posterior.storage import StorageError, replace_file
 from livi.tables.formulas import protected_frame
 from livi.tables.reading import TableError
 
@@ -51,6 +53,41 @@ def frame_bytes(frame: Any, suffix: str, *, raw_text: bool = False) -> bytes:
     buffer = io.BytesIO()
     frame.to_parquet(buffer, index=False, engine="pyarrow")
     return buffer.getvalue()
+
+
+def save_somewhere(save: Callable[[Path], None], path: str | Path) -> tuple[Path, StorageError | None]:
+    """Write what took long to make: to this file, or where that fails to a new folder, which only the user can read.
+
+    Tried are the temporary folder, the user's own and the current one. Ctrl-C while it is written is taken to mean the
+    work that is over by now; the second one is obeyed.
+
+    Returns:
+        Where it is, and why it is not where it should be.
+
+    Raises:
+        StorageError: it can be written nowhere.
+    """
+    try:
+        _patiently(save, Path(path))
+        return Path(path), None
+    except StorageError as error:
+        for folder in (tempfile.gettempdir, Path.home, Path.cwd):
+            with suppress(OSError, RuntimeError, StorageError):
+                kept = Path(tempfile.mkdtemp(prefix="livi-", dir=folder())) / Path(path).name
+                try:
+                    _patiently(save, kept)
+                except StorageError:
+                    kept.parent.rmdir()
+                    raise
+                return kept, error
+        raise
+
+
+def _patiently(save: Callable[[Path], None], path: Path) -> None:
+    try:
+        save(path)
+    except KeyboardInterrupt:
+        save(path)
 
 
 def write_frame(path: str | Path, frame: Any, *, raw_text: bool = False) -> None:
