@@ -28,15 +28,19 @@ def test_fit_predict_and_evaluate(here, capsys):
     assert "note: dropped: column 'id': 64 different values in 64 rows" in err
     assert "note: dropped: column 'country': the same value in all rows, 'X'" in err
     assert "20/20" in err
+    assert err.endswith("next: livi predict houses.livi NEW.csv --out predictions.csv\n")
 
     assert cli.main(["predict", "houses.livi", "new.csv", "--out", "predictions.csv"]) == 0
-    assert capsys.readouterr().out == "written: predictions.csv, 10 rows\n"
+    out, err = capsys.readouterr()
+    assert out == "written: predictions.csv, 10 rows\n"
+    assert err.endswith("next: livi evaluate houses.livi TEST.csv --report report.html\n")
     predictions = pd.read_csv("predictions.csv")
     assert list(predictions) == ["row", "mean", "std_epistemic", "std_total", "p05", "p50", "p95"]
     assert predictions["row"].tolist() == list(range(2, 12))
 
     assert cli.main(["evaluate", "houses.livi", "test.csv", "--json", "scores.json"]) == 0
-    out = capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert err.endswith("next: livi evaluate houses.livi test.csv --report report.html\n")
     assert "40 rows of test.csv" in out
     assert "The 90% intervals held" in out
     scores = json.loads((here / "scores.json").read_text())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -198,6 +199,7 @@ def _fit(chosen: argparse.Namespace) -> int:
     if model.interrupted:
         _warn(f"interrupted {model.interrupted}; {chosen.out} holds what was learned by then. {_how_to_go_on(chosen)}")
         return INTERRUPTED
+    _next(chosen, "livi", "predict", chosen.out, "NEW.csv", "--out", "predictions.csv")
     return 0
 
 
@@ -221,6 +223,9 @@ def _predict(chosen: argparse.Namespace) -> int:
         return 0
     tables.write_frame(chosen.out, frame, raw_text=chosen.raw_text)
     print(f"written: {chosen.out}, {len(frame):,} rows")
+    known = model.schema.target in table.columns  # whose answers can be compared
+    report = ("--report", "report.html")
+    _next(chosen, "livi", "evaluate", chosen.model, chosen.data if known else "TEST.csv", *report)
     return 0
 
 
@@ -243,6 +248,10 @@ def _evaluate(chosen: argparse.Namespace) -> int:
         load("livi.posterior.storage").replace_file(chosen.json, [text.encode("utf-8", "backslashreplace"), b"\n"])
         print(f"\nwritten: {chosen.json}")
     _report(chosen.report, content)
+    if chosen.report is None:
+        _next(chosen, "livi", "evaluate", chosen.model, chosen.data, "--report", "report.html")
+    else:
+        _next(chosen, "livi", "predict", chosen.model, "NEW.csv", "--out", "predictions.csv")
     return 0
 
 
@@ -270,6 +279,12 @@ def _report(path: str | None, content: Any) -> None:
 def _facts(facts: dict[str, str]) -> str:
     width = max(map(len, facts))
     return "\n".join(f"{name:<{width}}  {text}" for name, text in facts.items())
+
+
+def _next(chosen: argparse.Namespace, *command: str) -> None:
+    """What to do now, as a command to copy; words in capitals are the user's to replace."""
+    if not chosen.quiet:
+        print(f"next: {shlex.join(command)}", file=sys.stderr, flush=True)
 
 
 def _warn(text: str) -> None:
