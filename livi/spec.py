@@ -246,7 +246,7 @@ def _class(name: str, classes: Mapping[str, type]) -> type:
 
 
 def _dtype(name: str) -> torch.dtype:
-    found = getattr(torch, name, None)
+    found = vars(torch).get(name)
     if not isinstance(found, torch.dtype):
         raise ValueError(f"expected the name of a torch dtype, got {name!r}; the file may come from a newer version.")
     return found

@@ -40,7 +40,6 @@ def test_the_toy_benchmark_prints_a_table_and_writes_json(tmp_path, capsys):
         (["bench", "toy", "--fast"], "--fast"),
         (["bench"], "benchmark"),
         (["fly"], "fly"),
-        ([], "command"),
     ],
 )
 def test_wrong_usage_is_said_in_words_with_exit_code_two(arguments, complaint, capsys):
@@ -50,6 +49,49 @@ def test_wrong_usage_is_said_in_words_with_exit_code_two(arguments, complaint, c
     err = capsys.readouterr().err
     assert complaint in err
     assert "Traceback" not in err
+
+
+def test_livi_alone_says_how_to_begin_in_five_lines(capsys):
+    assert cli.main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 5
+    assert all(line.startswith("livi ") and len(line) <= 120 for line in lines)
+    for line, command in zip(lines, ("fit", "predict", "evaluate"), strict=False):
+        words = line.partition("    ")[0].split()[1:]
+        chosen, rest = cli._parser().parse_known_args(words)
+        assert words[0] == command
+        assert not rest
+        assert callable(chosen.command)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["fitt", "a.csv"], "did you mean fit?"),
+        (["predcit"], "did you mean predict?"),
+        (["bench", "table"], "did you mean tables?"),
+        (["fit", "a.csv", "--targt", "y", "--out", "m"], "for --targt, did you mean --target?"),
+        (["fit", "a.csv", "--target", "y", "--out", "m", "--step=3"], "for --step, did you mean --steps?"),
+        (["fit", "a.csv", "--target", "y", "--out", "m", "-hiden", "3"], "for -hiden, did you mean --hidden?"),
+        (["fit", "a.csv", "--target", "y", "--out", "m", "--task", "regresion"], "did you mean regression?"),
+        (["predict", "m", "a.csv", "--out", "p.csv", "--kep"], "for --kep, did you mean --keep?"),
+        (["bench", "toy", "--fist-seed", "3"], "for --fist-seed, did you mean --first-seed?"),
+    ],
+)
+def test_a_misspelt_word_is_answered_with_the_nearest(arguments, hint, capsys):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(arguments)
+    assert caught.value.code == 2
+    err = capsys.readouterr().err
+    assert err.splitlines()[-1].endswith(hint)
+    assert err.startswith("usage: ")
+
+
+@pytest.mark.parametrize("arguments", [["fly"], ["fit", "a.csv", "--target", "y", "--out", "m", "--zzz"], ["fit"]])
+def test_a_word_like_no_other_gets_no_hint(arguments, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(arguments)
+    assert "did you mean" not in capsys.readouterr().err
 
 
 def test_a_failure_is_one_sentence_with_exit_code_one(tmp_path, capsys):
@@ -68,7 +110,7 @@ def test_an_interruption_is_no_traceback(monkeypatch, capsys):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("livi.experiments.toy_bench.bench", interrupted)
-    assert cli.main(["bench", "toy"]) == 1
+    assert cli.main(["bench", "toy"]) == 130
     assert capsys.readouterr().err == "livi: interrupted\n"
 
 

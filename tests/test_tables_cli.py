@@ -7,11 +7,10 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
-from table_commands import SMALL, failed, files, run_python
+from table_commands import SMALL, failed, run_python
 
 from livi import cli
 from livi.cli.options import names
-from livi.inference.progress import Progress
 from livi.tables import predicting
 
 # --- the three commands ---------------------------------------------------------------------------
@@ -29,15 +28,19 @@ def test_fit_predict_and_evaluate(here, capsys):
     assert "note: dropped: column 'id': 64 different values in 64 rows" in err
     assert "note: dropped: column 'country': the same value in all rows, 'X'" in err
     assert "20/20" in err
+    assert err.endswith("next: livi predict houses.livi NEW.csv --out predictions.csv\n")
 
     assert cli.main(["predict", "houses.livi", "new.csv", "--out", "predictions.csv"]) == 0
-    assert capsys.readouterr().out == "written: predictions.csv, 10 rows\n"
+    out, err = capsys.readouterr()
+    assert out == "written: predictions.csv, 10 rows\n"
+    assert err.endswith("next: livi evaluate houses.livi TEST.csv --report report.html\n")
     predictions = pd.read_csv("predictions.csv")
     assert list(predictions) == ["row", "mean", "std_epistemic", "std_total", "p05", "p50", "p95"]
     assert predictions["row"].tolist() == list(range(2, 12))
 
     assert cli.main(["evaluate", "houses.livi", "test.csv", "--json", "scores.json"]) == 0
-    out = capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert err.endswith("next: livi evaluate houses.livi test.csv --report report.html\n")
     assert "40 rows of test.csv" in out
     assert "The 90% intervals held" in out
     scores = json.loads((here / "scores.json").read_text())
@@ -181,17 +184,6 @@ def test_reports_are_written(here, model, capsys):
 
 
 # --- interruptions, tracebacks, help --------------------------------------------------------------
-
-
-def test_an_interrupted_fit_leaves_no_file(here, capsys, monkeypatch):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Progress, "show", interrupted)
-    before = files()
-    assert cli.main(["fit", "houses.csv", "--target", "price", "--out", "m.livi", *SMALL]) == 1
-    assert capsys.readouterr().err.splitlines()[-1] == "livi: interrupted"
-    assert files() == before
 
 
 def test_debug_shows_the_traceback_in_both_places(here, capsys):

@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from livi.cli import plain_bench, table_bench, tables
-from livi.cli.options import names
+from livi.cli.options import INTERRUPTED, names
+from livi.cli.parsing import Parser
 from livi.version import __version__
 
 EXAMPLES = """\
@@ -30,21 +31,32 @@ examples:
   livi bench tables --out results     livi beside six other methods on bundled and UCI tables: hours on one core
   livi bench plain --out results      livi beside the plain network that it starts from, on seven small problems
 """
+START = """\
+livi fit DATA.csv --target COLUMN --out MODEL.livi          learn to predict a column of a table from the others
+livi predict MODEL.livi NEW.csv --out PREDICTIONS.csv       predict other rows, with uncertainty
+livi evaluate MODEL.livi TEST.csv --report REPORT.html      see how good that is, where the answers are known
+livi demo                                                   no data at hand: four posteriors on one page, in two minutes
+livi --help                                                 everything else; livi fit --help for the options of fit
+"""
 TOY_METHODS = "livi,livi-mixture-K,livi-sampled,full_rank,mean_field,ensemble-K,map"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command. Exit codes: 0 done, 1 failed or interrupted, 2 wrong usage (argparse's own)."""
-    parser = _parser()
-    chosen, rest = parser.parse_known_args(arguments)
+    """Run a command. Exit codes: 0 done, 1 failed, 2 wrong usage (argparse's own), 130 interrupted."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if not arguments:
+        print(START, end="")
+        return 0
+    chosen, rest = _parser().parse_known_args(arguments)
     if rest and chosen.command is not _demo:
-        parser.error(f"unrecognised arguments: {' '.join(rest)}")
+        chosen.parser.error(f"unrecognised arguments: {' '.join(rest)}")
     chosen.rest = rest
     try:
         command: Callable[[argparse.Namespace], int] = chosen.command
         return command(chosen)
     except KeyboardInterrupt:
-        return _fail("interrupted")
+        _fail("interrupted")
+        return INTERRUPTED
     except BrokenPipeError:  # the reader of our output has gone; what is left in the buffer must not be tried again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -56,10 +68,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="livi",
         description="Posteriors over the weights of PyTorch networks: models of tables, demonstration and benchmarks.\n"
-        "Exit codes: 0 done, 1 failed or interrupted, 2 wrong usage.",
+        "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -6,6 +6,8 @@ import argparse
 import re
 from pathlib import Path
 
+INTERRUPTED = 130  # exit code after Ctrl-C, as shells have it
+
 
 def names(text: str) -> tuple[str, ...]:
     """What stands between commas; a name that holds commas itself is put in double quotes.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from livi.cli.extras import load
-from livi.cli.options import count, delimiter, names, result, seed, share, widths
+from livi.cli.options import INTERRUPTED, count, delimiter, names, result, seed, share, widths
 
 DATA = """\
 Data are CSV files (UTF-8, a header; the delimiter is found among comma, semicolon and tab) or Parquet files.
@@ -24,6 +26,8 @@ Fit a posterior over the weights of a network that predicts one column of a tabl
 Columns are numeric if all values are numbers, dates if all are ISO dates, else categorical; those with one value, and
 categorical ones with more than 50 (or half as many as rows), are dropped with a note. Rows without a target are left
 out. The task is classification if the target is text or holds at most 10 different whole numbers.
+
+Ctrl-C ends the fit early and keeps what was learned by then (exit code 130).
 """
 
 FIT_EXAMPLES = """\
@@ -32,6 +36,7 @@ examples:
   livi fit houses.csv --target price --out houses.livi --drop id,notes --categorical zip --report houses.html
   livi fit churn.parquet --target churned --out churn.livi --task classification --interval conformal
   livi fit houses.csv --target price --out quick.livi --steps 200 --validation 0 --force
+  livi fit houses.csv --target price --out houses.livi --checkpoint houses.part     Ctrl-C, and again with --force
 """
 
 PREDICT = f"""\
@@ -93,6 +98,11 @@ def add_commands(commands: Any) -> None:
     fit.add_argument(
         "--interval", choices=("posterior", "conformal"), help="conformal: calibrated on a fifth of the rows"
     )
+    fit.add_argument(
+        "--checkpoint",
+        metavar="FILE",
+        help="write the fit there now and then; where the file exists, go on from it (with the same data and options)",
+    )
     fit.add_argument("--threads", type=count, help="of the processor (default: torch's own choice)")
     _shared(fit)
 
@@ -103,6 +113,11 @@ def add_commands(commands: Any) -> None:
     predict.add_argument("--out", required=True, type=result, metavar="FILE", help=".csv, .parquet, or - for stdout")
     predict.add_argument("--keep", action="store_true", help="copy the columns of DATA too")
     predict.add_argument("--strict", action="store_true", help="refuse what the fit has not seen")
+    predict.add_argument(
+        "--raw-text",
+        action="store_true",
+        help="leave text in CSV files as it is, even if a spreadsheet would run it as a formula",
+    )
     _shared(predict, report=False)
 
     evaluate = _command(commands, "evaluate", "compare predictions with targets", EVALUATE, EVALUATE_EXAMPLES)
@@ -144,6 +159,9 @@ def _shared(parser: argparse.ArgumentParser, *, report: bool = True) -> None:
 def _fit(chosen: argparse.Namespace) -> int:
     tables = load("livi.tables")
     _check_outputs(chosen, (chosen.out, chosen.report), (chosen.data,))
+    if chosen.checkpoint is not None:
+        others = [path for path in (chosen.data, chosen.out, chosen.report) if path is not None]
+        tables.check_output(chosen.checkpoint, force=True, inputs=others)
     fitting = load("livi.tables.fitting")
     say = _quiet if chosen.quiet else _note
     options = fitting.FitOptions(
@@ -160,19 +178,35 @@ def _fit(chosen: argparse.Namespace) -> int:
         interval=chosen.interval,
         threads=chosen.threads,
         progress=not chosen.quiet,
+        checkpoint=chosen.checkpoint,
     )
     table = tables.read_table(chosen.data, delimiter=chosen.delimiter, decimal=chosen.decimal)
+    if chosen.checkpoint is not None and Path(chosen.checkpoint).exists():
+        say(f"going on from {chosen.checkpoint}")
     model = fitting.fit_table(table, chosen.target, options, say)
-    model.save(chosen.out)
+    written, trouble = tables.save_somewhere(model.save, chosen.out)
     print(_facts(model.facts))
     if model.validation is not None:
         print(f"\n{model.validation}")
     for finding in model.findings:
         if finding.severity == "warning":
             print(f"\nwarning, {finding.topic}: {finding.text}")
-    print(f"\nwritten: {chosen.out}")
+    print(f"\nwritten: {written}", flush=True)
+    if trouble is not None:
+        _warn(f"{trouble} The fit is not lost, it is in {written}: move it where it belongs.")
+        return 1
     _report(chosen.report, model.content(model.validation))
+    if model.interrupted:
+        _warn(f"interrupted {model.interrupted}; {chosen.out} holds what was learned by then. {_how_to_go_on(chosen)}")
+        return INTERRUPTED
+    _next(chosen, "livi", "predict", chosen.out, "NEW.csv", "--out", "predictions.csv")
     return 0
+
+
+def _how_to_go_on(chosen: argparse.Namespace) -> str:
+    if chosen.checkpoint is None:
+        return "With --checkpoint FILE a fit can go on."
+    return f"To go on from {chosen.checkpoint}, give the same command with --force."
 
 
 def _predict(chosen: argparse.Namespace) -> int:
@@ -184,11 +218,14 @@ def _predict(chosen: argparse.Namespace) -> int:
     table = tables.read_table(chosen.data, delimiter=chosen.delimiter, decimal=chosen.decimal)
     frame = model.predict(table, say, strict=chosen.strict, keep=chosen.keep, progress=not chosen.quiet)
     if to_stdout:
-        sys.stdout.write(tables.frame_bytes(frame, ".csv").decode())
+        sys.stdout.write(tables.frame_bytes(frame, ".csv", raw_text=chosen.raw_text).decode())
         sys.stdout.flush()
         return 0
-    tables.write_frame(chosen.out, frame)
+    tables.write_frame(chosen.out, frame, raw_text=chosen.raw_text)
     print(f"written: {chosen.out}, {len(frame):,} rows")
+    known = model.schema.target in table.columns  # whose answers can be compared
+    report = ("--report", "report.html")
+    _next(chosen, "livi", "evaluate", chosen.model, chosen.data if known else "TEST.csv", *report)
     return 0
 
 
@@ -211,6 +248,10 @@ def _evaluate(chosen: argparse.Namespace) -> int:
         load("livi.posterior.storage").replace_file(chosen.json, [text.encode("utf-8", "backslashreplace"), b"\n"])
         print(f"\nwritten: {chosen.json}")
     _report(chosen.report, content)
+    if chosen.report is None:
+        _next(chosen, "livi", "evaluate", chosen.model, chosen.data, "--report", "report.html")
+    else:
+        _next(chosen, "livi", "predict", chosen.model, "NEW.csv", "--out", "predictions.csv")
     return 0
 
 
@@ -238,6 +279,16 @@ def _report(path: str | None, content: Any) -> None:
 def _facts(facts: dict[str, str]) -> str:
     width = max(map(len, facts))
     return "\n".join(f"{name:<{width}}  {text}" for name, text in facts.items())
+
+
+def _next(chosen: argparse.Namespace, *command: str) -> None:
+    """What to do now, as a command to copy; words in capitals are the user's to replace."""
+    if not chosen.quiet:
+        print(f"next: {shlex.join(command)}", file=sys.stderr, flush=True)
+
+
+def _warn(text: str) -> None:
+    print(f"livi: {text}", file=sys.stderr, flush=True)
 
 
 def _note(text: str) -> None:

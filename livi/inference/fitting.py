@@ -184,6 +184,7 @@ def _polished(prepared: Plan, posterior: Posterior, trainer: Trainer) -> Posteri
     except KeyboardInterrupt:
         text = "interrupted while polishing: keeping the short fit that the chains started from; fit again for more."
         warnings.warn(text, FitWarning, stacklevel=5)
+        posterior.plan["interrupted_at"] = trainer.step
         return posterior
 
 

@@ -4,7 +4,7 @@ Reading and reporting need pandas at most; `livi.tables.fitting` and `livi.table
 """
 
 from livi.tables.content import ClassificationRows, Content, RegressionRows
-from livi.tables.output import check_output, frame_bytes, write_frame
+from livi.tables.output import check_output, frame_bytes, save_somewhere, write_frame
 from livi.tables.reading import Table, TableError, read_table
 
 __all__ = [
@@ -16,5 +16,6 @@ __all__ = [
     "check_output",
     "frame_bytes",
     "read_table",
+    "save_somewhere",
     "write_frame",
 ]

@@ -6,6 +6,7 @@ import difflib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -27,6 +28,7 @@ from livi.version import __version__
 MIN_ROWS = 5
 MIN_CALIBRATION = 45  # rows of which a fifth is enough for a conformal interval of 90 %
 _LISTED = 10  # names of classes or columns
+EXAMINING = "while it was examined"
 _DIAGNOSED, _DRAWS = 500, 64  # rows and weight draws of the diagnosis
 
 
@@ -43,6 +45,8 @@ class FitOptions:
         threads: of torch.
         diagnose: examine the posterior too, which takes seconds.
         progress: show the course of the fit on stderr.
+        checkpoint: a file to write now and then, and when the fit is interrupted; where it exists, the fit goes on
+            from it, bit for bit on a CPU.
     """
 
     task: Task | None = None
@@ -59,6 +63,7 @@ class FitOptions:
     threads: int | None = None
     diagnose: bool = True
     progress: bool = False
+    checkpoint: str | Path | None = None
 
 
 def fit_table(table: Table, target: str, options: FitOptions | None = None, say: Say = print) -> TableModel:
@@ -72,7 +77,8 @@ def fit_table(table: Table, target: str, options: FitOptions | None = None, say:
 
     Raises:
         TableError: the table cannot be used as it is; the message names row and column where there is one.
-        KeyboardInterrupt: the fit was interrupted.
+        KeyboardInterrupt: it was interrupted before the fit began. Later on the model is what was learned by then; its
+            `interrupted` and its notes say so.
     """
     options = FitOptions() if options is None else options
     heard: list[str] = [*table.notes]
@@ -98,13 +104,20 @@ def fit_table(table: Table, target: str, options: FitOptions | None = None, say:
     started = time.perf_counter()
     estimator = _fitted(training, schema, options, note)
     seconds = time.perf_counter() - started
+    interrupted = _interrupted(estimator.posterior_.plan)
     facts = _facts(table, schema, estimator, len(fitted), len(held), seconds, options)
-    findings = _diagnosed(estimator, training, schema) if options.diagnose else ()
-    model = TableModel(schema, estimator, facts, tuple(heard), findings)
-    if not len(held):
-        return model
-    source = f"{len(held):,} held-out rows of {table.name}"
-    return replace(model, validation=model.evaluate(table.rows(held), say, source=source, progress=options.progress))
+    model = TableModel(schema, estimator, facts, tuple(heard), interrupted=interrupted)
+    try:
+        if options.diagnose and not interrupted:  # who is in a hurry need not wait for more than the scores
+            model = replace(model, findings=_diagnosed(estimator, training, schema))
+        if len(held):
+            source = f"{len(held):,} held-out rows of {table.name}"
+            scores = model.evaluate(table.rows(held), say, source=source, progress=options.progress)
+            model = replace(model, validation=scores)
+    except KeyboardInterrupt:
+        note(f"interrupted {EXAMINING}: the fit is complete, but was not examined to the end")
+        return replace(model, notes=tuple(heard), interrupted=interrupted or EXAMINING)
+    return model
 
 
 def split(
@@ -179,13 +192,17 @@ def _fitted(training: Table, schema: Schema, options: FitOptions, note: Say) -> 
     chosen = {name: value for name, value in chosen.items() if value is not None}
     kind = LIVIRegressor if schema.task == "regression" else LIVIClassifier
     estimator = kind(random_state=options.seed, verbose=int(options.progress), **chosen)
+    estimator._checkpoint = options.checkpoint
     target = _target(training, schema)
     features = encode(training, schema, note)
     with warnings_said(note):
         estimator.fit(features, target)
-        if estimator.posterior_.plan.get("interrupted_at") is not None:
-            raise KeyboardInterrupt
     return estimator
+
+
+def _interrupted(plan: Mapping[str, Any]) -> str:
+    step = plan.get("interrupted_at")
+    return "" if step is None else f"at step {step:,} of {plan['recipe']['steps']:,}"
 
 
 def _target(table: Table, schema: Schema) -> NDArray[Any]:
@@ -210,7 +227,7 @@ def _facts(
         f"{plan['variational_params']:,} variational parameters",
         "Model": f"{plan['likelihood']} likelihood, {plan['prior']} prior{_exact(plan)}",
         "Intervals": str(estimator.interval),
-        "Fit": f"{int(estimator.history_[-1]['step']):,} steps in {seconds:.0f} s, seed {options.seed}",
+        "Fit": f"{_steps(estimator)} in {seconds:.0f} s, seed {options.seed}",
         "Versions": f"livi {__version__}, torch {torch.__version__}",
     }
     if hasattr(estimator, "relevance_"):
@@ -219,6 +236,11 @@ def _facts(
         more = f" and {len(schema.classes) - _LISTED} more" if len(schema.classes) > _LISTED else ""
         facts["Classes"] = ", ".join(schema.classes[:_LISTED]) + more
     return facts
+
+
+def _steps(estimator: Any) -> str:
+    interrupted = _interrupted(estimator.posterior_.plan)
+    return f"interrupted {interrupted}" if interrupted else f"{int(estimator.history_[-1]['step']):,} steps"
 
 
 def _most_relevant(relevance: NDArray[np.float64], features: Sequence[str]) -> str:

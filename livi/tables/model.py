@@ -26,7 +26,7 @@ from livi.tables.predicting import (
     regression_columns,
     regression_rows,
 )
-from livi.tables.reading import Table, TableError, as_series
+from livi.tables.reading import Table, as_series
 from livi.tables.schema import Schema
 from livi.tables.values import label
 from livi.tables.wording import in_options
@@ -43,6 +43,7 @@ class TableModel:
         notes: what happened to the data on the way.
         findings: the diagnosis of the posterior.
         validation: how good it was on the rows held out of the fit; None if there were none, and after loading.
+        interrupted: where Ctrl-C ended the fit, as "at step 40 of 2,000"; "" where nothing did, and after loading.
     """
 
     schema: Schema
@@ -51,6 +52,7 @@ class TableModel:
     notes: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     validation: Evaluation | None = None
+    interrupted: str = ""
 
     def predict(
         self, table: Table, say: Say = print, *, strict: bool = False, keep: bool = False, progress: bool = False
@@ -180,10 +182,11 @@ def load_model(path: str | Path) -> TableModel:
         findings = tuple(Finding(**finding) for finding in stored["findings"])
         facts = {str(name): str(text) for name, text in ({"File": "a table"} | stored["facts"]).items()}
         notes = tuple(str(note) for note in stored["notes"])
-    except (KeyError, TypeError, TableError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise StorageError(f"{path}: expected a model written by livi fit, got {str(error).rstrip('.')}.") from error
     classes = tuple(range(len(schema.classes)))
     fits = len(schema.features) == estimator.n_features_in_ and classes == tuple(getattr(estimator, "classes_", ()))
+    fits &= estimator.interval == "posterior" or estimator.conformity_scores_ is not None
     if not fits:
         raise StorageError(f"{path}: expected a schema that suits the estimator, got another; fit again.")
     return TableModel(schema, estimator, facts, notes, findings)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from livi.posterior.storage import replace_file
+from livi.posterior.storage import StorageError, replace_file
+from livi.tables.formulas import protected_frame
 from livi.tables.reading import TableError
 
 
@@ -33,9 +36,15 @@ def check_output(path: str | Path, *, force: bool = False, inputs: Iterable[str 
         raise TableError(f"{path}: expected a folder to write in, got {target.parent}, which is not; choose another.")
 
 
-def frame_bytes(frame: Any, suffix: str) -> bytes:
-    """A data frame as the content of a .csv (UTF-8) or .parquet file."""
+def frame_bytes(frame: Any, suffix: str, *, raw_text: bool = False) -> bytes:
+    """A data frame as the content of a .csv (UTF-8) or .parquet file.
+
+    Args:
+        raw_text: leave text in a CSV file as it is, even if a spreadsheet would run it as a formula; else a single
+            quote in front makes it text again, which `read_table` takes away. Parquet files are left as they are.
+    """
     if suffix == ".csv":
+        frame = frame if raw_text else protected_frame(frame)
         return bytes(frame.to_csv(index=False, lineterminator="\n"), "utf-8")
     try:
         import pyarrow  # noqa: F401
@@ -46,6 +55,41 @@ def frame_bytes(frame: Any, suffix: str) -> bytes:
     return buffer.getvalue()
 
 
-def write_frame(path: str | Path, frame: Any) -> None:
-    """Write a data frame as CSV or Parquet, by the suffix; the file is replaced as a whole."""
-    replace_file(path, [frame_bytes(frame, Path(path).suffix.lower())])
+def save_somewhere(save: Callable[[Path], None], path: str | Path) -> tuple[Path, StorageError | None]:
+    """Write what took long to make: to this file, or where that fails to a new folder, which only the user can read.
+
+    Tried are the temporary folder, the user's own and the current one. Ctrl-C while it is written is taken to mean the
+    work that is over by now; the second one is obeyed.
+
+    Returns:
+        Where it is, and why it is not where it should be.
+
+    Raises:
+        StorageError: it can be written nowhere.
+    """
+    try:
+        _patiently(save, Path(path))
+        return Path(path), None
+    except StorageError as error:
+        for folder in (tempfile.gettempdir, Path.home, Path.cwd):
+            with suppress(OSError, RuntimeError, StorageError):
+                kept = Path(tempfile.mkdtemp(prefix="livi-", dir=folder())) / Path(path).name
+                try:
+                    _patiently(save, kept)
+                except StorageError:
+                    kept.parent.rmdir()
+                    raise
+                return kept, error
+        raise
+
+
+def _patiently(save: Callable[[Path], None], path: Path) -> None:
+    try:
+        save(path)
+    except KeyboardInterrupt:
+        save(path)
+
+
+def write_frame(path: str | Path, frame: Any, *, raw_text: bool = False) -> None:
+    """Write a data frame as CSV or Parquet, by the suffix; the file is replaced as a whole. See `frame_bytes`."""
+    replace_file(path, [frame_bytes(frame, Path(path).suffix.lower(), raw_text=raw_text)])

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from livi.tables.formulas import unprotected
 from livi.tables.values import Cells, clean, texts, with_point
 
 DELIMITERS = (",", ";", "\t")
@@ -138,12 +139,15 @@ def _read_csv(name: str, text: str, delimiter: str | None) -> Table:
     if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n '):
         raise TableError(f"delimiter: expected one character such as ; or a tab, got {delimiter!r}.")
     header, records, lines = _records(name, text, delimiter or _sniffed(text))
-    names = [column.strip() for column in header]
+    names = [unprotected(column.strip()) for column in header]
     _check_names(name, names)
     if not records:
         raise TableError(f"{name}: expected rows below the header, got none.")
     columns = zip(*records, strict=True)
-    cells = {column: texts([clean(value) for value in values]) for column, values in zip(names, columns, strict=True)}
+    cells = {
+        column: texts([unprotected(clean(value)) for value in values])
+        for column, values in zip(names, columns, strict=True)
+    }
     cells.pop("", None)
     return Table(name, cells, np.array(lines, np.int64), _note_unnamed(names))
 

@@ -110,9 +110,10 @@ def read(path: str | Path, device: str | torch.device = "cpu") -> tuple[dict[str
             _check_origin(path, header)
             # Clones: what safe_open gives is a view of the file, and changes with it.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
+        digest = _digest(tensors, header.get("livi_version", ""), header.get(_META, ""))
+    except (SafetensorError, OSError, RuntimeError, TypeError, LookupError, AttributeError) as error:
         raise StorageError(f"{path}: {_complaint(path, error)}") from error
-    if header.get("livi_sha256") != _digest(tensors, header.get("livi_version", ""), header.get(_META, "")):
+    if header.get("livi_sha256") != digest:
         raise StorageError(f"{path}: expected the bytes that were written, got others; copy or save it again.")
     meta = _parsed(path, header.get(_META) or bytes(_bytes(tensors.pop(_META, torch.zeros(0)))))
     return {name: tensor.to(device) for name, tensor in tensors.items()}, meta
@@ -251,7 +252,7 @@ def _check_origin(path: str | Path, header: Mapping[str, str]) -> None:
             f"{path}: expected a file written by livi, got safetensors without livi's metadata; "
             "for bare weights, use safetensors.torch.load_file."
         )
-    if not header["livi_format"].isdigit() or int(header["livi_format"]) > FORMAT:
+    if not header["livi_format"].isdecimal() or int(header["livi_format"][:9]) > FORMAT:
         raise StorageError(
             f"{path}: expected format {FORMAT} or older, got {header['livi_format']} written by livi "
             f"{header.get('livi_version')}; this is livi {__version__}: upgrade it."

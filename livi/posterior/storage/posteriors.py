@@ -17,6 +17,8 @@ from livi.family.family import WeightSampler
 from livi.model.likelihoods import Likelihood
 from livi.model.priors import Prior
 from livi.network import Layout
+from livi.posterior.storage.allowance import Allowance
+from livi.posterior.storage.contents import check_meta, check_numbers, check_state, complaint
 from livi.posterior.storage.file import StorageError, read, write
 from livi.posterior.storage.network import (
     check_layers,
@@ -157,23 +159,29 @@ def load_parts(
     place = None if device is None else checks.device(device)
     tensors, meta = read(path)
     check_kind(path, meta, "posterior")
+    known = known_classes(classes)
+    there = net.state_dict().values() if isinstance(net, nn.Module) else ()
+    stored = sum(tensor.nbytes for tensor in (*tensors.values(), *there) if isinstance(tensor, Tensor))
+    allowance = Allowance(stored)
     try:
-        state = unflatten_state(tensors, meta["state"])
+        check_meta(meta)
+        state = check_state(unflatten_state(tensors, meta["state"]), meta["specs"])
         extra = state.get("extra", {})  # files from before there was one
-        net = net if isinstance(net, nn.Module) else net(extra)
-        layout = matching_layout(meta["layout"], net, forward)
-        if state["network"] is not None:
-            check_unsampled(state["network"], layout)
-        if strict:
-            check_layers(meta["layout"], net)
-        with _private_rng():
-            parts = _rebuilt(
-                meta, layout, known_classes(classes), {"likelihood": likelihood, "prior": prior}, arguments
-            )
+        with allowance:
+            net = net if isinstance(net, nn.Module) else net(extra)
+            layout = matching_layout(meta["layout"], net, forward)
+            if state["network"] is not None:
+                check_unsampled(state["network"], layout)
+            if strict:
+                check_layers(meta["layout"], net)
+            with _private_rng():
+                parts = _rebuilt(meta, layout, known, {"likelihood": likelihood, "prior": prior}, arguments)
         for name, part in parts.items():
-            compare(f"weight of the {name}", shapes(state[name]), shapes(part.state_dict()))
-    except (ValueError, TypeError, RuntimeError, AssertionError) as error:
-        raise StorageError(f"{path}: {error}") from error
+            current = part.state_dict()
+            compare(f"weight of the {name}", shapes(state[name]), shapes(current))
+            check_numbers(name, state[name], current)
+    except Exception as error:  # a file can hold anything, and its reader may stumble over it anywhere
+        raise StorageError(f"{path}: {allowance.refusal or complaint(error)}") from error
     home = layout.device if place is None else place
     if place is not None:
         net.to(place)

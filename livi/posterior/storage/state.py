@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from livi.posterior.storage.contents import complaint
 from livi.posterior.storage.file import StorageError, read, write
 from livi.spec import Json, from_json, to_json
 
@@ -28,7 +29,10 @@ def read_checkpoint(path: str | Path, device: str | torch.device = "cpu") -> Any
     """
     tensors, meta = read(path, device)
     check_kind(path, meta, "checkpoint")
-    return unflatten_state(tensors, meta["state"])
+    try:
+        return unflatten_state(tensors, meta["state"])
+    except Exception as error:  # a file can hold anything
+        raise StorageError(f"{path}: {complaint(error)}") from error
 
 
 def check_kind(path: str | Path, meta: Mapping[str, Any], kind: str) -> None:

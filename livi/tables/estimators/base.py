@@ -40,6 +40,8 @@ _CPU_BLOCK, _GPU_BLOCK = 3_000_000, 30_000_000
 class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no annotations
     """The common part of `LIVIRegressor` and `LIVIClassifier`."""
 
+    _checkpoint: str | Path | None = None  # of `livi.fit`; no parameter, since it belongs to one fit and its data
+
     def __init__(
         self,
         hidden: Any = HIDDEN,
@@ -213,6 +215,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
             "device": self.device,
             "seed": self.seed_,
             "progress": bool(self.verbose),
+            "checkpoint": self._checkpoint,
         }
         with threads(self.n_jobs):
             if np.all(weights == 1.0):

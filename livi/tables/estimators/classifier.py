@@ -24,6 +24,8 @@ from livi.tables.estimators.base import Estimator, check_alpha
 from livi.tables.estimators.conformal import threshold
 from livi.tables.estimators.scaling import Array
 
+_MOST_BYTES = 2**24  # of labels in a file
+
 
 class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     """A neural network with a posterior over its weights, as a scikit-learn classifier.
@@ -155,5 +157,7 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
 
     def _restore(self, facts: Mapping[str, Any], posterior: Posterior) -> Self:
         kind, labels = facts["classes_"]
+        if np.dtype(kind).itemsize * len(labels) > _MOST_BYTES:  # a file may ask for labels of any length
+            raise ValueError(f"classes_: expected at most {_MOST_BYTES:,} bytes of labels, got {kind}.")
         self.classes_ = np.array(labels, dtype=kind)
         return super()._restore(facts, posterior)

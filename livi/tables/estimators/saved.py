@@ -5,18 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from livi.posterior import storage
 from livi.posterior.posterior import Posterior
 from livi.tables.estimators.classifier import LIVIClassifier
-from livi.tables.estimators.network import build_network
+from livi.tables.estimators.network import build_network, network_facts
 from livi.tables.estimators.regressor import LIVIRegressor
 
 _CLASSES: dict[str, type[LIVIRegressor | LIVIClassifier]] = {
     "LIVIRegressor": LIVIRegressor,
     "LIVIClassifier": LIVIClassifier,
 }
+_MOST_THREADS, _MOST_SAMPLES = 4096, 10**6
 
 
 def load(path: str | Path, device: Any = None) -> LIVIRegressor | LIVIClassifier:
@@ -34,15 +36,38 @@ def load(path: str | Path, device: Any = None) -> LIVIRegressor | LIVIClassifier
 def load_with_extra(path: str | Path, device: Any = None) -> tuple[LIVIRegressor | LIVIClassifier, dict[str, Any]]:
     """The estimator, and the `extra` that was saved along with it ({} where there was none)."""
     parts = storage.load_parts(path, _network, device)
-    facts = parts.extra["estimator"]
-    posterior = Posterior.from_parts(parts)
+    facts, extra = parts.extra["estimator"], parts.extra.get("extra", {})
     try:
         estimator = _CLASSES[facts["class"]](**facts["params"] | {"device": device})
-        return estimator._restore(facts["fitted"], posterior), parts.extra["extra"]
-    except (KeyError, TypeError) as error:
+        estimator._restore(facts["fitted"], Posterior.from_parts(parts))
+        _check(estimator, extra)
+        return estimator, extra
+    except Exception as error:  # a file can hold anything, and its reader may stumble over it anywhere
         raise storage.StorageError(
             f"{path}: expected an estimator as this livi writes it, got {error}; use the version that saved it."
         ) from error
+
+
+def _check(estimator: LIVIRegressor | LIVIClassifier, extra: Any) -> None:
+    """Raise an error about what cannot come from a fit: sizes that differ, numbers that nobody asks for."""
+    net = network_facts(estimator.posterior_.layout.module)
+    shapes = {np.shape(part) for part in estimator.input_scaling_}
+    scores = estimator.conformity_scores_
+    right = {
+        "extra": isinstance(extra, dict),
+        "n_features_in_": type(estimator.n_features_in_) is int and estimator.n_features_in_ == net["inputs"],
+        "feature_names_in_": len(getattr(estimator, "feature_names_in_", range(net["inputs"]))) == net["inputs"],
+        "input_scaling_": shapes == {(net["inputs"],)},
+        "seed_": type(estimator.seed_) is int and 0 <= estimator.seed_ < 2**32,
+        "n_jobs": estimator.n_jobs is None or -_MOST_THREADS <= estimator.n_jobs <= _MOST_THREADS,
+        "num_samples": 1 <= estimator.num_samples <= _MOST_SAMPLES,
+        "interval": estimator.interval in ("posterior", "conformal"),
+        "conformity_scores_": scores is None or np.ndim(scores) == 1,
+        "classes_": len(getattr(estimator, "classes_", (0,))) in (net["outputs"], 2 * net["outputs"]),
+    }
+    for name, fine in right.items():
+        if not fine:
+            raise ValueError(f"another {name} than a fit has")
 
 
 def _network(extra: dict[str, Any]) -> nn.Module:

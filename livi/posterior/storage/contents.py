@@ -1,0 +1,84 @@
+"""What the JSON in a file must look like, before anything is made of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from livi.spec import Json
+
+_OURS = re.compile(r"(^|: )expected ")  # errors that say themselves what was expected and what came
+_LONGEST = 200  # characters of others'
+
+
+def check_meta(meta: Mapping[str, Json]) -> None:
+    """Raise a ValueError about the first thing that `save_posterior` does not write."""
+    _check(meta, "the metadata", state=object, layout=dict, specs=dict, learned=dict, left_out=list)
+    _check(meta["layout"], "layout", forward=bool, dtype=str, slots=list, parameters=list)
+    _check(meta["specs"], "specs", sampler=(dict, type(None)), likelihood=(dict, type(None)))
+    _expect(not meta["specs"].keys() - {"sampler", "likelihood", "prior"}, "specs", "others than the known parts")
+    for name in meta["specs"]:
+        _expect(_texts(meta["learned"].get(name)), f"learned.{name}", "no list of names")
+    _expect(_texts(meta["left_out"]), "left_out", "no list of names")
+    _expect(_texts(meta["layout"]["slots"]), "layout.slots", "no list of names")
+    _expect(_texts(meta["layout"].get("layers", [])), "layout.layers", "no list of texts")  # files of old have none
+
+
+def check_state(state: Any, specs: Mapping[str, Json]) -> dict[str, Any]:
+    """The state, which has all that a posterior is made of beside its specs."""
+    _expect(isinstance(state, dict), "state", f"a {type(state).__name__}")
+    _check(state, "state", network=(dict, type(None)), buffers=dict, history=list, plan=dict)
+    _check(state, "state", **dict.fromkeys(specs, dict))
+    _expect(isinstance(state.get("extra", {}), dict), "state.extra", "no dict")
+    for name, tensors in {"buffers": state["buffers"], **(state["network"] or {})}.items():
+        _expect(isinstance(tensors, dict), f"state.{name}", f"a {type(tensors).__name__}")
+        for key, tensor in tensors.items():
+            _expect(isinstance(key, str) and isinstance(tensor, Tensor), f"state.{name}", "others than tensors")
+    for row in state["history"]:
+        numbers = isinstance(row, dict) and all(isinstance(value, (int, float)) for value in row.values())
+        _expect(numbers and _texts(list(row)), "state.history", "others than rows of numbers")
+    _expect(_texts(list(state["plan"])), "state.plan", "other keys than names")
+    found: dict[str, Any] = state
+    return found
+
+
+def check_numbers(what: str, saved: Mapping[str, Any], current: Mapping[str, Any]) -> None:
+    """Where there is a tensor, one of the same kind of numbers was saved: real, complex, or whole."""
+    for name, value in current.items():
+        if isinstance(value, Tensor):
+            other = saved[name]
+            _expect(isinstance(other, Tensor), f"{what}.{name}", f"a {type(other).__name__}")
+            same = (other.is_floating_point(), other.is_complex()) == (value.is_floating_point(), value.is_complex())
+            _expect(same, f"{what}.{name}", f"{other.dtype} where {value.dtype} belongs")
+
+
+def complaint(error: Exception) -> str:
+    """An error of reading in words: its own where it has some, else that the file is not as livi writes it."""
+    if _OURS.search(str(error)):
+        return str(error)
+    if isinstance(error, RecursionError):
+        got = "lists within lists, too deep to read"
+    elif isinstance(error, KeyError):
+        got = f"nothing called {error}"
+    else:
+        first = str(error).partition("\n")[0]
+        got = f"{type(error).__name__}: {first[:_LONGEST]}"
+    return f"expected content as livi writes it, got {got}; save it again, or use the version that saved it."
+
+
+def _check(found: Any, where: str, **kinds: Any) -> None:
+    for name, kind in kinds.items():
+        _expect(name in found, where, f"nothing called {name!r}")
+        _expect(isinstance(found[name], kind), f"{where}.{name}", f"a {type(found[name]).__name__}")
+
+
+def _expect(right: bool, where: str, got: str) -> None:
+    if not right:
+        raise ValueError(f"{where}: expected content as livi writes it, got {got}; copy or save it again.")
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
