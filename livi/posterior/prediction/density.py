@@ -130,7 +130,7 @@ class DrawnPrediction(Quantiles, DensityPrediction):
         """
         if not self.likelihood.whole_numbers:
             return self.cdf(targets)
-        found = self._found(targets).to(self.outputs.dtype)  # bytes would wrap at 0 - 1
+        found = self._as_outputs(targets).to(self.outputs.dtype)  # bytes would wrap at 0 - 1
         highest, lowest = self.cdf(found), self.cdf(found - 1)
         rng = torch.Generator().manual_seed(self.seed + 1)
         return lowest + torch.rand(found.shape, generator=rng, dtype=highest.dtype).to(highest) * (highest - lowest)
