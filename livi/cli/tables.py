@@ -130,9 +130,7 @@ def _shared(parser: argparse.ArgumentParser, *, report: bool = True) -> None:
     if report:
         parser.add_argument("--report", metavar="FILE.html", help="write a page with figures and the verdict")
     parser.add_argument("--delimiter", type=delimiter, help="of CSV files; 'tab' for a tab (default: by the header)")
-    parser.add_argument(
-        "--decimal", choices=("point", "comma"), default="point", help="of CSV files (default %(default)s)"
-    )
+    parser.add_argument("--decimal", choices=("point", "comma"), help="of CSV files (default: point, or as in the fit)")
     parser.add_argument("--force", action="store_true", help="replace files that exist")
     parser.add_argument("--quiet", action="store_true", help="no progress and no notes on stderr")
     parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show an error's traceback")
@@ -161,7 +159,7 @@ def _fit(chosen: argparse.Namespace) -> int:
         threads=chosen.threads,
         progress=not chosen.quiet,
     )
-    table = tables.read_table(chosen.data, delimiter=chosen.delimiter, decimal=chosen.decimal)
+    table = tables.read_table(chosen.data, delimiter=chosen.delimiter, decimal=chosen.decimal or "point")
     model = fitting.fit_table(table, chosen.target, options, say)
     model.save(chosen.out)
     print(_facts(model.facts))
@@ -181,7 +179,7 @@ def _predict(chosen: argparse.Namespace) -> int:
     _check_outputs(chosen, () if to_stdout else (chosen.out,), (chosen.model, chosen.data))
     model = load("livi.tables.model").load_model(chosen.model)
     say = _quiet if chosen.quiet else _note
-    table = tables.read_table(chosen.data, delimiter=chosen.delimiter, decimal=chosen.decimal)
+    table = tables.read_table(chosen.data, delimiter=chosen.delimiter, decimal=chosen.decimal or model.schema.decimal)
     frame = model.predict(table, say, strict=chosen.strict, keep=chosen.keep, progress=not chosen.quiet)
     if to_stdout:
         sys.stdout.write(tables.frame_bytes(frame, ".csv").decode())
@@ -202,7 +200,7 @@ def _evaluate(chosen: argparse.Namespace) -> int:
         heard.append(text)
         (_quiet if chosen.quiet else _note)(text)
 
-    table = tables.read_table(chosen.data, delimiter=chosen.delimiter, decimal=chosen.decimal)
+    table = tables.read_table(chosen.data, delimiter=chosen.delimiter, decimal=chosen.decimal or model.schema.decimal)
     evaluation = model.evaluate(table, say, strict=chosen.strict, progress=not chosen.quiet)
     content = model.content(evaluation, heard)
     print(evaluation)

@@ -13,11 +13,13 @@ import torch
 from numpy.typing import NDArray
 
 from livi.tables.content import Finding, Task
-from livi.tables.detection import Say, choose_task, column_kinds, counts_rows, learn_schema
+from livi.tables.detection import choose_task, column_kinds, counts_rows, learn_schema
 from livi.tables.encoding import encode, target_classes, target_numbers
 from livi.tables.estimators import LIVIClassifier, LIVIRegressor
 from livi.tables.estimators.network import network_facts
 from livi.tables.model import TableModel, warnings_said
+from livi.tables.notation import Notation
+from livi.tables.numbers import Say, as_gaps, listed_words, read_numbers, words_among_numbers
 from livi.tables.reading import Table
 from livi.tables.schema import Schema
 from livi.tables.values import how_to_write, is_missing, labels
@@ -85,6 +87,9 @@ def fit_table(table: Table, target: str, options: FitOptions | None = None, say:
         say(text)
     _check_names(table, target, options)
     table = _with_target(table, target, note)
+    as_written = table
+    named = {*options.drop, *options.categorical, *([target] if options.task == "classification" else [])}
+    table, notations = read_numbers(table, [name for name in table.columns if name not in named], target, note)
     task = choose_task(table, target, options.task, note)
     if task == "classification" and options.noise is not None:
         raise table.error("expected --noise for regression only, got classification; leave it out.", column=target)
@@ -92,9 +97,10 @@ def fit_table(table: Table, target: str, options: FitOptions | None = None, say:
     kinds = column_kinds(table, names, options.categorical)
     fitted, held = split(table, target, task, options.validation, options.seed)
     _check_size(table, len(fitted), options)
-    training = table.rows(fitted)
-    schema = learn_schema(training, target, task, kinds, options.categorical)
-    _note_columns(table, schema, note)
+    schema = learn_schema(table.rows(fitted), target, task, kinds, options.categorical)
+    schema = _as_written(schema, as_written, notations)
+    _note_columns(table, schema, options, note)
+    table, training = as_written, as_written.rows(fitted)
     started = time.perf_counter()
     estimator = _fitted(training, schema, options, note)
     seconds = time.perf_counter() - started
@@ -154,14 +160,26 @@ def _check_size(table: Table, rows: int, options: FitOptions) -> None:
         raise table.error(f"expected at least {least} rows to fit to{why}, got {rows}; {remedy}.")
 
 
-def _note_columns(table: Table, schema: Schema, note: Say) -> None:
+def _as_written(schema: Schema, table: Table, notations: Mapping[str, Notation]) -> Schema:
+    """The schema with what it takes to read other files as this one was read."""
+    columns = tuple(replace(column, notation=notations.get(column.name)) for column in schema.columns)
+    return replace(schema, columns=columns, notation=notations.get(schema.target), decimal=table.decimal)
+
+
+def _note_columns(table: Table, schema: Schema, options: FitOptions, note: Say) -> None:
     for left_out in schema.dropped:
         note(f"dropped: column {left_out.name!r}: {left_out.reason}")
     for column in schema.columns:
         if column.kind == "numeric" and counts_rows(table.columns[column.name]):
             note(f"column {column.name!r} counts the rows; if it says nothing else, pass --drop {column.name}")
         how = how_to_write(column.categories[0]) if column.categories else ""
-        if how:
+        words = words_among_numbers(table.columns[column.name]) if column.kind == "categorical" else {}
+        if words and column.name not in options.categorical:
+            note(
+                f"column {column.name!r} was taken for categories, since {sum(words.values())} of its cells are words: "
+                f"{listed_words(words)}; to read the others as numbers, pass {as_gaps(words)}"
+            )
+        elif how:
             note(f"column {column.name!r} was taken for categories, such as {column.categories[0]!r}; else {how}")
 
 

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from livi.posterior.storage import StorageError
 from livi.tables.content import Content, Finding, UnsureRow
-from livi.tables.detection import Say
 from livi.tables.encoding import encode, target_classes, target_numbers
 from livi.tables.estimators import load_with_extra
 from livi.tables.evaluation import SHOWN_LEVELS, Evaluation, score_classification, score_regression
+from livi.tables.numbers import Say
 from livi.tables.predicting import (
     classification_columns,
     classification_rows,
