@@ -13,6 +13,7 @@ from livi.tables import Table, TableError, read_table
 from livi.tables.detection import choose_task, column_kinds
 from livi.tables.encoding import encode, target_numbers
 from livi.tables.fitting import FitOptions, fit_table
+from livi.tables.gaps import with_gaps
 from livi.tables.model import load_model
 from livi.tables.notation import Notation, could_be_decimals, in_common, written
 from livi.tables.numbers import read_numbers
@@ -182,6 +183,37 @@ def test_few_numbers_with_words_are_categories_with_a_note(houses):
     fit_table(found, "price", FitOptions(steps=2, hidden=(2,), diagnose=False), said.append)
     expected = "since 9 of its cells are words: 'unknown' (9); to read the others as numbers, pass --missing unknown"
     assert any(expected in text for text in said)
+
+
+# --- words that mean a gap ------------------------------------------------------------------------
+
+
+def test_words_and_numbers_become_gaps():
+    said = []
+    found = with_gaps(
+        table(a=["Unknown", "5", "-999.0"], b=[-999.0, 1.0, 2.0]), ["unknown", "-999", "n.v."], said.append
+    )
+    assert found.columns["a"].tolist() == ["", "5", ""]
+    np.testing.assert_array_equal(found.columns["b"], [np.nan, 1.0, 2.0])
+    assert said == ["--missing: no cell is 'n.v.'"]
+
+
+def test_gaps_of_the_fit_are_gaps_of_predictions_and_evaluations(here, homes, capsys):
+    frame = homes.drop(columns=["dear", "id"])
+    frame.assign(area=frame["area"].astype(object).fillna("unknown")).iloc[:80].to_csv("words.csv", index=False)
+    frame.iloc[:80].to_csv("gaps.csv", index=False)
+    more = frame.iloc[80:].assign(area=frame["area"].iloc[80:].astype(object))
+    more.iloc[3:6, more.columns.get_loc("area")] = "UNKNOWN"
+    more.to_csv("more.csv", index=False)
+    assert "pass --missing unknown if" in failed(capsys, "fit", "words.csv", "--target", "price", "--out", "m.livi")
+    for name, option in (("words", ["--missing", "unknown,on request"]), ("gaps", [])):
+        assert cli.main(["fit", f"{name}.csv", "--target", "price", "--out", f"{name}.livi", *option, *SMALL]) == 0
+    assert "note: --missing: no cell is 'on request'" in capsys.readouterr().err
+    assert load_model("words.livi").schema.missing == ("unknown", "on request")
+    assert cli.main(["predict", "words.livi", "more.csv", "--out", "one.csv", "--quiet", "--keep"]) == 0
+    assert (pd.read_csv("one.csv")["area"] == "UNKNOWN").sum() == 3
+    assert cli.main(["evaluate", "words.livi", "more.csv", "--quiet"]) == 0
+    assert "column 'area': expected a number, got 'UNKNOWN'" in failed(capsys, "evaluate", "gaps.livi", "more.csv")
 
 
 # --- from end to end ------------------------------------------------------------------------------

@@ -78,6 +78,13 @@ def add_commands(commands: Any) -> None:
     )
     fit.add_argument("--categorical", type=names, default=(), metavar="A,B", help="columns of numbers that are codes")
     fit.add_argument(
+        "--missing",
+        type=names,
+        default=(),
+        metavar="WORDS",
+        help="what else is a gap: unknown,n.v. (kept in the model)",
+    )
+    fit.add_argument(
         "--validation",
         type=share,
         default=0.2,
@@ -148,6 +155,7 @@ def _fit(chosen: argparse.Namespace) -> int:
         task=chosen.task,
         drop=chosen.drop,
         categorical=chosen.categorical,
+        missing=chosen.missing,
         validation=chosen.validation,
         seed=chosen.seed,
         hidden=chosen.hidden,

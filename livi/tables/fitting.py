@@ -17,6 +17,7 @@ from livi.tables.detection import choose_task, column_kinds, counts_rows, learn_
 from livi.tables.encoding import encode, target_classes, target_numbers
 from livi.tables.estimators import LIVIClassifier, LIVIRegressor
 from livi.tables.estimators.network import network_facts
+from livi.tables.gaps import with_gaps
 from livi.tables.model import TableModel, warnings_said
 from livi.tables.notation import Notation
 from livi.tables.numbers import Say, as_gaps, listed_words, read_numbers, words_among_numbers
@@ -39,6 +40,7 @@ class FitOptions:
     Args:
         task: overrules the detection.
         drop, categorical: names of columns to leave out, and to take as categories even if they are numbers.
+        missing: words that mean a gap, besides the usual ones.
         validation: share of the rows that is held out and only used to report how good the model is; 0 fits to all.
         seed: of the split and of the fit.
         hidden, activation, steps, components, noise, interval: as in `livi.LIVIRegressor`.
@@ -50,6 +52,7 @@ class FitOptions:
     task: Task | None = None
     drop: Sequence[str] = ()
     categorical: Sequence[str] = ()
+    missing: Sequence[str] = ()
     validation: float = 0.2
     seed: int = 0
     hidden: tuple[int, ...] | None = None
@@ -86,7 +89,7 @@ def fit_table(table: Table, target: str, options: FitOptions | None = None, say:
     for text in table.notes:
         say(text)
     _check_names(table, target, options)
-    table = _with_target(table, target, note)
+    table = _with_target(with_gaps(table, options.missing, note), target, note)
     as_written = table
     named = {*options.drop, *options.categorical, *([target] if options.task == "classification" else [])}
     table, notations = read_numbers(table, [name for name in table.columns if name not in named], target, note)
@@ -98,7 +101,7 @@ def fit_table(table: Table, target: str, options: FitOptions | None = None, say:
     fitted, held = split(table, target, task, options.validation, options.seed)
     _check_size(table, len(fitted), options)
     schema = learn_schema(table.rows(fitted), target, task, kinds, options.categorical)
-    schema = _as_written(schema, as_written, notations)
+    schema = replace(_as_written(schema, as_written, notations), missing=tuple(options.missing))
     _note_columns(table, schema, options, note)
     table, training = as_written, as_written.rows(fitted)
     started = time.perf_counter()

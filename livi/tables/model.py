@@ -18,6 +18,7 @@ from livi.tables.content import Content, Finding, UnsureRow
 from livi.tables.encoding import encode, target_classes, target_numbers
 from livi.tables.estimators import load_with_extra
 from livi.tables.evaluation import SHOWN_LEVELS, Evaluation, score_classification, score_regression
+from livi.tables.gaps import with_gaps
 from livi.tables.numbers import Say
 from livi.tables.predicting import (
     classification_columns,
@@ -68,7 +69,7 @@ class TableModel:
         """
         import pandas as pd
 
-        features = encode(table, self.schema, say, strict=strict)
+        features = encode(with_gaps(table, self.schema.missing), self.schema, say, strict=strict)
         read = self._regressed if self.schema.task == "regression" else self._classified
         with warnings_said(say):
             parts = in_blocks(lambda some: read(features[some]), len(features), progress=progress)
@@ -101,6 +102,7 @@ class TableModel:
             TableError: a target is missing, no number, or of a class that the fit has not seen; with the row.
         """
         source = source or f"{len(table):,} rows of {table.name}"
+        table = with_gaps(table, self.schema.missing)
         regression = self.schema.task == "regression"
         truth = target_numbers(table, self.schema) if regression else target_classes(table, self.schema)
         features = encode(table, self.schema, say, strict=strict)
