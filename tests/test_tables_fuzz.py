@@ -269,6 +269,7 @@ VALUES = {  # of each option values that can be used, and values that cannot; No
     "--task": (("regression", "classification"), ("other",)),
     "--drop": (("town", "town,built", '"area"', ","), ("price", "nope", "town,nope")),
     "--categorical": (("town", ","), ("price", "nope", "built")),
+    "--use": (("area", ","), ("nope",)),
     "--missing": (("Bath", "none,-999", ","), ()),
     "--validation": (("0", "0.1"), ("0.99", "1", "nan")),
     "--seed": (("3", "4294967295"), ("4294967296", "-1")),

@@ -76,6 +76,7 @@ def add_commands(commands: Any) -> None:
     fit.add_argument(
         "--drop", type=names, default=(), metavar="A,B", help="columns to leave out; quote names with commas"
     )
+    fit.add_argument("--use", type=names, default=(), metavar="A,B", help="columns to read that look like row numbers")
     fit.add_argument("--categorical", type=names, default=(), metavar="A,B", help="columns of numbers that are codes")
     fit.add_argument(
         "--missing",
@@ -155,6 +156,7 @@ def _fit(chosen: argparse.Namespace) -> int:
         task=chosen.task,
         drop=chosen.drop,
         categorical=chosen.categorical,
+        use=chosen.use,
         missing=chosen.missing,
         validation=chosen.validation,
         seed=chosen.seed,

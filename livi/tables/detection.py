@@ -180,9 +180,3 @@ def class_names(cells: Cells) -> tuple[str, ...]:
     if all(value is not None for value in values):
         names.sort(key=lambda name: (float(name), name))
     return tuple(names)
-
-
-def counts_rows(cells: Cells) -> bool:
-    """Whether a column is 1, 2, 3, ... or 0, 1, 2, ...: likely a row number, which tells nothing about new rows."""
-    values, fine = parsed(cells, number)
-    return bool(fine.all() and values[0] in (0.0, 1.0) and (np.diff(values) == 1.0).all() and len(values) > FEW_NUMBERS)

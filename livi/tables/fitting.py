@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from livi.tables.content import Finding, Task
-from livi.tables.detection import choose_task, column_kinds, counts_rows, learn_schema
+from livi.tables.detection import choose_task, column_kinds, learn_schema
 from livi.tables.encoding import encode, target_classes, target_numbers
 from livi.tables.estimators import LIVIClassifier, LIVIRegressor
 from livi.tables.estimators.network import network_facts
@@ -23,6 +23,7 @@ from livi.tables.notation import Notation
 from livi.tables.numbers import Say, as_gaps, listed_words, read_numbers, words_among_numbers
 from livi.tables.reading import Table
 from livi.tables.schema import Schema
+from livi.tables.suspects import giveaway_notes, left_out, numbering_notes
 from livi.tables.values import how_to_write, is_missing, labels
 from livi.tables.wording import in_options
 from livi.version import __version__
@@ -40,6 +41,7 @@ class FitOptions:
     Args:
         task: overrules the detection.
         drop, categorical: names of columns to leave out, and to take as categories even if they are numbers.
+        use: columns to read even if they look like row numbers.
         missing: words that mean a gap, besides the usual ones.
         validation: share of the rows that is held out and only used to report how good the model is; 0 fits to all.
         seed: of the split and of the fit.
@@ -52,6 +54,7 @@ class FitOptions:
     task: Task | None = None
     drop: Sequence[str] = ()
     categorical: Sequence[str] = ()
+    use: Sequence[str] = ()
     missing: Sequence[str] = ()
     validation: float = 0.2
     seed: int = 0
@@ -98,10 +101,13 @@ def fit_table(table: Table, target: str, options: FitOptions | None = None, say:
         raise table.error("expected --noise for regression only, got classification; leave it out.", column=target)
     names = [name for name in table.columns if name != target and name not in options.drop]
     kinds = column_kinds(table, names, options.categorical)
+    numbering = left_out(table, kinds, options.use)
+    kinds = {name: kind for name, kind in kinds.items() if name not in {column.name for column in numbering}}
     fitted, held = split(table, target, task, options.validation, options.seed)
     _check_size(table, len(fitted), options)
     schema = learn_schema(table.rows(fitted), target, task, kinds, options.categorical)
     schema = replace(_as_written(schema, as_written, notations), missing=tuple(options.missing))
+    schema = replace(schema, dropped=(*numbering, *schema.dropped))
     _note_columns(table, schema, options, note)
     table, training = as_written, as_written.rows(fitted)
     started = time.perf_counter()
@@ -133,7 +139,7 @@ def split(
 
 
 def _check_names(table: Table, target: str, options: FitOptions) -> None:
-    for name in (target, *options.drop, *options.categorical):
+    for name in (target, *options.drop, *options.categorical, *options.use):
         if name not in table.columns:
             close = difflib.get_close_matches(name, table.columns, 1)
             hint = f"; did you mean {close[0]!r}?" if close else f"; it has {', '.join(list(table.columns)[:8])}."
@@ -141,9 +147,10 @@ def _check_names(table: Table, target: str, options: FitOptions) -> None:
     for name in (*options.drop, *options.categorical):
         if name == target:
             raise table.error("expected a target to keep, got it among the columns to drop or convert.", column=name)
-    both = [name for name in options.categorical if name in options.drop]
-    if both:
-        raise table.error("expected --drop or --categorical, got both.", column=both[0])
+    for option, chosen in (("--categorical", options.categorical), ("--use", options.use)):
+        both = [name for name in chosen if name in options.drop]
+        if both:
+            raise table.error(f"expected --drop or {option}, got both.", column=both[0])
 
 
 def _with_target(table: Table, target: str, note: Say) -> Table:
@@ -170,11 +177,11 @@ def _as_written(schema: Schema, table: Table, notations: Mapping[str, Notation])
 
 
 def _note_columns(table: Table, schema: Schema, options: FitOptions, note: Say) -> None:
-    for left_out in schema.dropped:
-        note(f"dropped: column {left_out.name!r}: {left_out.reason}")
+    for dropped in schema.dropped:
+        note(f"dropped: column {dropped.name!r}: {dropped.reason}")
+    for text in (*numbering_notes(table, schema, options.use), *giveaway_notes(table, schema)):
+        note(text)
     for column in schema.columns:
-        if column.kind == "numeric" and counts_rows(table.columns[column.name]):
-            note(f"column {column.name!r} counts the rows; if it says nothing else, pass --drop {column.name}")
         how = how_to_write(column.categories[0]) if column.categories else ""
         words = words_among_numbers(table.columns[column.name]) if column.kind == "categorical" else {}
         if words and column.name not in options.categorical:
