@@ -8,7 +8,7 @@ from tabled import table
 from livi.tables import Table
 from livi.tables.fitting import FitOptions, fit_table
 from livi.tables.schema import Column, Schema
-from livi.tables.suspects import giveaway_notes, left_out, numbering_notes, one_to_one, rank_correlation
+from livi.tables.suspects import giveaway_notes, left_out, numbering_notes, oddity_notes, one_to_one, rank_correlation
 from livi.tables.values import texts
 
 SHUFFLED = np.random.default_rng(0).permutation(100).astype(float)
@@ -119,3 +119,18 @@ def test_a_fit_does_not_read_a_shuffled_row_number(houses):
 
 def test_words_are_not_numbers():
     assert left_out(table(a=texts([f"h{i}" for i in range(50)]).tolist(), x=[1.0] * 50), {"a": "categorical"}, ()) == ()
+
+
+def test_oddities_are_said_once_each():
+    schema = Schema("y", "classification", (Column("a", "numeric"), Column("b", "categorical")), ("no", "x", "yes"))
+    found = table(a=["1", "2e9", "2", ""], b=["True", "TRUE", "False", "false"], y=["yes", "no", "x", "yes"])
+    assert oddity_notes(found, schema) == [
+        "column 'a', row 3: 2e9 is 1e+09 times as large as all others, which look alike beside it; correct it if it is "
+        "a mistake",
+        "column 'b': 'TRUE' and 'True', 'False' and 'false' differ in capitals only and count as different; write them "
+        "alike if they are the same",
+        "'y' has a single row of class 'no', 'x': too little to learn it from, and none to judge it by",
+    ]
+    plain = Schema("y", "regression", (Column("a", "numeric"),))
+    assert oddity_notes(table(a=["1", "1e5", "0"], y=["0", "0", "5"]), plain) == []
+    assert len(oddity_notes(table(a=["1", "1e5", "0"], y=["1", "-1e9", "5"]), plain)) == 1

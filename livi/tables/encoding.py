@@ -12,11 +12,13 @@ All of it is said, with the places; in strict mode unknown categories and unexpe
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 from numpy.typing import NDArray
 
 from livi.tables.detection import refuse_huge
-from livi.tables.numbers import Say, in_notation, refuse_text
+from livi.tables.numbers import Say, in_notation, listed_words, refuse_text
 from livi.tables.reading import Table
 from livi.tables.schema import MISSING_CATEGORY, Column, Schema
 from livi.tables.values import day, how_to_write, is_missing, labels, number, parsed
@@ -67,6 +69,20 @@ def target_classes(table: Table, schema: Schema) -> NDArray[np.int64]:  # (n,)
         got = table.columns[schema.target][row]
         raise table.error(f"expected a class of the fit ({known}), got {got!r}.", row=row, column=schema.target)
     return np.array(found, np.int64)
+
+
+def of_known_class(table: Table, schema: Schema, say: Say) -> NDArray[np.bool_]:  # (n,)
+    """Where the target is a class that the fit has seen, or missing; `say` hears of the others."""
+    if schema.target not in table.columns:
+        return np.ones(len(table), np.bool_)
+    names = labels(in_notation(table, schema.target, schema.notation, _nothing))
+    known = np.array([name in schema.classes or not name for name in names], np.bool_)
+    if known.any() and not known.all():
+        counts = Counter(name for name, seen in zip(names, known, strict=True) if not seen)
+        shown = listed_words(dict(counts.most_common()))
+        rows = f"{int((~known).sum())} of {len(table)} rows"
+        say(f"{table.name}: left out: {rows}, of classes not seen in the fit: {shown}")
+    return known
 
 
 def _nothing(_: str) -> None:

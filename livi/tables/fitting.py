@@ -23,7 +23,7 @@ from livi.tables.notation import Notation
 from livi.tables.numbers import Say, as_gaps, listed_words, read_numbers, words_among_numbers
 from livi.tables.reading import Table
 from livi.tables.schema import Schema
-from livi.tables.suspects import giveaway_notes, left_out, numbering_notes
+from livi.tables.suspects import giveaway_notes, left_out, numbering_notes, oddity_notes
 from livi.tables.values import how_to_write, is_missing, labels
 from livi.tables.wording import in_options
 from livi.version import __version__
@@ -179,7 +179,8 @@ def _as_written(schema: Schema, table: Table, notations: Mapping[str, Notation])
 def _note_columns(table: Table, schema: Schema, options: FitOptions, note: Say) -> None:
     for dropped in schema.dropped:
         note(f"dropped: column {dropped.name!r}: {dropped.reason}")
-    for text in (*numbering_notes(table, schema, options.use), *giveaway_notes(table, schema)):
+    notes = (numbering_notes(table, schema, options.use), giveaway_notes(table, schema), oddity_notes(table, schema))
+    for text in (text for some in notes for text in some):
         note(text)
     for column in schema.columns:
         how = how_to_write(column.categories[0]) if column.categories else ""

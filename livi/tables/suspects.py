@@ -7,11 +7,14 @@ Row numbers:
     - the same in the order of the rows, which may be a time, or beginning elsewhere and shuffled: a note.
 
 Giveaways: a column with the rank correlation 0.999 with the target or more, or one value for each class.
+
+Oddities: one number a million times as large as all others, names that differ in capitals only, classes of one row.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -46,6 +49,8 @@ FEW, DAYS = 10, 31
 DENSE = 0.9  # of the numbers from the first to the last are there
 GIVEN_AWAY = 0.999  # rank correlation
 ENOUGH_ROWS = 20
+FAR_LARGER = 1e6
+_NAMED = 3
 
 
 def left_out(table: Table, kinds: Mapping[str, Kind], used: Sequence[str]) -> tuple[Dropped, ...]:
@@ -148,3 +153,50 @@ def one_to_one(names: Sequence[str], classes: Sequence[str]) -> bool:
     kinds = len({kind for _, kind in different})
     single = len(different) == len({name for name, _ in different}) == kinds
     return single and kinds == len(set(classes)) > 1 and len(pairs) >= max(ENOUGH_ROWS, 2 * kinds)
+
+
+# --- oddities -------------------------------------------------------------------------------------
+
+
+def oddity_notes(table: Table, schema: Schema) -> list[str]:
+    """On values of the target and of the columns read that are likely mistakes."""
+    found = []
+    numeric = [column.name for column in schema.columns if column.kind == "numeric"]
+    named = [column.name for column in schema.columns if column.kind == "categorical"]
+    for name in (*numeric, *([schema.target] if schema.task == "regression" else [])):
+        found += _far_larger(table, name)
+    for name in (*named, *([schema.target] if schema.task == "classification" else [])):
+        found += _spelled_twice(table, name)
+    return found + (_single_rows(table, schema.target) if schema.task == "classification" else [])
+
+
+def _far_larger(table: Table, name: str) -> list[str]:
+    sizes = np.nan_to_num(np.abs(parsed(table.columns[name], number)[0]))
+    if len(sizes) < 2:
+        return []
+    second, first = np.partition(sizes, -2)[-2:]
+    if not 0.0 < FAR_LARGER * second < first:
+        return []
+    row = int(np.argmax(sizes))
+    value = table.columns[name][row]
+    return [
+        f"column {name!r}, row {table.lines[row]}: {value} is {first / second:.0e} times as large as all "
+        "others, which look alike beside it; correct it if it is a mistake"
+    ]
+
+
+def _spelled_twice(table: Table, name: str) -> list[str]:
+    spellings: dict[str, set[str]] = {}
+    for text in labels(table.columns[name]):
+        spellings.setdefault(text.lower(), set()).add(text)
+    twice = [" and ".join(map(repr, sorted(some))) for some in spellings.values() if len(some) > 1]
+    what = f"column {name!r}: {', '.join(twice[:_NAMED])} differ in capitals only and count as different"
+    return [f"{what}; write them alike if they are the same"] if twice else []
+
+
+def _single_rows(table: Table, target: str) -> list[str]:
+    counts = Counter(labels(table.columns[target]))
+    single = [repr(name) for name, count in counts.items() if count == 1]
+    shown = ", ".join(single[:_NAMED]) + (f" and {len(single) - _NAMED} more" if len(single) > _NAMED else "")
+    text = f"{target!r} has a single row of class {shown}: too little to learn it from, and none to judge it by"
+    return [text] if single else []
