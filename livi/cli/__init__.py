@@ -34,7 +34,7 @@ TOY_METHODS = "livi,livi-mixture-K,livi-sampled,full_rank,mean_field,ensemble-K,
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command. Exit codes: 0 done, 1 failed or interrupted, 2 wrong usage (argparse's own)."""
+    """Run a command. Exit codes: 0 done, 1 failed or interrupted, 2 wrong usage (argparse's own), 3 a poor fit."""
     parser = _parser()
     chosen, rest = parser.parse_known_args(arguments)
     if rest and chosen.command is not _demo:
@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="livi",
         description="Posteriors over the weights of PyTorch networks: models of tables, demonstration and benchmarks.\n"
-        "Exit codes: 0 done, 1 failed or interrupted, 2 wrong usage.",
+        "Exit codes: 0 done, 1 failed or interrupted, 2 wrong usage, 3 fitted, but worse than the mean.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -101,6 +101,7 @@ def add_commands(commands: Any) -> None:
     fit.add_argument(
         "--interval", choices=("posterior", "conformal"), help="conformal: calibrated on a fifth of the rows"
     )
+    fit.add_argument("--allow-poor", action="store_true", help="exit code 0 even if worse than the mean; else 3")
     fit.add_argument("--threads", type=count, help="of the processor (default: torch's own choice)")
     _shared(fit)
 
@@ -180,7 +181,19 @@ def _fit(chosen: argparse.Namespace) -> int:
             print(f"\nwarning, {finding.topic}: {finding.text}")
     print(f"\nwritten: {chosen.out}")
     _report(chosen.report, model.content(model.validation))
-    return 0
+    return _judged(chosen, model.validation)
+
+
+def _judged(chosen: argparse.Namespace, validation: Any) -> int:
+    """The exit code of a fit, 3 if it is worse than a guess."""
+    if validation is None or not validation.poor or chosen.allow_poor:
+        return 0
+    text = (
+        f"livi: {chosen.out} was written, but should not be used as it is. {validation.verdict[0]} Add rows or "
+        "columns, raise --steps, or see the notes; --allow-poor makes this exit code 0."
+    )
+    print(text, file=sys.stderr)
+    return 3
 
 
 def _predict(chosen: argparse.Namespace) -> int:

@@ -119,7 +119,8 @@ def fit_table(table: Table, target: str, options: FitOptions | None = None, say:
     if not len(held):
         return model
     source = f"{len(held):,} held-out rows of {table.name}"
-    return replace(model, validation=model.evaluate(table.rows(held), say, source=source, progress=options.progress))
+    validation = model.evaluate(table.rows(held), say, source=source, progress=options.progress)
+    return replace(model, validation=validation.against_guesses(_shares(training, schema)))
 
 
 def split(
@@ -219,6 +220,13 @@ def _fitted(training: Table, schema: Schema, options: FitOptions, note: Say) -> 
 
 def _target(table: Table, schema: Schema) -> NDArray[Any]:
     return target_numbers(table, schema) if schema.task == "regression" else target_classes(table, schema)
+
+
+def _shares(training: Table, schema: Schema) -> NDArray[np.float64] | None:  # (k,)
+    """Of the classes; none for regression."""
+    if schema.task == "regression":
+        return None
+    return np.bincount(target_classes(training, schema), minlength=len(schema.classes)) / len(training)
 
 
 def _facts(
