@@ -8,7 +8,7 @@ import pandas as pd
 
 from livi import cli
 
-SMALL = ("--steps", "20", "--hidden", "4")
+SMALL = ("--steps", "20", "--hidden", "4", "--allow-poor")
 
 
 def failed(capsys, *arguments):

@@ -108,8 +108,21 @@ def test_constant_columns_and_constant_targets_do_no_harm():
     model = LIVIRegressor(**SHORT).fit(X, y)
     assert model.input_scaling_.scale[2] == 1.0
     assert model.score(X, y) > 0.5
-    flat = LIVIRegressor(**SHORT).fit(X, np.full(40, 7.0))
-    np.testing.assert_allclose(flat.predict(X), 7.0, atol=0.5)
+
+
+@pytest.mark.parametrize("options", [{}, {"noise": "varying"}, {"interval": "conformal"}], ids=str)
+def test_a_constant_target_is_predicted_without_spread(options, tmp_path):
+    X, _ = wave(60)
+    with pytest.warns(UserWarning, match=r"y: expected values that vary, got 7.1 in all .* deviation of 0"):
+        flat = LIVIRegressor(**SHORT | options).fit(X, np.full(60, 7.1))
+    flat.save(tmp_path / "flat.livi")
+    for model in (flat, livi.estimators.load(tmp_path / "flat.livi")):
+        mean, std = model.predict(X, return_std=True)
+        assert (mean == 7.1).all()
+        assert (std == 0.0).all()
+        assert (model.predict_interval(X) == 7.1).all()
+        assert (model.sample_y(X, 3) == 7.1).all()
+        assert np.isfinite(model.log_density(X, np.full(60, 7.1))).all()
 
 
 def test_scaling_is_weighted_and_does_not_overflow():

@@ -52,6 +52,22 @@ def test_fit_predict_and_evaluate(here, capsys):
     assert [line["level"] for line in scores["coverage"]] == [0.5, 0.8, 0.9, 0.95]
 
 
+def test_a_fit_worse_than_the_mean_ends_with_a_code_of_its_own(here, homes, capsys):
+    random = np.random.default_rng(0)
+    noise = pd.DataFrame(random.standard_t(1.5, size=(60, 8)), columns=[f"x{i}" for i in range(8)])
+    noise.assign(y=random.normal(size=60)).to_csv("noise.csv", index=False)
+    arguments = ["fit", "noise.csv", "--target", "y", "--out", "m.livi", "--steps", "2", "--hidden", "2", "--force"]
+    assert cli.main([*arguments, "--quiet", "--report", "fit.html"]) == 3
+    out, err = capsys.readouterr()
+    assert "\nWorse than the mean: RMSE" in out
+    assert err.startswith("livi: m.livi was written, but should not be used as it is. Worse than the mean: RMSE")
+    assert len(err.splitlines()) == 1
+    assert "Worse than the mean" in (here / "fit.html").read_text()
+    assert cli.main(["predict", "m.livi", "noise.csv", "--out", "p.csv"]) == 0
+    assert cli.main([*arguments, "--allow-poor"]) == 0
+    assert "Worse than the mean" in capsys.readouterr().out
+
+
 def test_classification_from_parquet(here, homes, capsys):
     homes.iloc[:80].drop(columns="price").to_parquet("houses.parquet", index=False)
     homes.iloc[80:].drop(columns="price").to_parquet("test.parquet", index=False)

@@ -1,5 +1,7 @@
 """What livi fit, predict and evaluate refuse, and in which words."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -119,11 +121,22 @@ def test_gaps_that_the_fit_did_not_have_are_filled_and_counted(here, model, caps
     assert expected in capsys.readouterr().err
 
 
-def test_an_evaluation_refuses_new_classes_and_missing_targets(here, model, homes, capsys):
+def test_an_evaluation_leaves_new_classes_out_and_refuses_missing_targets(here, model, homes, capsys):
     homes.iloc[80:].to_csv("test.csv", index=False)
+    homes.iloc[80:].drop(index=84).to_csv("less.csv", index=False)
     edit("test.csv", 6, "dear", "maybe")
-    line = failed(capsys, "evaluate", "dear.livi", "test.csv")
+    for name in ("test", "less"):
+        assert cli.main(["evaluate", "dear.livi", f"{name}.csv", "--json", f"{name}.json"]) == 0
+    out, err = capsys.readouterr()
+    assert "40 rows of test.csv, without 1 of classes that the fit has not seen" in out
+    assert "note: test.csv: left out: 1 of 40 rows, of classes not seen in the fit: 'maybe' (1)" in err
+    one, other = (json.loads((here / f"{name}.json").read_text()) for name in ("test", "less"))
+    assert one["rows"] == 39
+    assert one["metrics"] == other["metrics"]
+    line = failed(capsys, "evaluate", "dear.livi", "test.csv", "--strict")
     assert "test.csv, row 6, column 'dear': expected a class of the fit (no, yes), got 'maybe'." in line
+    homes.iloc[80:].assign(dear="maybe").to_csv("test.csv", index=False)
+    assert "expected a class of the fit (no, yes)" in failed(capsys, "evaluate", "dear.livi", "test.csv")
     assert "expected the target 'price' among the columns" in failed(capsys, "evaluate", "houses.livi", "new.csv")
 
 

@@ -8,7 +8,7 @@ import pytest
 from tabled import refuse, silent, table
 
 from livi.tables import TableError
-from livi.tables.detection import choose_task, class_names, column_kinds, counts_rows, learn_schema
+from livi.tables.detection import choose_task, class_names, column_kinds, learn_schema
 from livi.tables.encoding import encode, target_classes, target_numbers
 from livi.tables.fitting import split
 from livi.tables.schema import Column, Dropped, Schema
@@ -156,13 +156,6 @@ def test_a_target_that_suits_no_task_is_refused(values, task, complaint):
 def test_classes_are_ordered_by_value_or_by_name():
     assert class_names(texts(["10", "9", "2.0", "2"])) == ("2", "9", "10")
     assert class_names(texts(["b", "a", "10"])) == ("10", "a", "b")
-
-
-def test_row_numbers_are_recognised():
-    assert counts_rows(texts([str(i) for i in range(20)]))
-    assert counts_rows(np.arange(1.0, 20.0))
-    assert not counts_rows(np.arange(1990.0, 2020.0))
-    assert not counts_rows(texts([str(i) for i in range(19)] + [""]))
 
 
 # --- encoding -------------------------------------------------------------------------------------

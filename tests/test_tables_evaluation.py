@@ -1,6 +1,7 @@
 """Scores of predictions, and the words about calibration."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -166,3 +167,35 @@ def test_the_crps_of_many_rows_does_not_depend_on_their_order():
     assert crps == pytest.approx(scores.mean(), abs=4 * scores.std() / math.sqrt(4096))
     metrics = {m.key: m for m in score_regression(rows, np.zeros(12_000), crps, "y")[0]}
     assert "4,096 rows drawn at random" in metrics["crps"].note
+
+
+# --- against a guess ------------------------------------------------------------------------------
+
+
+def judged(rows, shares=None):
+    return Evaluation("5 rows", rows, (), (), ("calibrated.",)).against_guesses(shares)
+
+
+def test_predictions_worse_than_the_mean_are_called_poor():
+    rows = regression_rows(1.0, shift=0.3)
+    poor = judged(rows)
+    assert poor.poor
+    assert poor.verdict[0].startswith("Worse than the mean: RMSE 1.")
+    assert poor.verdict[1:] == ("calibrated.",)
+    assert not judged(replace(rows, mean=0.5 * rows.target)).poor
+    assert judged(regression_rows(1.0, shift=9.0, rows=5)).poor
+    assert not judged(regression_rows(1.0, shift=9.0, rows=4)).poor  # too few to tell
+    assert not judged(replace(rows, target=np.zeros(400))).poor  # no spread to explain
+
+
+def test_predictions_worse_than_the_most_frequent_class_are_called_poor():
+    rows = classification_rows(0.8, accuracy=0.3)  # says "no" in all rows, of which 7 in 10 are "yes"
+    poor = judged(rows, np.array([0.3, 0.7]))
+    assert poor.poor
+    assert poor.verdict[0] == (
+        "Worse than the most frequent class: right in 30.0% of the rows, against 70.0% by predicting 'yes' for "
+        "all rows."
+    )
+    assert not judged(rows, np.array([0.7, 0.3])).poor
+    sure = classification_rows(0.51, accuracy=0.3)  # wrong side, but better probabilities than those shares
+    assert not judged(sure, np.array([0.01, 0.99])).poor

@@ -73,7 +73,8 @@ def check_unharmed(folder, arguments, *outputs):
 
 def fit(folder, *options):
     arguments = ["fit", str(folder / "data.csv"), "--out", str(folder / "new.livi"), "--quiet", "--force"]
-    return check_unharmed(folder, [*arguments, "--steps", "1", "--hidden", "1", *options], "new.livi")
+    small = ("--steps", "1", "--hidden", "1", "--allow-poor")
+    return check_unharmed(folder, [*arguments, *small, *options], "new.livi")
 
 
 def predict(folder, *options):
@@ -269,6 +270,8 @@ VALUES = {  # of each option values that can be used, and values that cannot; No
     "--task": (("regression", "classification"), ("other",)),
     "--drop": (("town", "town,built", '"area"', ","), ("price", "nope", "town,nope")),
     "--categorical": (("town", ","), ("price", "nope", "built")),
+    "--use": (("area", ","), ("nope",)),
+    "--missing": (("Bath", "none,-999", ","), ()),
     "--validation": (("0", "0.1"), ("0.99", "1", "nan")),
     "--seed": (("3", "4294967295"), ("4294967296", "-1")),
     "--hidden": (("1", "2,2"), ("0", ",")),
@@ -277,6 +280,7 @@ VALUES = {  # of each option values that can be used, and values that cannot; No
     "--components": (("1", "2"), ("0",)),
     "--noise": (("constant", "varying"), ("odd",)),
     "--interval": (("posterior", "conformal"), ("none",)),
+    "--allow-poor": ((None,), ("yes",)),
     "--threads": (("1",), ("0",)),
     "--out": (("new.csv",), ("nowhere/new.csv", "data.csv", "")),
     "--json": (("new.json",), ("nowhere/new.json", "data.csv", "")),
@@ -289,7 +293,10 @@ VALUES = {  # of each option values that can be used, and values that cannot; No
     "--quiet": ((None,), ("yes",)),
 }
 COMMANDS = {
-    "fit": (["data.csv"], {"--target": "price", "--out": "new.livi", "--steps": "1", "--hidden": "1"}),
+    "fit": (
+        ["data.csv"],
+        {"--target": "price", "--out": "new.livi", "--steps": "1", "--hidden": "1", "--allow-poor": None},
+    ),
     "predict": (["houses.livi", "data.csv"], {"--out": "new.csv"}),
     "evaluate": (["houses.livi", "data.csv"], {}),
 }
@@ -346,8 +353,8 @@ def test_files_that_exist_are_replaced_by_leave_only(tmp_path, monkeypatch, mode
     (tmp_path / "houses.livi").write_bytes(model)
     places, usual = COMMANDS[command]
     usual = usual or {"--json": "new.json"}
-    words = [word for pair in usual.items() for word in pair]
-    [output] = [value for value in usual.values() if value.startswith("new.")]
+    words = [word for pair in usual.items() for word in pair if word is not None]
+    [output] = [value for value in usual.values() if value and value.startswith("new.")]
     assert check_unharmed(tmp_path, [command, *places, *words], output)[0] == 1
 
 

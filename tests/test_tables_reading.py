@@ -108,7 +108,7 @@ def test_decimal_commas_are_read_where_the_user_says_so(tmp_path):
     assert list(read_table(path).columns["a"]) == ["1,5", "-,5", "3e2"]
     path.write_text("a;b\n1,5;2\n2.5;3\n", encoding="utf-8")
     with pytest.raises(
-        TableError, match=r"row 3, column 'a': expected a decimal comma, got '2.5'; leave out --decimal"
+        TableError, match=r"row 3, column 'a': expected a decimal comma, got '2.5'; pass --decimal point"
     ):
         read_table(path, decimal="comma")
 

@@ -42,7 +42,7 @@ TOY_METHODS = "livi,livi-mixture-K,livi-sampled,full_rank,mean_field,ensemble-K,
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command. Exit codes: 0 done, 1 failed, 2 wrong usage (argparse's own), 130 interrupted."""
+    """Run a command. Exit codes: 0 done, 1 failed, 2 wrong usage (argparse's own), 3 a poor fit, 130 interrupted."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if not arguments:
         print(START, end="")
@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="livi",
         description="Posteriors over the weights of PyTorch networks: models of tables, demonstration and benchmarks.\n"
-        "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.",
+        "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 fitted, but worse than the mean, 130 interrupted.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

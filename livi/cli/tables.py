@@ -81,7 +81,15 @@ def add_commands(commands: Any) -> None:
     fit.add_argument(
         "--drop", type=names, default=(), metavar="A,B", help="columns to leave out; quote names with commas"
     )
+    fit.add_argument("--use", type=names, default=(), metavar="A,B", help="columns to read that look like row numbers")
     fit.add_argument("--categorical", type=names, default=(), metavar="A,B", help="columns of numbers that are codes")
+    fit.add_argument(
+        "--missing",
+        type=names,
+        default=(),
+        metavar="WORDS",
+        help="what else is a gap: unknown,n.v. (kept in the model)",
+    )
     fit.add_argument(
         "--validation",
         type=share,
@@ -103,6 +111,7 @@ def add_commands(commands: Any) -> None:
         metavar="FILE",
         help="write the fit there now and then; where the file exists, go on from it (with the same data and options)",
     )
+    fit.add_argument("--allow-poor", action="store_true", help="exit code 0 even if worse than the mean; else 3")
     fit.add_argument("--threads", type=count, help="of the processor (default: torch's own choice)")
     _shared(fit)
 
@@ -145,9 +154,7 @@ def _shared(parser: argparse.ArgumentParser, *, report: bool = True) -> None:
     if report:
         parser.add_argument("--report", metavar="FILE.html", help="write a page with figures and the verdict")
     parser.add_argument("--delimiter", type=delimiter, help="of CSV files; 'tab' for a tab (default: by the header)")
-    parser.add_argument(
-        "--decimal", choices=("point", "comma"), default="point", help="of CSV files (default %(default)s)"
-    )
+    parser.add_argument("--decimal", choices=("point", "comma"), help="of CSV files (default: point, or as in the fit)")
     parser.add_argument("--force", action="store_true", help="replace files that exist")
     parser.add_argument("--quiet", action="store_true", help="no progress and no notes on stderr")
     parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show an error's traceback")
@@ -168,6 +175,8 @@ def _fit(chosen: argparse.Namespace) -> int:
         task=chosen.task,
         drop=chosen.drop,
         categorical=chosen.categorical,
+        use=chosen.use,
+        missing=chosen.missing,
         validation=chosen.validation,
         seed=chosen.seed,
         hidden=chosen.hidden,
@@ -180,7 +189,7 @@ def _fit(chosen: argparse.Namespace) -> int:
         progress=not chosen.quiet,
         checkpoint=chosen.checkpoint,
     )
-    table = tables.read_table(chosen.data, delimiter=chosen.delimiter, decimal=chosen.decimal)
+    table = tables.read_table(chosen.data, delimiter=chosen.delimiter, decimal=chosen.decimal or "point")
     if chosen.checkpoint is not None and Path(chosen.checkpoint).exists():
         say(f"going on from {chosen.checkpoint}")
     model = fitting.fit_table(table, chosen.target, options, say)
@@ -200,7 +209,19 @@ def _fit(chosen: argparse.Namespace) -> int:
         _warn(f"interrupted {model.interrupted}; {chosen.out} holds what was learned by then. {_how_to_go_on(chosen)}")
         return INTERRUPTED
     _next(chosen, "livi", "predict", chosen.out, "NEW.csv", "--out", "predictions.csv")
-    return 0
+    return _judged(chosen, model.validation)
+
+
+def _judged(chosen: argparse.Namespace, validation: Any) -> int:
+    """The exit code of a fit, 3 if it is worse than a guess."""
+    if validation is None or not validation.poor or chosen.allow_poor:
+        return 0
+    text = (
+        f"livi: {chosen.out} was written, but should not be used as it is. {validation.verdict[0]} Add rows or "
+        "columns, raise --steps, or see the notes; --allow-poor makes this exit code 0."
+    )
+    print(text, file=sys.stderr)
+    return 3
 
 
 def _how_to_go_on(chosen: argparse.Namespace) -> str:
@@ -215,7 +236,7 @@ def _predict(chosen: argparse.Namespace) -> int:
     _check_outputs(chosen, () if to_stdout else (chosen.out,), (chosen.model, chosen.data))
     model = load("livi.tables.model").load_model(chosen.model)
     say = _quiet if chosen.quiet else _note
-    table = tables.read_table(chosen.data, delimiter=chosen.delimiter, decimal=chosen.decimal)
+    table = tables.read_table(chosen.data, delimiter=chosen.delimiter, decimal=chosen.decimal or model.schema.decimal)
     frame = model.predict(table, say, strict=chosen.strict, keep=chosen.keep, progress=not chosen.quiet)
     if to_stdout:
         sys.stdout.write(tables.frame_bytes(frame, ".csv", raw_text=chosen.raw_text).decode())
@@ -239,7 +260,7 @@ def _evaluate(chosen: argparse.Namespace) -> int:
         heard.append(text)
         (_quiet if chosen.quiet else _note)(text)
 
-    table = tables.read_table(chosen.data, delimiter=chosen.delimiter, decimal=chosen.decimal)
+    table = tables.read_table(chosen.data, delimiter=chosen.delimiter, decimal=chosen.decimal or model.schema.decimal)
     evaluation = model.evaluate(table, say, strict=chosen.strict, progress=not chosen.quiet)
     content = model.content(evaluation, heard)
     print(evaluation)

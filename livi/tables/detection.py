@@ -5,7 +5,8 @@ Columns:
     - a date if every value is an ISO date; it enters as days;
     - otherwise categorical, True and False included. With more than 50 categories, or more than half as many as rows,
       it is dropped with a note, since it looks like an identifier or free text; asked for by name, it is an error.
-      If four fifths of such a column are numbers after all, the rest are taken for mistakes: an error with the row.
+      If four fifths of such a column are numbers after all, or a fifth and the rest are a few words, these are taken
+      for mistakes or gaps: an error that counts and names them.
     - A column with one value in all rows, or none at all, is dropped with a note.
 
 Task:
@@ -17,24 +18,21 @@ Task:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import NoReturn
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from livi.tables.content import Task
+from livi.tables.numbers import MANY, MOSTLY, Say, readable, refuse_text, words_among_numbers
 from livi.tables.reading import Table
 from livi.tables.schema import Column, Dropped, Kind, Schema
 from livi.tables.values import Cells, day, how_to_write, is_missing, labels, number, parsed
 
 MAX_CATEGORIES = 50
 MAX_CLASSES = 100
-FEW_NUMBERS, ROWS_EACH = 10, 5
+FEW_NUMBERS, ROWS_EACH = MANY, 5
 LARGEST = 1e100  # whose square is still a number
-MOSTLY = 0.8  # of the values are numbers: the others are mistakes
-
-Say = Callable[[str], None]
 
 
 def column_kinds(table: Table, names: Sequence[str], categorical: Sequence[str] = ()) -> dict[str, Kind]:
@@ -49,24 +47,15 @@ def column_kinds(table: Table, names: Sequence[str], categorical: Sequence[str] 
 def _kind(table: Table, name: str) -> Kind:
     cells = table.columns[name]
     values, fine = parsed(cells, number)
-    present = ~is_missing(cells)
     if fine.all():
         refuse_huge(table, name, values)
         return "numeric"
     if parsed(cells, day)[1].all():
         return "date"
-    if fine[present].mean() >= MOSTLY and len(set(labels(cells))) > _most_categories(len(table)):
-        refuse_text(table, name, fine, f"pass --categorical {name} if these are names, or --drop {name}")
+    if len(set(labels(cells))) > _most_categories(len(table)) and words_among_numbers(cells):
+        remedy = f"pass --categorical {name} if these are names, or --drop {name}"
+        refuse_text(table, name, readable(cells), remedy)
     return "categorical"
-
-
-def refuse_text(table: Table, name: str, fine: NDArray[np.bool_], remedy: str) -> NoReturn:
-    """The error about the first value of a column that is no number."""
-    row = int(np.argmin(fine))
-    others = "" if fine.sum() < 2 else f" as in {int(fine.sum())} other rows"
-    value = table.columns[name][row]
-    how = how_to_write(value) or "correct it"
-    raise table.error(f"expected a number{others}, got {value!r}; {how}, or {remedy}.", row=row, column=name)
 
 
 def refuse_huge(table: Table, name: str, values: NDArray[np.float64]) -> None:
@@ -155,8 +144,10 @@ def choose_task(table: Table, target: str, wanted: Task | None, say: Say) -> Tas
     values, fine = parsed(cells, number)
     different = len(set(labels(cells)))
     mostly = bool(fine.mean() >= MOSTLY and len(np.unique(values[fine])) > FEW_NUMBERS)
-    if not fine.all() and (wanted == "regression" or (wanted is None and mostly)):
-        refuse_text(table, target, fine, "leave it empty to drop the row, or pass --task classification")
+    words = words_among_numbers(cells)
+    if not fine.all() and (wanted == "regression" or (wanted is None and (mostly or words))):
+        blamed = fine if readable(cells).all() else readable(cells)
+        refuse_text(table, target, blamed, "leave it empty to drop the row, or pass --task classification")
     if different < 2:
         raise table.error(f"expected a target that varies, got {cells[0]!r} in all rows.", column=target)
     few = different <= FEW_NUMBERS and len(table) >= ROWS_EACH * different
@@ -189,9 +180,3 @@ def class_names(cells: Cells) -> tuple[str, ...]:
     if all(value is not None for value in values):
         names.sort(key=lambda name: (float(name), name))
     return tuple(names)
-
-
-def counts_rows(cells: Cells) -> bool:
-    """Whether a column is 1, 2, 3, ... or 0, 1, 2, ...: likely a row number, which tells nothing about new rows."""
-    values, fine = parsed(cells, number)
-    return bool(fine.all() and values[0] in (0.0, 1.0) and (np.diff(values) == 1.0).all() and len(values) > FEW_NUMBERS)

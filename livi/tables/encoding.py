@@ -12,10 +12,13 @@ All of it is said, with the places; in strict mode unknown categories and unexpe
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 from numpy.typing import NDArray
 
-from livi.tables.detection import Say, refuse_huge, refuse_text
+from livi.tables.detection import refuse_huge
+from livi.tables.numbers import Say, in_notation, listed_words, refuse_text
 from livi.tables.reading import Table
 from livi.tables.schema import MISSING_CATEGORY, Column, Schema
 from livi.tables.values import day, how_to_write, is_missing, labels, number, parsed
@@ -47,7 +50,7 @@ def encode(table: Table, schema: Schema, say: Say, *, strict: bool = False) -> N
 def target_numbers(table: Table, schema: Schema) -> NDArray[np.float64]:  # (n,)
     """The target of a regression. Raises TableError where one is missing or is no number."""
     _refuse_gaps(table, schema)
-    values, fine = parsed(table.columns[schema.target], number)
+    values, fine = parsed(in_notation(table, schema.target, schema.notation, _nothing), number)
     if not fine.all():
         refuse_text(table, schema.target, fine, "leave the row out")
     refuse_huge(table, schema.target, values)
@@ -58,13 +61,32 @@ def target_classes(table: Table, schema: Schema) -> NDArray[np.int64]:  # (n,)
     """The target of a classification, as places in `schema.classes`. Raises TableError for a missing or new class."""
     _refuse_gaps(table, schema)
     places = {name: place for place, name in enumerate(schema.classes)}
-    found = [places.get(name, -1) for name in labels(table.columns[schema.target])]
+    cells = in_notation(table, schema.target, schema.notation, _nothing)
+    found = [places.get(name, -1) for name in labels(cells)]
     if -1 in found:
         row = found.index(-1)
         known = ", ".join(schema.classes[:5]) + (", ..." if len(schema.classes) > 5 else "")
         got = table.columns[schema.target][row]
         raise table.error(f"expected a class of the fit ({known}), got {got!r}.", row=row, column=schema.target)
     return np.array(found, np.int64)
+
+
+def of_known_class(table: Table, schema: Schema, say: Say) -> NDArray[np.bool_]:  # (n,)
+    """Where the target is a class that the fit has seen, or missing; `say` hears of the others."""
+    if schema.target not in table.columns:
+        return np.ones(len(table), np.bool_)
+    names = labels(in_notation(table, schema.target, schema.notation, _nothing))
+    known = np.array([name in schema.classes or not name for name in names], np.bool_)
+    if known.any() and not known.all():
+        counts = Counter(name for name, seen in zip(names, known, strict=True) if not seen)
+        shown = listed_words(dict(counts.most_common()))
+        rows = f"{int((~known).sum())} of {len(table)} rows"
+        say(f"{table.name}: left out: {rows}, of classes not seen in the fit: {shown}")
+    return known
+
+
+def _nothing(_: str) -> None:
+    pass
 
 
 def _refuse_gaps(table: Table, schema: Schema) -> None:
@@ -79,7 +101,7 @@ def _refuse_gaps(table: Table, schema: Schema) -> None:
 
 
 def _numbers(table: Table, column: Column, say: Say, strict: bool) -> NDArray[np.float64]:  # (n, 1 or 2)
-    cells = table.columns[column.name]
+    cells = in_notation(table, column.name, column.notation, say)
     values, fine = parsed(cells, number if column.kind == "numeric" else day)
     if not fine.all():
         row = int(np.argmin(fine))

@@ -10,7 +10,7 @@ some hundred rows, by simulation), so that only two or more are called a misfit 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -23,6 +23,7 @@ from livi.tables.content import ClassificationRows, Coverage, Judgement, Metric,
 
 SHOWN_LEVELS = (0.5, 0.8, 0.9, 0.95)
 ENOUGH_ROWS = 20
+FEWEST_ROWS = 5  # that are held against the mean or the most frequent class
 CRPS_ROWS = 4096  # at most, since the score costs the square of the number of weight draws for each
 SURPRISING = 0.05  # probability under calibration below which a whole-distribution test speaks up
 SMALL = 0.01  # difference of shares that is of no consequence
@@ -41,6 +42,16 @@ class Evaluation:
     coverage: tuple[Coverage, ...]
     verdict: tuple[str, ...]
     unsure: tuple[UnsureRow, ...] = ()
+    poor: bool = False  # worse than the mean or the most frequent class, which the first words of the verdict then say
+
+    def against_guesses(self, shares: NDArray[np.float64] | None = None) -> Evaluation:
+        """The same, held against the mean target, or the `shares` (k,) of the classes among the rows fitted to."""
+        if isinstance(self.rows, RegressionRows):
+            worse = _against_mean(self.rows)
+        else:
+            worse = "" if shares is None else _against_shares(self.rows, shares)
+        poor = bool(worse) and len(self.rows) >= FEWEST_ROWS
+        return replace(self, poor=True, verdict=(worse, *self.verdict)) if poor else self
 
     @property
     def headline(self) -> str:
@@ -225,6 +236,28 @@ def _on_confidence(rows: ClassificationRows) -> str:
     return (
         f"The model was sure to {confidence.mean():.1%} on average and right in {accuracy:.1%} of the rows "
         f"({band[0]:.1%} to {band[1]:.1%} expected): {judgement}."
+    )
+
+
+def _against_mean(rows: RegressionRows) -> str:
+    """A sentence if the mean of these very rows predicts them better by squared errors, R2 < 0; "" if not."""
+    model, mean = float(np.sqrt(np.mean((rows.target - rows.mean) ** 2))), float(rows.target.std())
+    if not model > mean > 0.0:
+        return ""
+    return f"Worse than the mean: RMSE {shown(model)}, against {shown(mean)} by predicting their mean for all rows."
+
+
+def _against_shares(rows: ClassificationRows, shares: NDArray[np.float64]) -> str:
+    """A sentence if the most frequent class is right more often, and the classes' shares give more probability."""
+    most = int(shares.argmax())
+    model, usual = (float(np.mean(guess == rows.target)) for guess in (rows.probabilities.argmax(1), most))
+    likely = rows.probabilities[np.arange(len(rows)), rows.target]
+    gain = float(np.mean(np.log(likely.clip(1e-300)) - np.log(shares[rows.target].clip(1e-300))))
+    if model >= usual or gain >= 0.0:
+        return ""
+    return (
+        f"Worse than the most frequent class: right in {model:.1%} of the rows, against {usual:.1%} by predicting "
+        f"{rows.classes[most]!r} for all rows."
     )
 
 

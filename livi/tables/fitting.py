@@ -14,13 +14,17 @@ import torch
 from numpy.typing import NDArray
 
 from livi.tables.content import Finding, Task
-from livi.tables.detection import Say, choose_task, column_kinds, counts_rows, learn_schema
+from livi.tables.detection import choose_task, column_kinds, learn_schema
 from livi.tables.encoding import encode, target_classes, target_numbers
 from livi.tables.estimators import LIVIClassifier, LIVIRegressor
 from livi.tables.estimators.network import network_facts
+from livi.tables.gaps import with_gaps
 from livi.tables.model import TableModel, warnings_said
+from livi.tables.notation import Notation
+from livi.tables.numbers import Say, as_gaps, listed_words, read_numbers, words_among_numbers
 from livi.tables.reading import Table
 from livi.tables.schema import Schema
+from livi.tables.suspects import giveaway_notes, left_out, numbering_notes, oddity_notes
 from livi.tables.values import how_to_write, is_missing, labels
 from livi.tables.wording import in_options
 from livi.version import __version__
@@ -39,6 +43,8 @@ class FitOptions:
     Args:
         task: overrules the detection.
         drop, categorical: names of columns to leave out, and to take as categories even if they are numbers.
+        use: columns to read even if they look like row numbers.
+        missing: words that mean a gap, besides the usual ones.
         validation: share of the rows that is held out and only used to report how good the model is; 0 fits to all.
         seed: of the split and of the fit.
         hidden, activation, steps, components, noise, interval: as in `livi.LIVIRegressor`.
@@ -52,6 +58,8 @@ class FitOptions:
     task: Task | None = None
     drop: Sequence[str] = ()
     categorical: Sequence[str] = ()
+    use: Sequence[str] = ()
+    missing: Sequence[str] = ()
     validation: float = 0.2
     seed: int = 0
     hidden: tuple[int, ...] | None = None
@@ -90,17 +98,24 @@ def fit_table(table: Table, target: str, options: FitOptions | None = None, say:
     for text in table.notes:
         say(text)
     _check_names(table, target, options)
-    table = _with_target(table, target, note)
+    table = _with_target(with_gaps(table, options.missing, note), target, note)
+    as_written = table
+    named = {*options.drop, *options.categorical, *([target] if options.task == "classification" else [])}
+    table, notations = read_numbers(table, [name for name in table.columns if name not in named], target, note)
     task = choose_task(table, target, options.task, note)
     if task == "classification" and options.noise is not None:
         raise table.error("expected --noise for regression only, got classification; leave it out.", column=target)
     names = [name for name in table.columns if name != target and name not in options.drop]
     kinds = column_kinds(table, names, options.categorical)
+    numbering = left_out(table, kinds, options.use)
+    kinds = {name: kind for name, kind in kinds.items() if name not in {column.name for column in numbering}}
     fitted, held = split(table, target, task, options.validation, options.seed)
     _check_size(table, len(fitted), options)
-    training = table.rows(fitted)
-    schema = learn_schema(training, target, task, kinds, options.categorical)
-    _note_columns(table, schema, note)
+    schema = learn_schema(table.rows(fitted), target, task, kinds, options.categorical)
+    schema = replace(_as_written(schema, as_written, notations), missing=tuple(options.missing))
+    schema = replace(schema, dropped=(*numbering, *schema.dropped))
+    _note_columns(table, schema, options, note)
+    table, training = as_written, as_written.rows(fitted)
     started = time.perf_counter()
     estimator = _fitted(training, schema, options, note)
     seconds = time.perf_counter() - started
@@ -113,7 +128,7 @@ def fit_table(table: Table, target: str, options: FitOptions | None = None, say:
         if len(held):
             source = f"{len(held):,} held-out rows of {table.name}"
             scores = model.evaluate(table.rows(held), say, source=source, progress=options.progress)
-            model = replace(model, validation=scores)
+            model = replace(model, validation=scores.against_guesses(_shares(training, schema)))
     except KeyboardInterrupt:
         note(f"interrupted {EXAMINING}: the fit is complete, but was not examined to the end")
         return replace(model, notes=tuple(heard), interrupted=interrupted or EXAMINING)
@@ -137,7 +152,7 @@ def split(
 
 
 def _check_names(table: Table, target: str, options: FitOptions) -> None:
-    for name in (target, *options.drop, *options.categorical):
+    for name in (target, *options.drop, *options.categorical, *options.use):
         if name not in table.columns:
             close = difflib.get_close_matches(name, table.columns, 1)
             hint = f"; did you mean {close[0]!r}?" if close else f"; it has {', '.join(list(table.columns)[:8])}."
@@ -145,9 +160,10 @@ def _check_names(table: Table, target: str, options: FitOptions) -> None:
     for name in (*options.drop, *options.categorical):
         if name == target:
             raise table.error("expected a target to keep, got it among the columns to drop or convert.", column=name)
-    both = [name for name in options.categorical if name in options.drop]
-    if both:
-        raise table.error("expected --drop or --categorical, got both.", column=both[0])
+    for option, chosen in (("--categorical", options.categorical), ("--use", options.use)):
+        both = [name for name in chosen if name in options.drop]
+        if both:
+            raise table.error(f"expected --drop or {option}, got both.", column=both[0])
 
 
 def _with_target(table: Table, target: str, note: Say) -> Table:
@@ -167,14 +183,27 @@ def _check_size(table: Table, rows: int, options: FitOptions) -> None:
         raise table.error(f"expected at least {least} rows to fit to{why}, got {rows}; {remedy}.")
 
 
-def _note_columns(table: Table, schema: Schema, note: Say) -> None:
-    for left_out in schema.dropped:
-        note(f"dropped: column {left_out.name!r}: {left_out.reason}")
+def _as_written(schema: Schema, table: Table, notations: Mapping[str, Notation]) -> Schema:
+    """The schema with what it takes to read other files as this one was read."""
+    columns = tuple(replace(column, notation=notations.get(column.name)) for column in schema.columns)
+    return replace(schema, columns=columns, notation=notations.get(schema.target), decimal=table.decimal)
+
+
+def _note_columns(table: Table, schema: Schema, options: FitOptions, note: Say) -> None:
+    for dropped in schema.dropped:
+        note(f"dropped: column {dropped.name!r}: {dropped.reason}")
+    notes = (numbering_notes(table, schema, options.use), giveaway_notes(table, schema), oddity_notes(table, schema))
+    for text in (text for some in notes for text in some):
+        note(text)
     for column in schema.columns:
-        if column.kind == "numeric" and counts_rows(table.columns[column.name]):
-            note(f"column {column.name!r} counts the rows; if it says nothing else, pass --drop {column.name}")
         how = how_to_write(column.categories[0]) if column.categories else ""
-        if how:
+        words = words_among_numbers(table.columns[column.name]) if column.kind == "categorical" else {}
+        if words and column.name not in options.categorical:
+            note(
+                f"column {column.name!r} was taken for categories, since {sum(words.values())} of its cells are words: "
+                f"{listed_words(words)}; to read the others as numbers, pass {as_gaps(words)}"
+            )
+        elif how:
             note(f"column {column.name!r} was taken for categories, such as {column.categories[0]!r}; else {how}")
 
 
@@ -207,6 +236,13 @@ def _interrupted(plan: Mapping[str, Any]) -> str:
 
 def _target(table: Table, schema: Schema) -> NDArray[Any]:
     return target_numbers(table, schema) if schema.task == "regression" else target_classes(table, schema)
+
+
+def _shares(training: Table, schema: Schema) -> NDArray[np.float64] | None:  # (k,)
+    """Of the classes; none for regression."""
+    if schema.task == "regression":
+        return None
+    return np.bincount(target_classes(training, schema), minlength=len(schema.classes)) / len(training)
 
 
 def _facts(

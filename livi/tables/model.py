@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from livi.posterior.storage import StorageError
 from livi.tables.content import Content, Finding, UnsureRow
-from livi.tables.detection import Say
-from livi.tables.encoding import encode, target_classes, target_numbers
+from livi.tables.encoding import encode, of_known_class, target_classes, target_numbers
 from livi.tables.estimators import load_with_extra
 from livi.tables.evaluation import SHOWN_LEVELS, Evaluation, score_classification, score_regression
+from livi.tables.gaps import with_gaps
+from livi.tables.numbers import Say
 from livi.tables.predicting import (
     classification_columns,
     classification_rows,
@@ -70,7 +71,7 @@ class TableModel:
         """
         import pandas as pd
 
-        features = encode(table, self.schema, say, strict=strict)
+        features = encode(with_gaps(table, self.schema.missing), self.schema, say, strict=strict)
         read = self._regressed if self.schema.task == "regression" else self._classified
         with warnings_said(say):
             parts = in_blocks(lambda some: read(features[some]), len(features), progress=progress)
@@ -100,10 +101,16 @@ class TableModel:
         """How good the predictions for a table with known targets are. The options are those of `predict`.
 
         Raises:
-            TableError: a target is missing, no number, or of a class that the fit has not seen; with the row.
+            TableError: a target is missing or no number, with the row; all, or with `strict` one, are of classes that
+                the fit has not seen. Else such rows are left out.
         """
         source = source or f"{len(table):,} rows of {table.name}"
+        table = with_gaps(table, self.schema.missing)
         regression = self.schema.task == "regression"
+        known = np.ones(len(table), np.bool_) if regression or strict else of_known_class(table, self.schema, say)
+        if known.any() and not known.all():
+            source += f", without {int((~known).sum()):,} of classes that the fit has not seen"
+            table = table.rows(known)
         truth = target_numbers(table, self.schema) if regression else target_classes(table, self.schema)
         features = encode(table, self.schema, say, strict=strict)
         with warnings_said(say):

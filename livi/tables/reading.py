@@ -42,12 +42,14 @@ class Table:
         lines: where each row is in the file: the line it starts on for CSV (the header is line 1), its number from 1
             for Parquet and data frames.
         notes: what was left out in reading.
+        decimal: what stood before the decimals in the file; the cells have points.
     """
 
     name: str
     columns: Mapping[str, Cells]
     lines: NDArray[np.int64]  # (n,)
     notes: tuple[str, ...] = field(default=())
+    decimal: Decimal = "point"
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -55,7 +57,7 @@ class Table:
     def rows(self, places: NDArray[np.int64] | NDArray[np.bool_]) -> Table:
         """Some of the rows."""
         chosen = {name: cells[places] for name, cells in self.columns.items()}
-        return Table(self.name, chosen, self.lines[places], self.notes)
+        return replace(self, columns=chosen, lines=self.lines[places])
 
     def error(self, text: str, *, row: int | None = None, column: str | None = None) -> TableError:
         """An error that says where: `row` is a place in the table, not yet a line of the file."""
@@ -160,10 +162,10 @@ def _with_points(table: Table) -> Table:
         if None in found:
             row = found.index(None)
             raise table.error(
-                f"expected a decimal comma, got {cells[row]!r}; leave out --decimal.", row=row, column=name
+                f"expected a decimal comma, got {cells[row]!r}; pass --decimal point.", row=row, column=name
             )
         columns[name] = texts([text or "" for text in found])
-    return replace(table, columns=columns)
+    return replace(table, columns=columns, decimal="comma")
 
 
 def _records(name: str, text: str, delimiter: str) -> tuple[list[str], list[list[str]], list[int]]:

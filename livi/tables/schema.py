@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from livi.tables.content import ColumnFacts, Task
-from livi.tables.reading import TableError
+from livi.tables.notation import Notation
+from livi.tables.reading import Decimal, TableError
 
 Kind = Literal["numeric", "date", "categorical"]
 MISSING_CATEGORY = "(missing)"
@@ -22,6 +23,7 @@ class Column:
             feature that says so, and a categorical one a category of its own.
         median: what stands for a missing number (days since 1970 for a date); 0 for a categorical column.
         categories: of a categorical column, most frequent first.
+        notation: how its numbers are written, if not plainly.
     """
 
     name: str
@@ -29,6 +31,7 @@ class Column:
     missing: int = 0
     median: float = 0.0
     categories: tuple[str, ...] = ()
+    notation: Notation | None = None
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -41,6 +44,7 @@ class Column:
     @property
     def facts(self) -> ColumnFacts:
         words = [f"{len(self.categories)} categories"] if self.kind == "categorical" else []
+        words += [f"in {self.notation.unit}"] if self.notation and self.notation.unit else []
         words += [f"{self.missing} missing"] if self.missing else []
         return ColumnFacts(self.name, self.kind, ", ".join(words))
 
@@ -55,13 +59,22 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Schema:
-    """The target, the classes it may have (none for regression), and the columns in the order of their features."""
+    """The target, the classes it may have (none for regression), and the columns in the order of their features.
+
+    Args:
+        notation: how the numbers of the target are written, if not plainly.
+        decimal: what stood before the decimals in the file of the fit.
+        missing: words that mean a gap, besides the usual ones.
+    """
 
     target: str
     task: Task
     columns: tuple[Column, ...]
     classes: tuple[str, ...] = ()
     dropped: tuple[Dropped, ...] = ()
+    notation: Notation | None = None
+    decimal: Decimal = "point"
+    missing: tuple[str, ...] = ()
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -84,7 +97,7 @@ class Schema:
         found = asdict(self)
         for column in found["columns"]:
             column["categories"] = list(column["categories"])
-        return found | {name: list(found[name]) for name in ("columns", "classes", "dropped")}
+        return found | {name: list(found[name]) for name in ("columns", "classes", "dropped", "missing")}
 
     @classmethod
     def from_json(cls, stored: Any) -> Schema:
@@ -97,9 +110,20 @@ class Schema:
             columns = tuple(_column(column) for column in stored["columns"])
             dropped = tuple(Dropped(str(entry["name"]), str(entry["reason"])) for entry in stored["dropped"])
             classes = tuple(str(name) for name in stored["classes"])
-            schema = cls(str(stored["target"]), stored["task"], columns, classes, dropped)
+            schema = cls(
+                str(stored["target"]),
+                stored["task"],
+                columns,
+                classes,
+                dropped,
+                Notation.from_json(stored.get("notation")),
+                stored.get("decimal", "point"),
+                tuple(str(word) for word in stored.get("missing", ())),
+            )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise TableError(f"a schema that cannot be read ({type(error).__name__}: {error}).") from error
+        if schema.decimal not in ("point", "comma"):
+            raise TableError(f"a schema with the decimal {schema.decimal!r}.")
         if schema.task not in ("regression", "classification") or (schema.task == "classification") != bool(classes):
             raise TableError(f"a schema of the task {schema.task!r} with {len(classes)} classes.")
         return schema
@@ -109,4 +133,5 @@ def _column(stored: Any) -> Column:
     kind, median, missing = stored["kind"], float(stored["median"]), stored["missing"]
     if kind not in ("numeric", "date", "categorical") or not math.isfinite(median) or not isinstance(missing, int):
         raise ValueError(f"column {stored['name']!r}: kind {kind!r}, median {median}, missing {missing!r}")
-    return Column(str(stored["name"]), kind, missing, median, tuple(str(name) for name in stored["categories"]))
+    categories = tuple(str(name) for name in stored["categories"])
+    return Column(str(stored["name"]), kind, missing, median, categories, Notation.from_json(stored.get("notation")))

@@ -1,9 +1,9 @@
 """What is in a cell: missing, a number, a date, or text. All rules about single values are here.
 
 - Missing: an empty cell, and NA, N/A, #N/A, NaN, <NA>, NULL and ? in any case. (Not "none", which is often a category.)
-- A number: digits with an optional sign, decimal point and exponent. Thousands separators, decimal commas, units and
-  hexadecimals are not guessed; `with_point` reads commas where the user says that they are decimal. `inf` and what
-  overflows to it, such as 1e400, are numbers, but never accepted ones.
+- A number: digits with an optional sign, decimal point and exponent. Decimal commas and hexadecimals are not guessed;
+  `with_point` reads commas where the user says that they are decimal, and `livi.tables.notation` thousands separators,
+  currencies and units of whole columns. `inf` and what overflows to it, such as 1e400, are numbers, but never accepted.
 - A date: ISO 8601 with at least year, month and day, as 2024-02-29 or 2024-02-29T12:30; it counts as days since
   1970-01-01, by UTC where it has a time zone.
 """
@@ -27,7 +27,13 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf(inity)?", re.
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ].*)?", re.ASCII)
 _WHOLE = re.compile(r"(-?\d+)\.0+", re.ASCII)
 _COMMA = re.compile(r"[+-]?(\d{1,3}(\.\d{3})+|\d+)?(,\d+)?(?<=\d)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
-_GROUPED = re.compile(r"[+-]?\d[\d.' ]*,[\d.,' ]*", re.ASCII)
+_DRESSED = re.compile(  # a sign and a currency, digits, a currency or a unit
+    r"(\(?\s*[+\u2212-]?\s*(?:[$€£¥₹]|[A-Z]{3})?\s*[+\u2212-]?)"
+    r"([0-9]{1,3}(?:([.'’ \u00a0\u202f])[0-9]{3}(?:\3[0-9]{3})*)?(?:,[0-9]+)?|[0-9]+(?:,[0-9]+)?)"
+    r"(\s*[^\W\d_]*[^\w\s]?[^\W\d_]*\s*)"
+)
+_DECIMAL_COMMA = re.compile(r"[+-]?(\d[\d.' ]*,[\d.,' ]*|\d{1,3}(\.\d{3}){2,})", re.ASCII)
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}([,' ])\d{3}(\1\d{3})*(\.\d+)?", re.ASCII)
 _OTHER_DATE = re.compile(r"\d{1,4}[./-]\d{1,2}[./-]\d{1,4}( .*)?", re.ASCII)
 _EPOCH = datetime(1970, 1, 1)
 
@@ -71,9 +77,14 @@ def with_point(text: str) -> str | None:
 
     >>> with_point("1.234,5"), with_point("1.234"), with_point("a,b"), with_point("1.5")
     ('1234.5', '1234', 'a,b', None)
+    >>> with_point("1.234,50 EUR"), with_point("1 234,5")
+    ('1234.50 EUR', '1 234.5')
     """
     if _COMMA.fullmatch(text):
         return text.replace(".", "").replace(",", ".")
+    dressed = _DRESSED.fullmatch(text)
+    if dressed:
+        return dressed[1] + dressed[2].replace(".", "").replace(",", ".") + dressed[4]
     return None if "." in text and number(text) is not None else text
 
 
@@ -83,7 +94,9 @@ def how_to_write(text: str) -> str:
     >>> how_to_write("12,5"), how_to_write("29/2/2024"), how_to_write("red")
     ('write numbers as 1234.5, or pass --decimal comma', 'write dates as 2024-02-29', '')
     """
-    if _GROUPED.fullmatch(text):
+    if _THOUSANDS.fullmatch(text):
+        return "write numbers without separators"
+    if _DECIMAL_COMMA.fullmatch(text):
         return "write numbers as 1234.5, or pass --decimal comma"
     return "write dates as 2024-02-29" if _OTHER_DATE.fullmatch(text) else ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -17,6 +18,8 @@ from livi.posterior.prediction import Prediction, RegressionPrediction
 from livi.tables.estimators.base import ACTIVATION, HIDDEN, Estimator, as_numpy, check_alpha
 from livi.tables.estimators.conformal import threshold
 from livi.tables.estimators.scaling import Array, Scaling
+
+_NO_SPREAD = float(np.finfo(np.float64).tiny)  # whose square is 0: a scale that leaves means, and deviations of 0
 
 
 class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
@@ -113,6 +116,14 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         kept, held = self.split_rows(len(X))
         self.target_scaling_ = Scaling.of(y[kept], weights[kept])
         targets = self.target_scaling_.standardise(y[kept])
+        if np.ptp(targets) == 0.0:
+            self.target_scaling_ = Scaling(y[kept][0], np.asarray(_NO_SPREAD))
+            warnings.warn(
+                f"y: expected values that vary, got {y[kept][0]:.8g} in all rows fitted to; that is predicted for "
+                "every row, with a standard deviation of 0.",
+                UserWarning,
+                stacklevel=2,
+            )
         if self.noise == "constant":  # targets have a standard deviation of 1, with weights and all
             self._fit_posterior(X[kept], targets, weights[kept], Gaussian(1.0, learned=True), 1)
         else:
@@ -121,7 +132,9 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         self.conformity_scores_ = None
         if len(held):
             median, std = self._median_and_std(X[held])
-            self.conformity_scores_ = np.sort(np.abs(y[held] - median) / std)
+            away = np.abs(y[held] - median)
+            without = np.where(away > 0.0, np.inf, 0.0)  # where the model has no spread
+            self.conformity_scores_ = np.sort(np.divide(away, std, out=without, where=std > 0.0))
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:  # (n,) or two of them
@@ -167,6 +180,9 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
     def _in_units(self, prediction: Prediction) -> RegressionPrediction:
         assert isinstance(prediction, RegressionPrediction)
         shift, scale = self.target_scaling_
+        if scale == _NO_SPREAD:  # one draw for all, whose average is exact
+            means = torch.full_like(prediction.means[:1], float(shift), dtype=torch.float64)
+            return RegressionPrediction(means, torch.full_like(means, float(scale)))
         return prediction.rescaled(float(shift), float(scale))
 
     def _median_and_std(self, X: Array) -> tuple[Array, Array]:
