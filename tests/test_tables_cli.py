@@ -99,7 +99,7 @@ def test_csv_and_parquet_are_predicted_alike(here, model, homes):
 def test_the_seed_decides_everything(here):
     for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
         arguments = ["fit", "houses.csv", "--target", "price", "--out", f"{name}.livi", "--seed", seed, "--quiet"]
-        assert cli.main([*arguments, "--steps", "3", "--hidden", "2"]) == 0
+        assert cli.main([*arguments, "--steps", "3", "--hidden", "2", "--allow-poor"]) == 0
         assert cli.main(["predict", f"{name}.livi", "new.csv", "--out", f"{name}.csv", "--quiet"]) == 0
     a, b, c = ((here / f"{name}.csv").read_text() for name in "abc")
     assert a == b
@@ -141,7 +141,7 @@ def test_conformal_models_add_their_intervals_and_sets(here, homes):
     homes.iloc[:80].to_csv("both.csv", index=False)
     for target, more in (("price", ["lower", "upper"]), ("dear", ["set"])):
         arguments = ["fit", "both.csv", "--target", target, "--out", f"{target}.livi", "--interval", "conformal"]
-        assert cli.main([*arguments, "--steps", "3", "--hidden", "2", "--quiet"]) == 0
+        assert cli.main([*arguments, "--steps", "3", "--hidden", "2", "--quiet", "--allow-poor"]) == 0
         homes.iloc[80:].to_csv("more.csv", index=False)
         assert cli.main(["predict", f"{target}.livi", "more.csv", "--out", f"{target}.csv"]) == 0
         assert list(pd.read_csv(f"{target}.csv"))[-len(more) :] == more

@@ -61,7 +61,19 @@ def test_conformal_intervals_need_rows(here, capsys):
 def test_rows_without_a_target_are_left_out_of_a_fit_but_not_of_an_evaluation(here, model, capsys):
     edit("houses.csv", 3, "price", "")
     edit("houses.csv", 4, "price", "NA")
-    arguments = ["fit", "houses.csv", "--target", "price", "--out", "m.livi", "--steps", "2", "--hidden", "2"]
+    arguments = [
+        "fit",
+        "houses.csv",
+        "--target",
+        "price",
+        "--out",
+        "m.livi",
+        "--steps",
+        "2",
+        "--hidden",
+        "2",
+        "--allow-poor",
+    ]
     assert cli.main(arguments) == 0
     assert "note: left out: 2 of 80 rows, which have no 'price'" in capsys.readouterr().err
     line = failed(capsys, "evaluate", "houses.livi", "houses.csv")
@@ -69,7 +81,19 @@ def test_rows_without_a_target_are_left_out_of_a_fit_but_not_of_an_evaluation(he
 
 
 def test_whole_numbers_as_classes_are_said(here, capsys):
-    arguments = ["fit", "houses.csv", "--target", "rooms", "--out", "m.livi", "--steps", "2", "--hidden", "2"]
+    arguments = [
+        "fit",
+        "houses.csv",
+        "--target",
+        "rooms",
+        "--out",
+        "m.livi",
+        "--steps",
+        "2",
+        "--hidden",
+        "2",
+        "--allow-poor",
+    ]
     assert cli.main(arguments) == 0
     assert (
         "note: 'rooms' has 5 different whole numbers, taken as classes; pass --task regression"
