@@ -255,7 +255,7 @@ WORDS = (
 
 
 @examples(60)
-@given(arguments=st.lists(st.sampled_from(WORDS), max_size=7))
+@given(arguments=st.lists(st.sampled_from(WORDS), min_size=1, max_size=7))
 def test_any_arguments(arguments, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, *_ = run(arguments)
@@ -282,6 +282,7 @@ VALUES = {  # of each option values that can be used, and values that cannot; No
     "--interval": (("posterior", "conformal"), ("none",)),
     "--allow-poor": ((None,), ("yes",)),
     "--threads": (("1",), ("0",)),
+    "--checkpoint": (("parts/fit.part",), ("nowhere/new.part", "data.csv", "")),
     "--out": (("new.csv",), ("nowhere/new.csv", "data.csv", "")),
     "--json": (("new.json",), ("nowhere/new.json", "data.csv", "")),
     "--report": (("new.html",), ("nowhere/new.html", "data.csv", "")),
@@ -289,6 +290,7 @@ VALUES = {  # of each option values that can be used, and values that cannot; No
     "--decimal": (("point",), ("comma", "dot", "")),
     "--keep": ((None,), ("yes",)),
     "--strict": ((None,), ("yes",)),
+    "--raw-text": ((None,), ("yes",)),
     "--force": ((None,), ("yes",)),
     "--quiet": ((None,), ("yes",)),
 }
@@ -314,6 +316,8 @@ def run_with(folder, model, command, options):
     inputs = {"data.csv": VALID.encode() + VALID.encode().partition(b"\n")[2], "houses.livi": model}
     for name, content in inputs.items():
         (folder / name).write_bytes(content)
+    (folder / "parts").mkdir(exist_ok=True)
+    (folder / "parts" / "fit.part").unlink(missing_ok=True)
     places, usual = COMMANDS[command]
     options = usual | {"--force": None} | options
     outputs = [value for value in options.values() if value and value.startswith("new.")]
