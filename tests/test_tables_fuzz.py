@@ -2,23 +2,17 @@
 
 import contextlib
 import io
-import json
 import os
 import re
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from livi import cli
-from livi.tables import Table, TableError, read_table
-from livi.tables.detection import column_kinds, learn_schema
-from livi.tables.encoding import encode
+from livi.tables import read_table
 from livi.tables.fitting import FitOptions, fit_table
 from livi.tables.model import load_model
-from livi.tables.schema import Schema
-from livi.tables.values import texts
 
 
 def examples(count):
@@ -51,7 +45,7 @@ def run(arguments):
             code = cli.main(arguments)
         except SystemExit as stop:
             code = stop.code
-    assert code in (0, 1, 2)
+    assert code in (0, 1, 2, 3)
     assert "Traceback" not in err.getvalue()
     if code == 1:
         assert err.getvalue().splitlines()[-1].startswith("livi: ")
@@ -360,43 +354,3 @@ def test_files_that_exist_are_replaced_by_leave_only(tmp_path, monkeypatch, mode
     words = [word for pair in usual.items() for word in pair if word is not None]
     [output] = [value for value in usual.values() if value and value.startswith("new.")]
     assert check_unharmed(tmp_path, [command, *places, *words], output)[0] == 1
-
-
-# --- properties -----------------------------------------------------------------------------------
-
-
-@st.composite
-def tables(draw):
-    """A table with a target y, numbers, dates and categories, gaps included."""
-    rows = draw(st.integers(6, 12))
-    pools = [["1", "2.5", "-3", ""], ["2020-01-01", "2021-02-03", ""], ["u", "v", "w", ""], ["True", "False"]]
-    cells = {
-        f"c{place}": texts([draw(st.sampled_from(pool)) for _ in range(rows)])
-        for place, pool in enumerate(draw(st.lists(st.sampled_from(pools), min_size=1, max_size=4)))
-    }
-    return Table("some.csv", cells | {"y": texts([str(i) for i in range(rows)])}, np.arange(2, rows + 2))
-
-
-@examples(60)
-@given(table=tables(), data=st.data())
-def test_a_row_is_encoded_by_itself_and_always_the_same(table, data):
-    kinds = column_kinds(table, [name for name in table.columns if name != "y"])
-    try:
-        schema = learn_schema(table, "y", "regression", kinds)
-    except TableError:
-        return
-    features = encode(table, schema, lambda _: None)
-    assert features.shape == (len(table), len(schema.features))
-    assert np.isfinite(features).all()
-    order = np.array(data.draw(st.lists(st.integers(0, len(table) - 1), min_size=1, max_size=5)))
-    np.testing.assert_array_equal(encode(table.rows(order), schema, lambda _: None), features[order])
-
-
-@examples(60)
-@given(table=tables())
-def test_a_schema_survives_json(table):
-    try:
-        schema = learn_schema(table, "y", "regression", column_kinds(table, [n for n in table.columns if n != "y"]))
-    except TableError:
-        return
-    assert Schema.from_json(json.loads(json.dumps(schema.to_json(), allow_nan=False))) == schema
