@@ -18,7 +18,7 @@ from livi.posterior.storage import StorageError
 from livi.tables import fitting, save_somewhere
 from livi.tables.model import TableModel, load_model
 
-FIT = ("fit", "houses.csv", "--target", "price", "--out", "m.livi", "--hidden", "4")
+FIT = ("fit", "houses.csv", "--target", "price", "--out", "m.livi", "--hidden", "4", "--allow-poor")
 
 
 class CtrlC:
