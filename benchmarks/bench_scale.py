@@ -108,7 +108,8 @@ def ours(case: Case, net: nn.Module, x: Tensor, y: Tensor, samples: int, every: 
     recipe = Recipe(steps=LAST, num_samples=samples, num_entropy_samples=1, entropy_every=every)
     options = {"batch_size": case.batch, "start": "net", "autocast": case.autocast}
     plan = livi.plan(net, (x, y), livi.Categorical(), recipe=recipe, **options)
-    plan.bound.posterior.begin_around(plan.layout.flatten()[None], recipe.spread, relative=True)
+    spread, relative = plan.recipe.spread, plan.recipe.relative_spread
+    plan.bound.posterior.begin_around(plan.layout.flatten()[None], spread, relative=relative)
     timer = Timer()
     trainer = Trainer(plan.bound, plan.data, plan.recipe, callbacks=Callbacks([timer]))
     trainer.run()

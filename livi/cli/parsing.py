@@ -23,9 +23,7 @@ class Parser(argparse.ArgumentParser):
         self.set_defaults(parser=self)
         self._given: list[str] = []
 
-    def parse_known_args(  # which has overloads for kinds of namespaces
-        self, args: Iterable[str] | None = None, namespace: Any = None
-    ) -> tuple[Any, list[str]]:
+    def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
         self._given = sys.argv[1:] if args is None else list(args)
         return super().parse_known_args(self._given, namespace)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, TypeVar
+
+from livi.posterior.storage import replace_file
 
 Row = dict[str, Any]
 Job = TypeVar("Job", bound=Hashable)
@@ -65,9 +66,7 @@ def complete(
 
 def write(path: Path, document: Mapping[str, Any]) -> None:
     """As a whole or not at all: an interrupted run leaves a valid file."""
-    temporary = path.with_suffix(".json.part")
-    temporary.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    replace_file(path, [json.dumps(document, indent=1, allow_nan=False).encode(), b"\n"])
 
 
 def spread(values: Sequence[float]) -> dict[str, float | None] | None:

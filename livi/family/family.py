@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -61,7 +62,7 @@ class Rates(NamedTuple):
     hyper: list[nn.Parameter]  # scales
 
 
-class Family(Specified, nn.Module):
+class Family(Specified, nn.Module, ABC):
     """q(theta) with parameters to learn: `livi.fit(..., family=MyFamily)` fits one of your own.
 
     A subclass defines `draw`, `entropy`, `centre` and `begin_around`; its constructor takes the layout. Parameters are
@@ -84,24 +85,24 @@ class Family(Specified, nn.Module):
     def num_params(self) -> int:
         return self.layout.num_params
 
+    @abstractmethod
     def draw(self, num_samples: int, rng: torch.Generator | None = None, *, latents: Latents | None = None) -> Draw:
         """Weights, differentiable in the parameters. `latents` is how to draw latents, for families that have any."""
-        raise NotImplementedError(f"{type(self).__name__}: expected a method draw; define it.")
 
+    @abstractmethod
     def entropy(self, draw: Draw, how: Estimation) -> tuple[EntropyEstimate, ...]:
         """H[q] in nats with every constant, one estimate per component, whose mean counts; see `exactly`.
 
         Where only KL(q || p) can be estimated, -KL - E log p(theta) serves, the mean taken over `draw.theta`.
         """
-        raise NotImplementedError(f"{type(self).__name__}: expected a method entropy; define it.")
 
+    @abstractmethod
     def centre(self) -> Tensor:  # (m,)
         """One network for a quick, deterministic answer."""
-        raise NotImplementedError(f"{type(self).__name__}: expected a method centre; define it.")
 
+    @abstractmethod
     def begin_around(self, rows: Tensor, spread: float, *, relative: bool = False) -> None:  # (K, m)
         """Put each component around its row of weights, so wide: in all weights alike, or relative to their size."""
-        raise NotImplementedError(f"{type(self).__name__}: expected a method begin_around; define it.")
 
     def sample(self, num_samples: int, rng: torch.Generator | None = None) -> Tensor:  # (S, m)
         """Weight vectors from q."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import csv
-import os
+import io
 from pathlib import Path
 
 from livi.inference.callbacks import Callback, Row, Run
+from livi.posterior.storage import replace_file
 
 
 class CSVLogger(Callback):
@@ -41,10 +42,9 @@ class CSVLogger(Callback):
         """A new file in place of the old one."""
         self._columns = list(dict.fromkeys([*self._columns, *(name for row in rows for name in row)]))
         self._last = rows[-1]["step"] if rows else 0.0
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, self._columns, restval="")
+        writer.writeheader()
+        writer.writerows(rows)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        beside = self.path.with_name(f"{self.path.name}.{os.getpid()}.new")
-        with beside.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, self._columns, restval="")
-            writer.writeheader()
-            writer.writerows(rows)
-        beside.replace(self.path)
+        replace_file(self.path, [text.getvalue().encode()])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -11,8 +10,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import torch
-from torch import Tensor, nn
-from torch.utils import _pytree as pytree
+from torch import nn
 
 from livi.inference.alarms import alarms
 from livi.inference.begin import Beginning, begin, spread_out
@@ -21,6 +19,7 @@ from livi.inference.judgement import expected_log_likelihood, lost_likelihood
 from livi.inference.loop import FitError, Trainer
 from livi.inference.memory import kept_memory
 from livi.inference.options import PlanOptions, checked
+from livi.inference.parameters import copied
 from livi.inference.planning import plan
 from livi.inference.plans import Plan
 from livi.inference.polishing import polish
@@ -154,7 +153,7 @@ def _run(prepared: Plan, trainer: Trainer, result: Result, state: dict[str, Any]
             return _finish(result, trainer)
         if trainer.checkpoint is not None:
             trainer.save()
-        before = _on_cpu(prepared.bound.state_dict())
+        before = copied(prepared.bound.state_dict())
         trouble = _train(prepared, trainer)
         if trouble and not trainer.interrupted:
             narrower = "" if begun is None else f"{NARROWER:g} times as wide and "
@@ -186,13 +185,6 @@ def _polished(prepared: Plan, posterior: Posterior, trainer: Trainer) -> Posteri
         warnings.warn(text, FitWarning, stacklevel=5)
         posterior.plan["interrupted_at"] = trainer.step
         return posterior
-
-
-def _on_cpu(state: Any) -> Any:
-    """A copy that takes no memory of a GPU; a family may have more than tensors in it."""
-    return pytree.tree_map(
-        lambda leaf: leaf.detach().cpu().clone() if isinstance(leaf, Tensor) else copy.deepcopy(leaf), state
-    )
 
 
 def _begin(prepared: Plan, trainer: Trainer, state: dict[str, Any] | None) -> Beginning | None:

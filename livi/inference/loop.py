@@ -17,8 +17,7 @@ from livi.inference.divergence import Window
 from livi.inference.optimiser import for_optimiser, make_optimiser, set_rate
 from livi.inference.parameters import assign, blend, copied, values
 from livi.inference.progress import Progress
-from livi.inference.recipe import Recipe
-from livi.inference.validation import LOG_EVERY
+from livi.inference.recipe import LOG_EVERY, Recipe
 from livi.model.data import Batch, Data, remaining_batches
 from livi.model.trial import FitWarning
 from livi.posterior import storage

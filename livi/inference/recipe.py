@@ -8,6 +8,8 @@ from typing import Any, Self
 
 from livi import checks
 
+LOG_EVERY = 10  # steps from one row of history to the next; what is costly to know is computed there only
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -27,8 +29,8 @@ class Recipe:
         spread: standard deviation of the weights around their start.
         relative_spread: `spread` is a share of the root mean square of each parameter's start.
         num_samples, num_entropy_samples: weight vectors per component and step for the likelihood, and for the entropy.
-        entropy_every: the entropy is part of every so manieth step only, with that weight: its gradient is dear and
-            varies slowly, and on average the steps are the same. Its value is computed at logged steps.
+        entropy_every: k. The entropy is part of every k-th step, with the weight k: its gradient costs much and varies
+            slowly, and on average the steps are the same. Its value is computed at logged steps.
         clip_factor: clip a step's gradient at so many times the running average of its norm. None, the default, does
             not: clipping shortens the likelihood's rare large gradients but not the entropy's steady ones, and so
             favours spread.

@@ -12,12 +12,12 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
 from livi import checks
+from livi.inference.recipe import LOG_EVERY
 from livi.model.data import Data, TensorData, Unpack, as_data, default_unpack, to_tensor
 from livi.model.data.conversion import is_column
 from livi.posterior.metrics import METRICS
 from livi.posterior.posterior import Posterior
 
-LOG_EVERY = 10  # steps: a row of history, and scores only beside one
 TIMES = 20  # validations per fit, where nothing is said
 DRAWS = 32  # networks that predict together, drawn from the same random numbers at every validation
 SCORES = ("nll", "accuracy", "rmse")

@@ -15,7 +15,7 @@ from livi.posterior.diagnostics.mean_field import MeanFieldBound
 from livi.posterior.diagnostics.reference import NoiseCost, PriorBound, ReferenceCheck
 from livi.posterior.diagnostics.shape import ShapeCheck, WeightDensity
 from livi.posterior.diagnostics.spread import LayerSpread, RankCheck
-from livi.posterior.diagnostics.subject import Effort, Subject
+from livi.posterior.diagnostics.subject import Effort
 
 __all__ = [
     "BoundCheck",
@@ -37,7 +37,6 @@ __all__ = [
     "ReferenceCheck",
     "ShapeCheck",
     "Skipped",
-    "Subject",
     "WeightDensity",
     "cross_validated",
     "diagnose",

@@ -15,7 +15,8 @@ from livi.family.objective import BoundTerms
 from livi.network import Strategy, apply_many, as_call, record_statistics
 from livi.posterior.diagnostics.estimate import NO_PRIOR, Estimate, Skipped, from_batches
 from livi.posterior.diagnostics.layers import Layers
-from livi.posterior.diagnostics.subject import Subject, batches
+from livi.posterior.diagnostics.subject import batches
+from livi.posterior.fitted import Fitted
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class BoundCheck:
 
 @torch.no_grad()
 def check_bound(
-    posterior: Subject,
+    posterior: Fitted,
     inputs: Any,
     targets: Tensor,
     layers: Layers,
@@ -62,7 +63,7 @@ def check_bound(
     return _summarise(posterior, terms, estimator), torch.cat(kept)
 
 
-def _summarise(posterior: Subject, terms: list[BoundTerms], estimator: EntropyEstimator) -> BoundCheck:
+def _summarise(posterior: Fitted, terms: list[BoundTerms], estimator: EntropyEstimator) -> BoundCheck:
     no_entropy = Skipped(f"not applicable: {type(posterior.sampler).__name__} has no density")
     learned = isinstance(posterior.sampler, Family)
     log_prior = NO_PRIOR if posterior.prior is None else from_batches([term.log_prior for term in terms])
@@ -78,7 +79,7 @@ def _summarise(posterior: Subject, terms: list[BoundTerms], estimator: EntropyEs
 
 
 def _entropy(
-    posterior: Subject, batch: Draw, estimator: EntropyEstimator, rng: torch.Generator | None, like: Tensor
+    posterior: Fitted, batch: Draw, estimator: EntropyEstimator, rng: torch.Generator | None, like: Tensor
 ) -> Tensor:
     """At one latent a component: its variance over z is small, its cost high."""
     sampler = posterior.sampler
@@ -89,20 +90,20 @@ def _entropy(
 
 
 def log_likelihood(
-    posterior: Subject, theta: Tensor, inputs: Any, targets: Tensor, strategy: Strategy | None
+    posterior: Fitted, theta: Tensor, inputs: Any, targets: Tensor, strategy: Strategy | None
 ) -> Tensor:  # (s, B)
     """log p(y | x, theta) of each example at each weight vector."""
     return posterior.likelihood.log_prob(outputs_at(posterior, theta, inputs, strategy), targets)
 
 
-def outputs_at(posterior: Subject, theta: Tensor, inputs: Any, strategy: Strategy | None) -> Any:  # (s, B, ...)
+def outputs_at(posterior: Fitted, theta: Tensor, inputs: Any, strategy: Strategy | None) -> Any:  # (s, B, ...)
     """Network outputs as in prediction: with BatchNorm statistics that belong to each theta."""
     args, kwargs = as_call(inputs)
     buffers = _buffers(posterior, theta, strategy)
     return apply_many(posterior.sampler.layout, theta, *args, buffers=buffers, strategy=strategy, **kwargs)
 
 
-def _buffers(posterior: Subject, theta: Tensor, strategy: Strategy | None) -> dict[str, Tensor]:
+def _buffers(posterior: Fitted, theta: Tensor, strategy: Strategy | None) -> dict[str, Tensor]:
     """Measured on the calibration inputs, taken from the member that a theta is, or shared by all."""
     layout, calibration = posterior.sampler.layout, getattr(posterior, "calibration", None)
     if calibration is not None:

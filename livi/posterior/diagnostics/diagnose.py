@@ -24,13 +24,14 @@ from livi.posterior.diagnostics.log_det import LogDetCheck, check_log_det, defau
 from livi.posterior.diagnostics.reference import check_references
 from livi.posterior.diagnostics.shape import check_shape
 from livi.posterior.diagnostics.spread import check_rank, check_spread
-from livi.posterior.diagnostics.subject import Effort, Subject, check_data, check_subject, fit_estimator
+from livi.posterior.diagnostics.subject import Effort, check_data, check_subject, fit_estimator
 from livi.posterior.diagnostics.verdict import verdict
+from livi.posterior.fitted import Fitted
 
 
 @torch.no_grad()
 def diagnose(
-    posterior: Subject,
+    posterior: Fitted,
     inputs: Any,
     targets: Any,  # (B, ...)
     *,

@@ -20,7 +20,8 @@ from livi.model.priors import Normal, Prior, Relevance
 from livi.network import Strategy
 from livi.posterior.diagnostics.bound import log_likelihood
 from livi.posterior.diagnostics.estimate import NO_PRIOR, NUM_BATCHES, Estimate, Skipped, from_batches
-from livi.posterior.diagnostics.subject import Effort, Subject
+from livi.posterior.diagnostics.subject import Effort
+from livi.posterior.fitted import Fitted
 
 FULL_BATCH, MINIBATCH = 512, 128  # examples of a step: all, up to so many; else a random choice
 MAX_WHOLE = 2048  # examples of a step where they cannot be parted
@@ -45,7 +46,7 @@ class MeanFieldBound:
 class _Problem:
     """The bound of N(mean, diag(std^2)) as a function of its draws."""
 
-    posterior: Subject
+    posterior: Fitted
     prior: Prior
     num_data: int
     strategy: Strategy | None
@@ -62,7 +63,7 @@ class _Problem:
 
 
 def check_mean_field(
-    posterior: Subject,
+    posterior: Fitted,
     inputs: Any,
     targets: Tensor,
     *,

@@ -17,7 +17,8 @@ from livi.network import Strategy
 from livi.posterior.diagnostics.bound import log_likelihood, outputs_at
 from livi.posterior.diagnostics.estimate import NO_PRIOR, NUM_BATCHES, Estimate, Skipped, from_batches
 from livi.posterior.diagnostics.mean_field import MeanFieldBound, check_mean_field
-from livi.posterior.diagnostics.subject import Effort, Subject, generators_of
+from livi.posterior.diagnostics.subject import Effort, generators_of
+from livi.posterior.fitted import Fitted
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class ReferenceCheck:
 
 @torch.no_grad()
 def check_references(
-    posterior: Subject,
+    posterior: Fitted,
     inputs: Any,
     targets: Tensor,
     *,
@@ -79,7 +80,7 @@ def check_references(
 
 
 def _prior(
-    posterior: Subject,
+    posterior: Fitted,
     inputs: Any,
     targets: Tensor,
     num_data: int,
@@ -108,7 +109,7 @@ def _prior(
 
 
 def _equal(
-    posterior: Subject, inputs: Any, targets: Tensor, num_data: int, strategy: Strategy | None
+    posterior: Fitted, inputs: Any, targets: Tensor, num_data: int, strategy: Strategy | None
 ) -> float | Skipped:
     likelihood = posterior.likelihood
     if not isinstance(likelihood, (Categorical, Bernoulli)):
@@ -120,7 +121,7 @@ def _equal(
     return num_data * likelihood.log_prob(zeros, targets).double().mean().item()
 
 
-def _noise_cost(posterior: Subject, rng: torch.Generator | None) -> NoiseCost | Skipped:
+def _noise_cost(posterior: Fitted, rng: torch.Generator | None) -> NoiseCost | Skipped:
     sampler, prior = posterior.sampler, posterior.prior
     if not isinstance(sampler, ImplicitPosterior) or prior is None:
         return Skipped("not applicable: no noise and prior to compare")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,24 +14,9 @@ from livi.family.family import Draw, Family, WeightSampler
 from livi.family.generators import Generator
 from livi.family.implicit import ImplicitPosterior
 from livi.family.noise import Noise
-from livi.model.likelihoods import Likelihood
-from livi.model.priors import Prior
 from livi.network import Layout, as_call
 from livi.posterior.diagnostics.estimate import NUM_BATCHES
-
-
-@runtime_checkable
-class Subject(Protocol):
-    """A fitted posterior, such as `livi.Posterior`; its `calibration` inputs are used if it has any."""
-
-    @property
-    def sampler(self) -> WeightSampler: ...
-    @property
-    def likelihood(self) -> Likelihood: ...
-    @property
-    def prior(self) -> Prior | None: ...
-    @property
-    def buffers(self) -> Mapping[str, Tensor]: ...
+from livi.posterior.fitted import Fitted
 
 
 @dataclass(frozen=True)
@@ -99,14 +84,14 @@ def generators_of(posterior: ImplicitPosterior) -> list[tuple[Generator, Tensor]
 
 
 def check_subject(posterior: Any) -> None:
-    if not isinstance(posterior, Subject):
+    if not isinstance(posterior, Fitted):
         missing = [n for n in ("sampler", "likelihood", "prior", "buffers") if not hasattr(posterior, n)]
         raise TypeError(
             f"posterior: expected what livi.fit returns, got {type(posterior).__name__} without {', '.join(missing)}."
         )
 
 
-def fit_estimator(posterior: Subject) -> str:
+def fit_estimator(posterior: Fitted) -> str:
     """The class of the entropy estimator that the posterior was fitted with, where a plan says so."""
     plan = getattr(posterior, "plan", {})
     return str(plan.get("entropy", "")).partition("(")[0] if isinstance(plan, Mapping) else ""

@@ -17,6 +17,7 @@ from livi.family.family import WeightSampler
 from livi.model.likelihoods import Likelihood
 from livi.model.priors import Prior
 from livi.network import Layout
+from livi.posterior.fitted import Fitted
 from livi.posterior.storage.allowance import Allowance
 from livi.posterior.storage.contents import check_meta, check_numbers, check_state, complaint
 from livi.posterior.storage.file import StorageError, read, write
@@ -34,17 +35,9 @@ from livi.posterior.storage.state import check_kind, flatten_state, unflatten_st
 from livi.spec import Json, NotSpecifiedError, Specified, build, known_classes, spec_of
 
 
-class Saveable(Protocol):
-    """A fitted posterior, such as `livi.Posterior`."""
+class Saveable(Fitted, Protocol):
+    """A fitted posterior with its history, such as `livi.Posterior`."""
 
-    @property
-    def sampler(self) -> WeightSampler: ...
-    @property
-    def likelihood(self) -> Likelihood: ...
-    @property
-    def prior(self) -> Prior | None: ...
-    @property
-    def buffers(self) -> Mapping[str, Tensor]: ...
     @property
     def calibration(self) -> Any: ...  # inputs, or None
     @property
