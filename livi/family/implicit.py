@@ -11,11 +11,12 @@ from torch import Tensor, nn
 
 from livi import checks
 from livi.draws import normal
-from livi.family.entropy import DensityEstimate, EntropyEstimate, EntropyEstimator, importance_log_density
+from livi.family.entropy import DensityEstimate, Divisible, EntropyEstimate, EntropyEstimator, importance_log_density
 from livi.family.family import Draw, Estimation, Family, Rates
 from livi.family.generators import Generator
 from livi.family.latents import Independent, Latents, mirrored
 from livi.family.noise import FixedNoise, Noise
+from livi.family.share import Share
 from livi.network import Layout
 
 
@@ -73,6 +74,12 @@ class ImplicitPosterior(Family):
         """`sample` with the latents, in exactly equal shares: num_samples must be a multiple of num_components."""
         return self._draw(num_samples, rng, latents or Independent(), exact_shares=True)
 
+    def draw_share(
+        self, share: Share, num_samples: int, rng: torch.Generator | None = None, *, latents: Latents | None = None
+    ) -> Draw:
+        """All latents, and the weights of this rank's."""
+        return self._draw(num_samples, rng, latents or Independent(), exact_shares=True, rows=share.samples)
+
     def centre(self) -> Tensor:  # (m,)
         """The first component's weights at z = 0: one network for a quick, deterministic answer."""
         generator = self._generators()[0]
@@ -85,6 +92,13 @@ class ImplicitPosterior(Family):
         """Each component's entropy, at the first few of its latents."""
         share = how.num_samples // self.num_components
         return self.entropy_at([z[:share] for z in draw.latents], how.estimator, how.rng)
+
+    def entropy_share(self, share: Share, draw: Draw, how: Estimation) -> tuple[tuple[EntropyEstimate, ...], float]:
+        """At this rank's latents; an estimator that cannot be told which these are draws as if they were all."""
+        rows, weight = share.latents(how.num_samples // self.num_components)
+        estimator = how.estimator.of_rows(rows) if isinstance(how.estimator, Divisible) else how.estimator
+        latents = [z[rows.start : rows.stop : rows.step] for z in draw.latents]
+        return self.entropy_at(latents, estimator, how.rng), weight
 
     def entropy_at(
         self,
@@ -167,7 +181,15 @@ class ImplicitPosterior(Family):
             "noise": type(self.noises[0]).__name__,
         }
 
-    def _draw(self, num_samples: int, rng: torch.Generator | None, scheme: Latents, *, exact_shares: bool) -> Draw:
+    def _draw(
+        self,
+        num_samples: int,
+        rng: torch.Generator | None,
+        scheme: Latents,
+        *,
+        exact_shares: bool,
+        rows: slice | None = None,
+    ) -> Draw:
         checks.rng("rng", rng)
         shares = self._shares(checks.positive_int("num_samples", num_samples), rng, exact_shares)
         dtype, device = self.layout.dtype, self.layout.device
@@ -182,7 +204,10 @@ class ImplicitPosterior(Family):
 
             # A mirrored latent gets mirrored noise, so that the pair is antithetic in theta itself.
             eps = mirrored(share, draw_eps) if scheme.antithetic else draw_eps(share)
-            thetas.append(generator(z) + noise.std() * eps)
+            if rows is None:
+                thetas.append(generator(z) + noise.std() * eps)
+            else:
+                thetas.append(generator(z[rows]) + noise.std() * eps[rows].clone())  # not a view that keeps all of it
             latents.append(z)
         return Draw(torch.cat(thetas), tuple(latents))
 

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from livi import checks
 from livi.family.entropy import EntropyEstimate, EntropyEstimator, EntropyReport, Exact, Valueless
-from livi.family.family import Draw, Estimation, Family
+from livi.family.family import Estimation, Family
 from livi.family.latents import Latents, Orthogonal
+from livi.family.share import Share
 from livi.model.likelihoods import Likelihood
 from livi.model.priors import Prior
 from livi.model.problem import log_likelihood
@@ -40,6 +41,11 @@ class BoundTerms:
     def detached(self) -> BoundTerms:
         """The same numbers without their graph."""
         parts = (self.log_likelihood.detach(), self.log_prior.detach(), self.entropy.detach())
+        return BoundTerms(*parts, self.reports)
+
+    def weighted(self, log_likelihood: float, log_prior: float, entropy: float) -> BoundTerms:
+        """Each term times a number of its own."""
+        parts = (log_likelihood * self.log_likelihood, log_prior * self.log_prior, entropy * self.entropy)
         return BoundTerms(*parts, self.reports)
 
     def tempered(self, kl_weight: float | Tensor = 1.0, entropy_weight: float | Tensor = 1.0) -> Tensor:
@@ -130,20 +136,47 @@ class Bound(nn.Module):
                 0 then, and the bound no bound.
         """
         draw = self.posterior.draw(self.num_samples, rng, latents=self.latents)
-        estimates = () if entropy == "none" else self._entropy(draw, rng, value=entropy == "value")
-        nats = [estimate.nats for estimate in estimates] or [draw.theta.new_zeros(1)]
+        how = self._estimation(rng, value=entropy == "value")
+        estimates = () if entropy == "none" else self.posterior.entropy(draw, how)
+        return self._terms(draw.theta, estimates, inputs, targets)
+
+    def part(
+        self,
+        share: Share,
+        inputs: Any,
+        targets: Tensor,
+        weight: float,
+        rng: torch.Generator | None = None,
+        *,
+        entropy: EntropyPart = "value",
+    ) -> BoundTerms:
+        """The terms of one rank, which add up over all ranks to those of `forward`, and so do their gradients.
+
+        Args:
+            inputs, targets: this rank's examples.
+            weight: their share of the examples of this step.
+            rng: in the same state on every rank, and afterwards again.
+        """
+        draw = self.posterior.draw_share(share, self.num_samples, rng, latents=self.latents)
+        how = self._estimation(rng, value=entropy == "value")
+        estimates, known = ((), 0.0) if entropy == "none" else self.posterior.entropy_share(share, draw, how)
+        terms = self._terms(draw.theta, estimates, inputs, targets)
+        return terms.weighted(weight / share.groups, 1.0 / share.ranks, known)
+
+    def _terms(self, theta: Tensor, estimates: tuple[EntropyEstimate, ...], inputs: Any, targets: Tensor) -> BoundTerms:
+        nats = [estimate.nats for estimate in estimates] or [theta.new_zeros(1)]
         return BoundTerms(
-            log_likelihood=self.num_data * self.log_likelihood(draw.theta, inputs, targets).mean(),
-            log_prior=self.prior.log_prob(draw.theta).mean(),
+            log_likelihood=self.num_data * self.log_likelihood(theta, inputs, targets).mean(),
+            log_prior=self.prior.log_prob(theta).mean(),
             entropy=torch.stack(nats).mean(),
             reports=tuple(estimate.report for estimate in estimates),
         )
 
-    def _entropy(self, draw: Draw, rng: torch.Generator | None, *, value: bool) -> tuple[EntropyEstimate, ...]:
+    def _estimation(self, rng: torch.Generator | None, *, value: bool) -> Estimation:
         estimator = self.entropy
         if not value and isinstance(estimator, Valueless):
             estimator = estimator.without_value()
-        return self.posterior.entropy(draw, Estimation(estimator, self.num_entropy_samples, rng))
+        return Estimation(estimator, self.num_entropy_samples, rng)
 
     def log_likelihood(self, theta: Tensor, inputs: Any, targets: Tensor) -> Tensor:  # (S, m) -> (S, B)
         """log p(y | x, theta) of each example, not scaled."""

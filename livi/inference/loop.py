@@ -13,10 +13,19 @@ from livi.family.entropy import Capturable
 from livi.family.objective import Bound, BoundTerms, EntropyPart
 from livi.inference.callbacks import Callbacks
 from livi.inference.capture import CaptureError, Stepper
-from livi.inference.divergence import Window
-from livi.inference.optimiser import for_optimiser, make_optimiser, set_rate
+from livi.inference.divergence import FitError, Window
+from livi.inference.optimiser import (
+    clip,
+    for_optimiser,
+    load_own_state,
+    make_optimiser,
+    own_state,
+    set_rate,
+    whole_state,
+)
 from livi.inference.parameters import assign, blend, copied, values
 from livi.inference.progress import Progress
+from livi.inference.ranks import Alone
 from livi.inference.recipe import LOG_EVERY, Recipe
 from livi.model.data import Batch, Data, remaining_batches
 from livi.model.trial import FitWarning
@@ -31,16 +40,6 @@ TERMS = ("log_likelihood", "log_prior", "entropy")
 NEVER = 2**62  # a step that no run reaches
 
 
-class FitError(RuntimeError):
-    """A fit that could not go on, or ended far from where it began; the message says what to try.
-
-    Attributes:
-        posterior: what was reached all the same, where there is something; None otherwise.
-    """
-
-    posterior: Any = None
-
-
 class Trainer:
     """One fit's state: what the next step needs. `run` takes it to the end; `state` and `load` carry it elsewhere.
 
@@ -49,6 +48,8 @@ class Trainer:
         facts: the plan's summary, written along so that a resumed run can be checked against it.
         capture: replay steps as CUDA graphs; see `livi.inference.capture.Stepper`.
         callbacks: called between steps, never within one; by default the progress alone.
+        ranks: the processes that take every step together; see `livi.inference.ranks`.
+        sharded: each of them keeps a part of the optimiser's state.
 
     Attributes:
         stopped: why a callback stopped the fit; empty where none did.
@@ -68,6 +69,8 @@ class Trainer:
         facts: dict[str, Any] | None = None,
         capture: bool | None = None,
         callbacks: Callbacks | None = None,
+        ranks: Alone | None = None,
+        sharded: bool = False,
     ) -> None:
         self.bound, self.data, self.recipe, self.seed = bound, data, recipe, seed
         self.progress = progress or Progress(recipe.steps, quiet=True)
@@ -75,7 +78,8 @@ class Trainer:
         self.checkpoint, self.checkpoint_every = checkpoint, checkpoint_every
         self.facts = facts or {}
         self.start_log_likelihood = float("-inf")
-        self.optimiser = make_optimiser(bound, recipe)
+        self.ranks, self.sharded = ranks or Alone(), sharded
+        self.optimiser = make_optimiser(bound, recipe, sharded=sharded)
         device, dtype = bound.posterior.layout.device, bound.posterior.layout.dtype
         self.rng = torch.Generator(device=device).manual_seed(seed)
         self.step = 0
@@ -117,6 +121,8 @@ class Trainer:
                 if trouble:
                     self._roll_back(trouble)
         except KeyboardInterrupt:
+            if self.ranks.count > 1:
+                raise  # ranks are interrupted at different steps: what they have in common is the last checkpoint
             self.interrupted = True
             self.progress.say(f"interrupted at step {self.step}")
             self._restore()
@@ -136,32 +142,31 @@ class Trainer:
 
     def restart(self, rate_scale: float) -> None:
         """Forget everything but the bound's parameters as they are now, and take smaller steps."""
-        self.optimiser = make_optimiser(self.bound, self.recipe)
+        self.optimiser = make_optimiser(self.bound, self.recipe, sharded=self.sharded)
         self.rng.manual_seed(self.seed + 1)
         self.step, self.rate_scale, self.rollbacks, self.rolled_back_at = 0, rate_scale, 0, 0
         self.history, self.windows, self.stopped, self.parameters_of = [], [], "", None
-        for counter, value in (
-            (self.clock, 0),
-            (self.missed, 0),
-            (self.estimated, 0),
-            (self.usual_norm, 0),
-            (self.failed_at, NEVER),
-        ):
-            counter.fill_(value)
+        for counter in (self.clock, self.missed, self.estimated, self.usual_norm):
+            counter.zero_()
+        self.failed_at.fill_(NEVER)
         self.stepper.reset()
 
     def _run_until_trouble(self) -> str:
         """Train to the end, or to the first sign of divergence, which is returned."""
         for batch in remaining_batches(self.data, self.seed, self.step, self.recipe.steps):
             terms = self._step(batch)
-            if self.step % LOG_EVERY == 0 or self.step == self.recipe.steps:
+            logged = self.step % LOG_EVERY == 0 or self.step == self.recipe.steps
+            if logged:
                 broken = self._broken()
                 if broken:
                     return f"{', '.join(broken[:3])} became non-finite"
                 self._log(terms)
                 self._record_anew(terms)
             self.callbacks.step()
-            if self.stopped and not self._broken():  # else the next logged step goes back to sound parameters
+            if logged:
+                self.stopped = self.ranks.any_of(self.stopped)
+            asked = self.stopped and (logged or self.ranks.count == 1)
+            if asked and not self._broken():  # else the next logged step goes back to sound parameters
                 return ""
             due = self.checkpoint is not None and self.step % self.checkpoint_every == 0
             if due or self.step % SNAPSHOT_EVERY == 0:
@@ -206,11 +211,13 @@ class Trainer:
     def _advance(self, batch: Batch, part: EntropyPart) -> BoundTerms:
         """The part of a step that runs on the device. It changes tensors in place, and reads none."""
         self.bound.posterior.prepare_step(self.bound.prior, self.rng)
-        terms: BoundTerms = self.bound(*batch, self.rng, entropy=part)
+        terms = self.ranks.terms(self.bound, batch, self.rng, part)
         self.optimiser.zero_grad()
         (-terms.tempered(self.kl_weight, self.entropy_weight) / self.bound.num_data).backward()
+        self.ranks.add_gradients(self.bound.parameters())
+        terms = self.ranks.total(terms)
         if self.recipe.clip_factor is not None:
-            self._clip(self.recipe.clip_factor)
+            clip(self.bound.parameters(), self.recipe.clip_factor, self.usual_norm)
         self.optimiser.step()
         self.clock += 1
         self._note_failures(terms)
@@ -219,7 +226,7 @@ class Trainer:
             self.estimated += 1
         if self.average is not None and self.recipe.averaging is not None:
             blend(self.average, self.bound, self.recipe.averaging)
-        return terms.detached()
+        return terms
 
     def _changed(self) -> list[Tensor]:
         """Every tensor that `_advance` changes."""
@@ -275,16 +282,6 @@ class Trainer:
         new = ~torch.isfinite(values) & (self.failed_at > self.clock)
         self.failed_at.copy_(torch.where(new, self.clock, self.failed_at))
 
-    def _clip(self, factor: float) -> None:
-        """Scale the gradient down to `factor` times the running average of its norm; no result is read back."""
-        gradients = [parameter.grad for parameter in self.bound.parameters() if parameter.grad is not None]
-        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-        allowed = torch.where(self.usual_norm > 0, factor * self.usual_norm, norm)
-        scale = torch.clamp(allowed / norm.clamp_min(1e-30), max=1.0)
-        torch._foreach_mul_(gradients, scale)
-        kept = torch.where(torch.isfinite(norm), norm * scale, self.usual_norm)
-        self.usual_norm.copy_(torch.where(self.usual_norm > 0, 0.98 * self.usual_norm + 0.02 * kept, kept))
-
     def _fell(self, count: int) -> bool:
         """Whether the last so many logged steps lie far below earlier ones, by today's weight of the KL term."""
         if not self.windows:
@@ -308,11 +305,11 @@ class Trainer:
         self.rng.manual_seed(self.seed + 1_000_003 * (rollbacks + self.step))  # the same draws would fail again
         self.rolled_back_at = failed_at
 
-    def state(self) -> dict[str, Any]:
-        """Everything the next step depends on."""
+    def state(self, optimiser: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Everything the next step depends on; of the optimiser what all ranks keep, or the state that is given."""
         return {
             "bound": self.bound.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
+            "optimiser": whole_state(self.optimiser) if optimiser is None else optimiser,
             "rng": self.rng.get_state(),
             "step": self.step,
             "seed": self.seed,
@@ -332,8 +329,12 @@ class Trainer:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        self.bound.load_state_dict(state["bound"])
         self.optimiser.load_state_dict(for_optimiser(state["optimiser"], self.optimiser))
+        self._load_rest(state)
+
+    def _load_rest(self, state: dict[str, Any]) -> None:
+        """All but the optimiser's state."""
+        self.bound.load_state_dict(state["bound"])
         draws = state["rng"].cpu()
         if draws.shape == self.rng.get_state().shape:
             self.rng.set_state(draws)
@@ -358,26 +359,34 @@ class Trainer:
         self.stepper.reset()  # the optimiser has new tensors now
 
     def save(self) -> None:
+        """Write a checkpoint: the first rank does, and the others wait."""
         assert self.checkpoint is not None
-        storage.write_checkpoint(self.checkpoint, {"facts": self.facts, "state": self.state()})
+        state = self.state()
+        if self.ranks.first:
+            storage.write_checkpoint(self.checkpoint, {"facts": self.facts, "state": state})
+        self.ranks.wait()
 
     def save_search(self, state: dict[str, Any]) -> None:
         """Write a checkpoint of a search for the start, which comes before this loop."""
         assert self.checkpoint is not None
-        kept = {"facts": self.facts, "state": {"start": state, "seed": self.seed}}
-        storage.write_checkpoint(self.checkpoint, kept)
+        if self.ranks.first:
+            kept = {"facts": self.facts, "state": {"start": state, "seed": self.seed}}
+            storage.write_checkpoint(self.checkpoint, kept)
+        self.ranks.wait()
 
     def _keep(self) -> None:
         """Remember this state as one to go back to. Long after the last trouble, steps grow again, one by one."""
         if self.rollbacks and self.step - self.rolled_back_at >= FORGIVEN_AFTER:
             self.rollbacks, self.rate_scale, self.rolled_back_at = self.rollbacks - 1, 2.0 * self.rate_scale, self.step
-        state = self.state()
+        state = self.state(own_state(self.optimiser))
         shared = {"history": self.history[:], "callbacks": state["callbacks"]}  # of values that do not change
         self._kept = copied(state | dict.fromkeys(shared)) | shared
 
     def _restore(self) -> None:
         shared = {name: self._kept[name] for name in ("history", "callbacks")}
-        self.load(copied(self._kept | dict.fromkeys(shared)) | shared)
+        state = copied(self._kept | dict.fromkeys(shared)) | shared
+        load_own_state(self.optimiser, state["optimiser"])
+        self._load_rest(state)
 
 
 def _converged(terms: BoundTerms) -> bool:

@@ -64,6 +64,15 @@ class Valueless(Protocol):
         ...
 
 
+@runtime_checkable
+class Divisible(Protocol):
+    """An estimator whose latents can be divided among processes, each with the random numbers it would have had."""
+
+    def of_rows(self, rows: range) -> EntropyEstimator:
+        """The same for these latents of `rows.stop`: it draws for all of them and keeps what is theirs."""
+        ...
+
+
 class Whitened:
     """A = D^-1/2 J for D = diag(sigma^2), which turns every noise into the unit one.
 

@@ -3,6 +3,7 @@
 from livi.model.data.batches import MINIBATCH, TARGET_KEYS, Batch, Unpack, default_unpack, holds_batches, input_batches
 from livi.model.data.conversion import as_tensor, as_tensors, to_tensor
 from livi.model.data.gather import NotGatheredError, check_size, gathered
+from livi.model.data.parts import Part
 from livi.model.data.training import FULL_BATCH, Data, LoaderData, TensorData, as_data, remaining_batches, some_inputs
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "Data",
     "LoaderData",
     "NotGatheredError",
+    "Part",
     "TensorData",
     "Unpack",
     "as_data",

@@ -9,7 +9,14 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
-from torch.utils.data import DataLoader, Dataset, IterableDataset, SubsetRandomSampler, TensorDataset
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    SubsetRandomSampler,
+    TensorDataset,
+)
 
 from livi import checks
 from livi.model.data.batches import MINIBATCH, Batch, Unpack, default_unpack, length, seeded
@@ -204,6 +211,11 @@ def _examples(loader: Iterable[Any]) -> int | None:
     """How many examples one epoch of a DataLoader is drawn from: the subset's, where its sampler has one."""
     examples, sampler = length(getattr(loader, "dataset", None)), getattr(loader, "sampler", None)
     drawn = length(sampler)
+    if isinstance(sampler, DistributedSampler):
+        raise ValueError(
+            "data: expected a DataLoader over all examples, got one with a DistributedSampler; leave the sampler out "
+            "and pass shuffle=True: livi.fit divides every batch among the processes itself."
+        )
     if isinstance(sampler, SubsetRandomSampler):
         return drawn
     if examples is not None and drawn is not None and drawn != examples:
