@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import torch
@@ -17,8 +18,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import livi
+from livi.experiments.spreading import run_all
 from livi.family.family import Draw, Family, Rates, exactly
-from livi.inference.ranks import Group
+from livi.inference.ranks import Group, joined
 from livi.posterior import storage
 
 TESTS = Path(__file__).resolve().parent
@@ -200,11 +202,18 @@ def together(folder):
         with contextlib.suppress(StopIteration):
             fitted(checkpoint=folder / name, checkpoint_every=20, shard=sharded, callbacks=[GiveUp(45), rows])
     found["alone"] = outcome(fitted(distributed=False))
+    found["rows"] = list(run_all(slow_double, [rank, 1, 2, 3, 4, 5]))  # by the first one's list
     try:
         fitted(seed=rank)
     except ValueError as error:
         found["other seed"] = str(error)
     torch.save(found | {"written": written}, folder / f"found{rank}")
+
+
+def slow_double(number):
+    """A row of a benchmark, and how it was made; the later the quicker."""
+    time.sleep(0.05 * (5 - number))
+    return {"number": number, "twice": 2 * number, "rank": os.environ["RANK"], "alone": type(joined()).__name__}
 
 
 def restarted(folder):

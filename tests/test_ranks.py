@@ -102,6 +102,15 @@ def test_a_process_can_fit_apart_from_the_others(together):
         torch.testing.assert_close(one["alone"]["draws"], outcome(fitted())["draws"], rtol=0, atol=0)
 
 
+def test_fits_of_a_benchmark_are_spread_over_the_ranks_and_their_rows_meet_at_the_first(together):
+    first, second = (one["rows"] for one in together[1])
+    assert second == []
+    assert sorted(row["number"] for row in first) == list(range(6))
+    assert all(row["twice"] == 2 * row["number"] for row in first)
+    assert {row["rank"] for row in first} == {"0", "1"}
+    assert {row["alone"] for row in first} == {"Alone"}  # a fit in there is one process's own
+
+
 def test_ranks_that_are_about_to_do_different_things_say_so(together):
     for one in together[1]:
         assert "expected the same on every rank, but seed is" in one["other seed"]

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from livi.cli import plain_bench, table_bench, tables
+from livi.cli.benches import speaker
 from livi.cli.options import INTERRUPTED, names
 from livi.cli.parsing import Parser
 from livi.version import __version__
@@ -118,8 +119,10 @@ def _bench_toy(chosen: argparse.Namespace) -> int:
         )
     except ValueError as error:
         chosen.usage_error(_sentence(error))
-    document = toy.bench(config, chosen.out, lambda text: print(text, file=sys.stderr, flush=True))
-    print(toy.table(document["rows"]))
+    say, first = speaker()
+    document = toy.bench(config, chosen.out, say)
+    if first:
+        print(toy.table(document["rows"]))
     return 0
 
 

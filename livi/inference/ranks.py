@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.distributed_c10d import PrefixStore, Store, _get_default_store
 from torch.distributed.rendezvous import rendezvous
 
 from livi.family.objective import Bound, BoundTerms, EntropyPart
@@ -186,6 +186,10 @@ class Group(Alone):
                     f"{other.get(name)} on rank {rank}; let every process read the same data in the same order, "
                     "and pass the same arguments (distributed=False fits in this process alone)."
                 )
+
+    def store(self, name: str) -> Store:
+        """Where ranks leave things for each other, under a name that all of them know."""
+        return PrefixStore(name, _get_default_store())
 
     def _share(self, bound: Bound) -> Share:
         samples = bound.num_samples // bound.posterior.num_components
