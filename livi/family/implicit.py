@@ -35,6 +35,7 @@ class ImplicitPosterior(Family):
     """
 
     capturable = True
+    entropy_apart = True  # the generator is evaluated anew, which costs little: without its last layer
 
     def __init__(
         self,

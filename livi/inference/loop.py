@@ -206,9 +206,10 @@ class Trainer:
     def _advance(self, batch: Batch, part: EntropyPart) -> BoundTerms:
         """The part of a step that runs on the device. It changes tensors in place, and reads none."""
         self.bound.posterior.prepare_step(self.bound.prior, self.rng)
-        terms: BoundTerms = self.bound(*batch, self.rng, entropy=part)
         self.optimiser.zero_grad()
-        (-terms.tempered(self.kl_weight, self.entropy_weight) / self.bound.num_data).backward()
+        terms = self.bound.accumulate(
+            *batch, self.rng, entropy=part, kl_weight=self.kl_weight, entropy_weight=self.entropy_weight
+        )
         if self.recipe.clip_factor is not None:
             self._clip(self.recipe.clip_factor)
         self.optimiser.step()
@@ -219,7 +220,7 @@ class Trainer:
             self.estimated += 1
         if self.average is not None and self.recipe.averaging is not None:
             blend(self.average, self.bound, self.recipe.averaging)
-        return terms.detached()
+        return terms
 
     def _changed(self) -> list[Tensor]:
         """Every tensor that `_advance` changes."""
