@@ -128,8 +128,8 @@ def main() -> None:
     torch.backends.cuda.matmul.allow_tf32 = chosen.tf32
     warnings.simplefilter("ignore")  # random data: nothing is learned here
     print(
-        "| network | weights | S | entropy every | plain (ms) | livi / plain | plain (GB) | memory / plain | products | "
-        "missed | recorded |"
+        "| network | weights | S | entropy every | plain (ms) | livi / plain | plain (GB) | memory / plain | "
+        "products | missed | recorded |"
     )
     print("|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
     for name, case in CASES.items():

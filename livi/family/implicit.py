@@ -183,7 +183,7 @@ class ImplicitPosterior(Family):
 
             # A mirrored latent gets mirrored noise, so that the pair is antithetic in theta itself.
             eps = mirrored(share, draw_eps) if scheme.antithetic else draw_eps(share)
-            thetas.append(generator(z) + noise.std() * eps)
+            thetas.append(torch.addcmul(generator(z), noise.std(), eps))
             latents.append(z)
         return Draw(torch.cat(thetas), tuple(latents))
 
