@@ -94,14 +94,13 @@ def first_step(prepared, ranks, part="value"):
     """Terms and gradients of the bound on the third batch, the small one, and the state of the random stream."""
     bound, rng = prepared.bound, torch.Generator().manual_seed(7)
     *_, batch = ranks.part(prepared.data, bound, divisible=prepared.problem.integrated is None).epoch(0)
-    terms = ranks.terms(bound, batch, rng, part)
+    own, accumulate = [], bound.accumulate
+    bound.accumulate = lambda *args, **kwargs: own.append(accumulate(*args, **kwargs)) or own[0]
     bound.zero_grad()
-    terms.bound.backward()
-    ranks.add_gradients(bound.parameters())
-    total = ranks.total(terms)
+    total = ranks.accumulate(bound, batch, rng, entropy=part, kl_weight=0.5)
     return {
         "terms": torch.stack([total.log_likelihood, total.log_prior, total.entropy]),
-        "own": terms.bound.detach(),
+        "own": own[0].bound,
         "gradients": {name: p.grad for name, p in bound.named_parameters() if p.grad is not None},
         "rng": rng.get_state(),
     }

@@ -36,6 +36,7 @@ class ImplicitPosterior(Family):
     """
 
     capturable = True
+    entropy_apart = True  # the generator is evaluated anew, which costs little: without its last layer
 
     def __init__(
         self,
@@ -204,11 +205,10 @@ class ImplicitPosterior(Family):
 
             # A mirrored latent gets mirrored noise, so that the pair is antithetic in theta itself.
             eps = mirrored(share, draw_eps) if scheme.antithetic else draw_eps(share)
-            if rows is None:
-                thetas.append(generator(z) + noise.std() * eps)
-            else:
-                thetas.append(generator(z[rows]) + noise.std() * eps[rows].clone())  # not a view that keeps all of it
             latents.append(z)
+            if rows is not None:
+                z, eps = z[rows], eps[rows].clone()  # not a view, which would keep all of it
+            thetas.append(torch.addcmul(generator(z), noise.std(), eps))
         return Draw(torch.cat(thetas), tuple(latents))
 
     def _shares(self, num_samples: int, rng: torch.Generator | None, exact: bool) -> list[int]:

@@ -81,9 +81,10 @@ def own_state(optimiser: torch.optim.Optimizer) -> dict[str, Any]:
     return getattr(optimiser, "optim", optimiser).state_dict()
 
 
-def load_own_state(optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    own = getattr(optimiser, "optim", optimiser)
-    own.load_state_dict(for_optimiser(state, own))
+def load_state(optimiser: torch.optim.Optimizer, state: dict[str, Any], *, own: bool) -> None:
+    """Go on from what `own_state` gave on this rank, or `whole_state` on the first."""
+    part = getattr(optimiser, "optim", optimiser) if own else optimiser
+    part.load_state_dict(for_optimiser(state, part))
 
 
 def whole_state(optimiser: torch.optim.Optimizer) -> dict[str, Any]:

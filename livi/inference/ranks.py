@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.distributed.distributed_c10d import PrefixStore, Store, _get_default_store
 from torch.distributed.rendezvous import rendezvous
 
-from livi.family.objective import Bound, BoundTerms, EntropyPart
+from livi.family.objective import Bound, BoundTerms
 from livi.family.share import Share
 from livi.inference.options import PlanOptions
 from livi.model.data import Data, Part
@@ -60,10 +60,10 @@ class Alone:
         """
         return data
 
-    def terms(self, bound: Bound, batch: Any, rng: torch.Generator, entropy: EntropyPart) -> BoundTerms:
-        """This rank's terms of the bound; those of all ranks add up to the whole."""
-        terms: BoundTerms = bound(*batch, rng, entropy=entropy)
-        return terms
+    def accumulate(self, bound: Bound, batch: Any, rng: torch.Generator, **how: Any) -> BoundTerms:
+        """`bound.accumulate` by all ranks together: each has the sums of terms and gradients."""
+        inputs, targets = batch
+        return bound.accumulate(inputs, targets, rng, **how)
 
     def on_batch(self, problem: Problem, theta: Tensor, batch: Any) -> tuple[Tensor, Tensor]:  # (S,), (S,)
         """This rank's part of `problem.on_batch`."""
@@ -71,10 +71,6 @@ class Alone:
 
     def add_gradients(self, parameters: Iterable[Tensor]) -> None:
         """Give every rank the sum of all ranks' gradients."""
-
-    def total(self, terms: BoundTerms) -> BoundTerms:
-        """The sum of all ranks' terms, without a graph."""
-        return terms.detached()
 
     def sums(self, *values: Tensor) -> tuple[Tensor, ...]:
         """The sums of all ranks' values."""
@@ -125,9 +121,11 @@ class Group(Alone):
         index, count = (self.rank, self.count) if bound is None else self._share(bound).examples
         return Part(data, index, count, divisible=divisible)
 
-    def terms(self, bound: Bound, batch: Any, rng: torch.Generator, entropy: EntropyPart) -> BoundTerms:
+    def accumulate(self, bound: Bound, batch: Any, rng: torch.Generator, **how: Any) -> BoundTerms:
         inputs, targets, weight = batch
-        return bound.part(self._share(bound), inputs, targets, weight, rng, entropy=entropy)
+        terms = bound.accumulate(inputs, targets, rng, share=self._share(bound), weight=weight, **how)
+        self.add_gradients(bound.parameters())
+        return _total(terms)
 
     def on_batch(self, problem: Problem, theta: Tensor, batch: Any) -> tuple[Tensor, Tensor]:
         inputs, targets, weight = batch
@@ -140,17 +138,6 @@ class Group(Alone):
         for parameter in learned:
             parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.contiguous()
         _add([parameter.grad for parameter in learned if parameter.grad is not None])
-
-    def total(self, terms: BoundTerms) -> BoundTerms:
-        parts = [terms.log_likelihood, terms.log_prior, terms.entropy]
-        missed = [(~report.converged).sum().to(parts[0]) for report in terms.reports]
-        values = torch.stack([part.detach() for part in parts] + missed)
-        _add([values])
-        reports = [
-            replace(report, converged=(count == 0).reshape(1))
-            for report, count in zip(terms.reports, values[len(parts) :], strict=True)
-        ]
-        return BoundTerms(values[0], values[1], values[2], tuple(reports))
 
     def sums(self, *values: Tensor) -> tuple[Tensor, ...]:
         own = [value.detach().clone() for value in values]
@@ -253,6 +240,19 @@ def _leave() -> None:
 
 def _local_rank() -> int:
     return int(os.environ.get("LOCAL_RANK", "0"))
+
+
+def _total(terms: BoundTerms) -> BoundTerms:
+    """The sums over all ranks; a report has converged where all have."""
+    parts = [terms.log_likelihood, terms.log_prior, terms.entropy]
+    missed = [(~report.converged).sum().to(parts[0]) for report in terms.reports]
+    values = torch.stack(parts + missed)
+    _add([values])
+    reports = [
+        replace(report, converged=(count == 0).reshape(1))
+        for report, count in zip(terms.reports, values[len(parts) :], strict=True)
+    ]
+    return BoundTerms(values[0], values[1], values[2], tuple(reports))
 
 
 def _add(tensors: Sequence[Tensor]) -> None:
