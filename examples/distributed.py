@@ -33,10 +33,9 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     chosen = parser.parse_args()
 
+    torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 2))
     loader = DataLoader(TensorDataset(*moons(600, seed=0)), batch_size=200, shuffle=True)
-    torch.manual_seed(0)
-    nn.init.xavier_normal_(net[0].weight)  # all processes begin with the first one's weights, whatever theirs are
     posterior = livi.fit(
         net,
         loader,

@@ -75,8 +75,15 @@ def case(num_samples, entropy=None, net=None, **options):
     return livi.plan(net or network(), options.pop("data", None) or loader(), livi.Gaussian(), **options)
 
 
+def one_by_one():
+    prepared = case(4)
+    prepared.bound.strategy = livi.Loop()
+    return prepared
+
+
 CASES = {
     "samples": lambda: case(4),
+    "samples one by one": one_by_one,
     "examples": lambda: case(3),
     "examples of tensors": lambda: case(1, data=examples(), batch_size=9),
     "fewer examples than ranks": lambda: case(1, data=[(x[None], y[None]) for x, y in zip(*examples(), strict=True)]),
