@@ -29,6 +29,7 @@ from livi.model.problem import Problem
 T = TypeVar("T")
 
 OUTGROWN = 0.25  # of a GPU's memory
+SMALL = 2**20  # bytes up to which a tensor is worth a copy to save a message
 _apart: ContextVar[bool] = ContextVar("apart", default=False)
 
 
@@ -124,8 +125,13 @@ class Group(Alone):
     def accumulate(self, bound: Bound, batch: Any, rng: torch.Generator, **how: Any) -> BoundTerms:
         inputs, targets, weight = batch
         terms = bound.accumulate(inputs, targets, rng, share=self._share(bound), weight=weight, **how)
-        self.add_gradients(bound.parameters())
-        return _total(terms)
+        parts = [terms.log_likelihood, terms.log_prior, terms.entropy]
+        missed = [(~report.converged).sum().to(parts[0]) for report in terms.reports]
+        values = torch.stack(parts + missed)
+        _add([values, *_gradients(bound.parameters())])
+        converged = [(count == 0).reshape(1) for count in values[len(parts) :]]
+        reports = [replace(report, converged=all_did) for report, all_did in zip(terms.reports, converged, strict=True)]
+        return BoundTerms(values[0], values[1], values[2], tuple(reports))
 
     def on_batch(self, problem: Problem, theta: Tensor, batch: Any) -> tuple[Tensor, Tensor]:
         inputs, targets, weight = batch
@@ -133,11 +139,7 @@ class Group(Alone):
         return weight * fit, penalty / self.count
 
     def add_gradients(self, parameters: Iterable[Tensor]) -> None:
-        """One sum for each tensor, all under way at once. A parameter that was not used has the gradient 0."""
-        learned = [parameter for parameter in parameters if parameter.requires_grad]
-        for parameter in learned:
-            parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.contiguous()
-        _add([parameter.grad for parameter in learned if parameter.grad is not None])
+        _add(_gradients(parameters))
 
     def sums(self, *values: Tensor) -> tuple[Tensor, ...]:
         own = [value.detach().clone() for value in values]
@@ -242,20 +244,22 @@ def _local_rank() -> int:
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 
-def _total(terms: BoundTerms) -> BoundTerms:
-    """The sums over all ranks; a report has converged where all have."""
-    parts = [terms.log_likelihood, terms.log_prior, terms.entropy]
-    missed = [(~report.converged).sum().to(parts[0]) for report in terms.reports]
-    values = torch.stack(parts + missed)
-    _add([values])
-    reports = [
-        replace(report, converged=(count == 0).reshape(1))
-        for report, count in zip(terms.reports, values[len(parts) :], strict=True)
-    ]
-    return BoundTerms(values[0], values[1], values[2], tuple(reports))
+def _gradients(parameters: Iterable[Tensor]) -> list[Tensor]:
+    """Of everything that is learned, in place; 0 where a parameter was not used, as it may have been elsewhere."""
+    found = []
+    for parameter in parameters:
+        if parameter.requires_grad:
+            parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.contiguous()
+            found.append(parameter.grad)
+    return found
 
 
 def _add(tensors: Sequence[Tensor]) -> None:
-    """Sums over all ranks, in place."""
-    for work in [dist.all_reduce(tensor, async_op=True) for tensor in tensors]:
+    """Sums over all ranks, in place: small tensors together, each of the others by itself, all under way at once."""
+    small = [tensor for tensor in tensors if tensor.nbytes <= SMALL]
+    packed = torch.cat([tensor.reshape(-1) for tensor in small]) if small else tensors[0].new_empty(0)
+    large = [tensor for tensor in tensors if tensor.nbytes > SMALL]
+    for work in [dist.all_reduce(tensor, async_op=True) for tensor in (packed, *large)]:
         work.wait()
+    for tensor, total in zip(small, packed.split([tensor.numel() for tensor in small]), strict=True):
+        tensor.copy_(total.view_as(tensor))
