@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -66,6 +67,15 @@ class Diagonal(Family):
         return Rates([self.mean], [], [self.log_std])
 
 
+@dataclass(frozen=True)
+class Hutchinson:
+    """An estimator of a user's own, which draws as many numbers as it is given latents."""
+
+    def __call__(self, generator, z, noise_std, rng=None):
+        estimate = livi.Exact()(generator, z, noise_std)
+        return replace(estimate, nats=estimate.nats + 1e-3 * torch.randn(len(z), generator=rng))
+
+
 # --- one step of a bound --------------------------------------------------------------------------
 
 
@@ -91,6 +101,7 @@ CASES = {
     "Lanczos": lambda: case(4, livi.Lanczos(max_iterations=20)),
     "the smallest singular value": lambda: case(4, livi.SmallestSingularValue(tolerance=1e-9)),
     "learned noise": lambda: case(4, noise=lambda layout: livi.DiagonalNoise(layout.num_params)),
+    "an estimator of the user's": lambda: case(4, Hutchinson()),
     "a family of the user's": lambda: case(4, family=Diagonal),
     "BatchNorm": lambda: case(2, net=nn.Sequential(nn.Linear(1, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 1))),
     "an exact last layer": lambda: case(3, data=examples(), last_layer="exact"),
@@ -105,6 +116,7 @@ def first_step(prepared, ranks, part="value"):
     bound.accumulate = lambda *args, **kwargs: own.append(accumulate(*args, **kwargs)) or own[0]
     bound.zero_grad()
     total = ranks.accumulate(bound, batch, rng, entropy=part, kl_weight=0.5)
+    del bound.accumulate
     return {
         "terms": torch.stack([total.log_likelihood, total.log_prior, total.entropy]),
         "own": own[0].bound,
@@ -130,7 +142,7 @@ def stopped_early():
 
 def outcome(posterior):
     return {
-        "draws": posterior.sample(3, torch.Generator().manual_seed(9)),
+        "draws": posterior.sample(3, torch.Generator().manual_seed(9)).cpu(),
         "bounds": torch.tensor([row["bound"] for row in posterior.history]),
         "steps": [row["step"] for row in posterior.history],
         "stopped": posterior.plan.get("stopped_at"),
@@ -222,6 +234,14 @@ def slow_double(number):
     return {"number": number, "twice": 2 * number, "rank": os.environ["RANK"], "alone": type(joined()).__name__}
 
 
+def on_a_gpu(folder):
+    """Two processes with one GPU, which Gloo allows."""
+    rank = int(os.environ["RANK"])
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    found = {"fit": outcome(fitted(device="cuda")), "sharded": outcome(fitted(device="cuda", shard=True))}
+    torch.save(found, folder / f"found{rank}")
+
+
 def restarted(folder):
     """A fit of which one process is killed."""
     posterior = fitted(checkpoint=folder / "checkpoint", checkpoint_every=20, callbacks=[Killed(folder)])
@@ -251,7 +271,7 @@ if __name__ == "__main__":
 
     torch.set_default_dtype(torch.float64)
     torch.set_num_threads(1)
-    {"together": together, "restarted": restarted}[sys.argv[1]](Path(sys.argv[2]))
+    {"together": together, "on_a_gpu": on_a_gpu, "restarted": restarted}[sys.argv[1]](Path(sys.argv[2]))
     if dist.is_initialized():
         dist.destroy_process_group()
     sys.stdout.flush()

@@ -37,6 +37,9 @@ def assert_same_fit(found, alone, **tolerance):
 def test_the_bounds_of_two_ranks_add_up_to_that_of_one_and_so_do_gradients(together, name):
     found = [one["bound"][name] for one in together[1]]
     case, _, part = name.partition(", ")
+    if name == "an estimator of the user's":  # whose random numbers are other ones on every rank
+        assert torch.equal(found[0]["rng"], found[1]["rng"])
+        return
     alone = first_step(CASES[case](), Alone(), part or "value")
     torch.testing.assert_close(found[0]["own"] + found[1]["own"], alone["own"], rtol=1e-10, atol=1e-10)
     for one in found:
@@ -122,6 +125,14 @@ def test_a_killed_worker_is_started_again_and_loses_one_checkpoint_interval_at_m
     assert_same_fit(found, outcome(fitted()))
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_two_ranks_on_a_gpu_are_one(tmp_path):
+    found = spawn("on_a_gpu", tmp_path)
+    alone = outcome(fitted(device="cuda", capture=False))
+    assert_same_fit([one["fit"] for one in found], alone, rtol=1e-5, atol=1e-6)
+    assert_same_fit([one["sharded"] for one in found], alone, rtol=1e-5, atol=1e-6)
+
+
 # --- in one process -------------------------------------------------------------------------------
 
 
@@ -141,6 +152,25 @@ def test_shares_cover_every_sample_example_and_latent_once(ranks, samples):
     assert sorted(row for rows, weight in latents if weight for row in rows) == list(range(samples))
     assert sum(weight for _, weight in latents) == pytest.approx(1.0)
     assert all(rows for rows, _ in latents)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 6])
+@pytest.mark.parametrize("name", ["samples", "samples one by one", "examples", "a mixture", "Lanczos"])
+def test_the_shares_of_any_number_of_ranks_add_up(name, ranks):
+    bound, data = (prepared := CASES[name]()).bound, prepared.data
+    whole = first_step(prepared, Alone())
+    bound.zero_grad()
+    terms = []
+    for rank in range(ranks):
+        share = Share.of(rank, ranks, num_samples=bound.num_samples // bound.posterior.num_components)
+        *_, (inputs, targets, weight) = Part(data, *share.examples).epoch(0)
+        rng = torch.Generator().manual_seed(7)
+        terms += [bound.accumulate(inputs, targets, rng, kl_weight=0.5, share=share, weight=weight)]
+        assert torch.equal(rng.get_state(), whole["rng"])
+    sums = [sum(getattr(one, part) for one in terms) for part in ("log_likelihood", "log_prior", "entropy")]
+    torch.testing.assert_close(torch.stack(sums), whole["terms"], rtol=1e-10, atol=1e-10)
+    gradients = {name: p.grad for name, p in bound.named_parameters() if p.grad is not None}
+    torch.testing.assert_close(gradients, whole["gradients"], rtol=1e-5, atol=1e-6)
 
 
 def _loader(**options):

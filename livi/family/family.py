@@ -110,7 +110,10 @@ class Family(Specified, nn.Module, ABC):
         return Draw(own, tuple(z[share.samples] for z in draw.latents))
 
     def entropy_share(self, share: Share, draw: Draw, how: Estimation) -> tuple[tuple[EntropyEstimate, ...], float]:
-        """`entropy` as far as this rank estimates it, and its weight; weighted, those of all ranks add up to H[q]."""
+        """`entropy` as far as this rank estimates it, and its weight; weighted, those of all ranks add up to H[q].
+
+        As many random numbers must be drawn on every rank, so that `how.rng` stays the same on all of them.
+        """
         return self.entropy(draw, how), 1.0 / share.ranks
 
     @abstractmethod

@@ -95,11 +95,14 @@ class ImplicitPosterior(Family):
         return self.entropy_at([z[:share] for z in draw.latents], how.estimator, how.rng)
 
     def entropy_share(self, share: Share, draw: Draw, how: Estimation) -> tuple[tuple[EntropyEstimate, ...], float]:
-        """At this rank's latents; an estimator that cannot be told which these are draws as if they were all."""
+        """At this rank's latents; an estimator that cannot be told which these are has a random stream of its own."""
         rows, weight = share.latents(how.num_samples // self.num_components)
-        estimator = how.estimator.of_rows(rows) if isinstance(how.estimator, Divisible) else how.estimator
+        if isinstance(how.estimator, Divisible):
+            estimator, rng = how.estimator.of_rows(rows), how.rng
+        else:
+            estimator, rng = how.estimator, share.stream(how.rng)
         latents = [z[rows.start : rows.stop : rows.step] for z in draw.latents]
-        return self.entropy_at(latents, estimator, how.rng), weight
+        return self.entropy_at(latents, estimator, rng), weight
 
     def entropy_at(
         self,

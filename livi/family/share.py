@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import torch
+
 
 @dataclass(frozen=True)
 class Share:
@@ -54,3 +56,10 @@ class Share:
         """
         rows = range(self.rank, count, self.ranks)
         return (rows, len(rows) / count) if rows else (range(0, count, count), 0.0)
+
+    def stream(self, rng: torch.Generator | None) -> torch.Generator | None:
+        """Random numbers of this rank's own, however many; the common stream goes on by one on every rank."""
+        if rng is None:
+            return None
+        seed = int(torch.randint(2**62, (), generator=rng, device=rng.device))
+        return torch.Generator(rng.device).manual_seed(seed + self.rank)

@@ -210,7 +210,10 @@ def _polished(prepared: Plan, posterior: Posterior, trainer: Trainer) -> Posteri
     assert prepared.chains is not None
     quiet = trainer.progress.quiet
     try:
-        return polish(posterior, prepared.data, seed=trainer.seed, progress=not quiet, **asdict(prepared.chains))
+        found = polish(posterior, prepared.data, seed=trainer.seed, progress=not quiet, **asdict(prepared.chains))
+        assert isinstance(found.sampler, nn.Module)
+        trainer.ranks.equal(found.sampler)
+        return found
     except KeyboardInterrupt:
         text = "interrupted while polishing: keeping the short fit that the chains started from; fit again for more."
         warnings.warn(text, FitWarning, stacklevel=5)

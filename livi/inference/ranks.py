@@ -77,6 +77,10 @@ class Alone:
         """The sums of all ranks' values."""
         return values
 
+    def total(self, numbers: list[float]) -> list[float]:
+        """The sums of all ranks' numbers."""
+        return numbers
+
     def equal(self, *modules: nn.Module) -> None:
         """Give every rank the first one's parameters and buffers."""
 
@@ -89,7 +93,7 @@ class Alone:
         return text
 
     def wait(self) -> None:
-        """Until all ranks are here."""
+        """Until the first rank is here."""
 
     def check_same(self, what: str, facts: dict[str, Any]) -> None:
         """Raise where another rank is about to do something else."""
@@ -146,6 +150,9 @@ class Group(Alone):
         _add(own)
         return tuple(own)
 
+    def total(self, numbers: list[float]) -> list[float]:
+        return [sum(values) for values in zip(*self._from_all(numbers), strict=True)]
+
     @torch.no_grad()
     def equal(self, *modules: nn.Module) -> None:
         found = {id(tensor): tensor for one in modules for tensor in (*one.parameters(), *one.buffers())}
@@ -163,7 +170,7 @@ class Group(Alone):
         return next(filter(None, self._from_all(text)), "")
 
     def wait(self) -> None:
-        dist.barrier()
+        self.agreed(None)
 
     def check_same(self, what: str, facts: dict[str, Any]) -> None:
         for rank, other in enumerate(self._from_all(facts)):
@@ -173,7 +180,8 @@ class Group(Alone):
                 raise ValueError(
                     f"{what}: expected the same on every rank, but {name} is {facts[name]} on rank {self.rank} and "
                     f"{other.get(name)} on rank {rank}; let every process read the same data in the same order, "
-                    "and pass the same arguments (distributed=False fits in this process alone)."
+                    "seed numpy and random alike where they augment it, and pass the same arguments; or fit in this "
+                    "process alone with distributed=False."
                 )
 
     def store(self, name: str) -> Store:
@@ -223,6 +231,8 @@ def apart() -> Iterator[None]:
 def _join() -> None:
     """Become a rank where torchrun started this process; Gloo serves tensors on the CPU, NCCL those on a GPU."""
     if not dist.is_available() or dist.is_initialized() or not dist.is_torchelastic_launched():
+        return
+    if os.environ.get("WORLD_SIZE", "1") == "1":
         return
     if torch.cuda.is_available():
         torch.cuda.set_device(_local_rank() % torch.cuda.device_count())

@@ -52,7 +52,7 @@ class Validation:
 
         Cost: 32 forward passes over the examples.
         """
-        totals, counts = torch.zeros(2, len(SCORES), dtype=torch.float64)
+        totals, counts = [0.0] * len(SCORES), [0.0] * len(SCORES)
         # A likelihood with draws of its own takes their seed from torch's stream, which is the user's.
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             for index, (inputs, targets, *weight) in enumerate(self.ranks.part(self.data).epoch(0)):
@@ -67,7 +67,7 @@ class Validation:
                         value = METRICS[name](prediction, targets)
                         totals[place] += count * (value**2 if name == "rmse" else value)
                         counts[place] += count
-        sums = zip(SCORES, *(tensor.tolist() for tensor in self.ranks.sums(totals, counts)), strict=True)
+        sums = zip(SCORES, self.ranks.total(totals), self.ranks.total(counts), strict=True)
         means = {name: total / count for name, total, count in sums if count}
         return {name: math.sqrt(value) if name == "rmse" else value for name, value in means.items()}
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils.data import BatchSampler, DataLoader, Sampler
 
+from livi.model.data.batches import length
 from livi.model.data.training import Data, LoaderData
 
 Piece = tuple[Any, Tensor, float]  # inputs, targets, and how much of the batch they are
@@ -79,7 +80,7 @@ def _own_loader(data: Data, index: int, count: int) -> LoaderData | None:
     if not isinstance(data, LoaderData) or type(data.loader) is not DataLoader:
         return None
     loader = data.loader
-    if type(loader.batch_sampler) is not BatchSampler:
+    if type(loader.batch_sampler) is not BatchSampler or length(loader.batch_sampler.sampler) is None:
         return None
     kept = {
         name: getattr(loader, name)
