@@ -92,7 +92,7 @@ def fit(
         TypeError: there is no such option; the message names the nearest.
     """
     called, ranks = as_callbacks(callbacks), joined(distributed)
-    options = ranks.checked(options, net)
+    options = ranks.placed(options, net)
     if isinstance(validation, Real):
         data, validation = split_off(data, float(validation), seed)
     elif validation is None and validate_every is not None:

@@ -12,19 +12,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.distributed_c10d import PrefixStore, Store, _get_default_store
-from torch.distributed.rendezvous import rendezvous
 
 from livi.family.objective import Bound, BoundTerms
 from livi.family.share import Share
 from livi.inference.options import PlanOptions
 from livi.model.data import Data, Part
 from livi.model.problem import Problem
+
+if TYPE_CHECKING:  # torch may come without it
+    from torch.distributed.distributed_c10d import Store
 
 T = TypeVar("T")
 
@@ -43,7 +44,7 @@ class Alone:
         """Whether this is the rank that writes and speaks."""
         return self.rank == 0
 
-    def checked(self, options: PlanOptions, net: nn.Module) -> PlanOptions:  # noqa: ARG002
+    def placed(self, options: PlanOptions, net: nn.Module) -> PlanOptions:  # noqa: ARG002
         """The options of a plan as they are for this rank."""
         return options
 
@@ -105,7 +106,7 @@ class Group(Alone):
     def __init__(self) -> None:
         self.rank, self.count = dist.get_rank(), dist.get_world_size()
 
-    def checked(self, options: PlanOptions, net: nn.Module) -> PlanOptions:
+    def placed(self, options: PlanOptions, net: nn.Module) -> PlanOptions:
         """A GPU of its own for every rank, where any GPU was asked for or the network is on one; and no recordings."""
         if options.get("capture"):
             raise ValueError("capture: expected None or False where several processes fit together, got True.")
@@ -116,11 +117,11 @@ class Group(Alone):
         return {**options, "device": asked, "capture": False}
 
     def shards(self, bound: Bound, asked: bool | None) -> bool:
-        weights = [parameter for parameter in bound.parameters() if parameter.requires_grad]
-        if asked is not None or not weights or not weights[0].is_cuda:
+        device = bound.posterior.layout.device
+        if asked is not None or device.type != "cuda":
             return bool(asked)
-        held = 4 * sum(weight.numel() * weight.element_size() for weight in weights)  # with gradients and two moments
-        return held > OUTGROWN * torch.cuda.get_device_properties(weights[0].device).total_memory
+        held = 4 * sum(parameter.nbytes for parameter in bound.parameters())  # with gradients and two moments
+        return self.agreed(held > OUTGROWN * torch.cuda.get_device_properties(device).total_memory)
 
     def part(self, data: Data, bound: Bound | None = None, *, divisible: bool = True) -> Part:
         index, count = (self.rank, self.count) if bound is None else self._share(bound).examples
@@ -186,6 +187,8 @@ class Group(Alone):
 
     def store(self, name: str) -> Store:
         """Where ranks leave things for each other, under a name that all of them know."""
+        from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
+
         return PrefixStore(name, _get_default_store())
 
     def _share(self, bound: Bound) -> Share:
@@ -234,6 +237,9 @@ def _join() -> None:
         return
     if os.environ.get("WORLD_SIZE", "1") == "1":
         return
+    from torch.distributed.distributed_c10d import PrefixStore
+    from torch.distributed.rendezvous import rendezvous
+
     if torch.cuda.is_available():
         torch.cuda.set_device(_local_rank() % torch.cuda.device_count())
     store, rank, count = next(iter(rendezvous("env://")))
@@ -267,9 +273,10 @@ def _gradients(parameters: Iterable[Tensor]) -> list[Tensor]:
 def _add(tensors: Sequence[Tensor]) -> None:
     """Sums over all ranks, in place: small tensors together, each of the others by itself, all under way at once."""
     small = [tensor for tensor in tensors if tensor.nbytes <= SMALL]
-    packed = torch.cat([tensor.reshape(-1) for tensor in small]) if small else tensors[0].new_empty(0)
+    packed = [torch.cat([tensor.reshape(-1) for tensor in small])] if small else []
     large = [tensor for tensor in tensors if tensor.nbytes > SMALL]
-    for work in [dist.all_reduce(tensor, async_op=True) for tensor in (packed, *large)]:
+    for work in [dist.all_reduce(tensor, async_op=True) for tensor in (*packed, *large)]:
         work.wait()
-    for tensor, total in zip(small, packed.split([tensor.numel() for tensor in small]), strict=True):
-        tensor.copy_(total.view_as(tensor))
+    for sums in packed:
+        for tensor, total in zip(small, sums.split([tensor.numel() for tensor in small]), strict=True):
+            tensor.copy_(total.view_as(tensor))
