@@ -11,6 +11,7 @@ a GPU.
 from __future__ import annotations
 
 import argparse
+import gc
 import time
 import warnings
 from collections.abc import Callable
@@ -141,7 +142,8 @@ def main() -> None:
         base, base_bytes = plain(case, case.build().cuda(), x[: case.batch], y[: case.batch])
         numbers = ([int(number) for number in text.split(",")] for text in (chosen.samples, chosen.every))
         for samples, every in product(*numbers):
-            trainer = plan = None  # the last one's memory is free before the next one's is counted
+            trainer = plan = None
+            gc.collect()  # the last one's memory is free before the next one's is counted
             trainer, plan, taken, memory = ours(case, case.build().cuda(), x, y, samples, every)
             weights = trainer.bound.posterior.num_params
             ways = ", ".join(str(way[0]) for _, way in trainer.stepper.recordings)
