@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from livi.cli import plain_bench, table_bench, tables
+from livi.cli import data, plain_bench, table_bench, tables
 from livi.cli.options import INTERRUPTED, names
 from livi.cli.parsing import Parser
 from livi.version import __version__
@@ -79,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = parser.add_subparsers(required=True, metavar="command")
     tables.add_commands(commands)
+    data.add_commands(commands)
     demo = commands.add_parser("demo", help="four posteriors side by side, on one page", add_help=False)
     demo.set_defaults(command=_demo)
     benches = commands.add_parser("bench", help="run a benchmark").add_subparsers(required=True, metavar="benchmark")
