@@ -51,4 +51,6 @@ class CropFlip:
             columns = torch.where(mirrored.to(images.device)[:, None] == 1, width - 1 - columns, columns)
         places = rows[:, :, None] * (width + 2 * self.padding) + (right[:, None] + columns)[:, None, :]  # (B, h, w)
         padded = F.pad(images, 4 * (self.padding,)).flatten(2)
-        return padded.gather(2, places.flatten(1)[:, None].expand(-1, images.shape[1], -1)).view_as(images)
+        moved = padded.gather(2, places.flatten(1)[:, None].expand(-1, images.shape[1], -1)).view(images.shape)
+        last = images.is_contiguous(memory_format=torch.channels_last)
+        return moved.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
