@@ -70,7 +70,7 @@ def plain(case: Case, net: nn.Module, x: Tensor, y: Tensor) -> tuple[float, int]
     """Seconds of a recorded step of Adam, and bytes."""
     net.train()
     if case.channels_last:
-        net.to(memory_format=torch.channels_last)
+        net, x = net.to(memory_format=torch.channels_last), x.contiguous(memory_format=torch.channels_last)
     optimiser = torch.optim.Adam(net.parameters(), capturable=True, fused=True)
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
@@ -128,15 +128,15 @@ def main() -> None:
     torch.backends.cuda.matmul.allow_tf32 = chosen.tf32
     warnings.simplefilter("ignore")  # random data: nothing is learned here
     print(
-        "| network | weights | S | entropy every | plain (ms) | livi / plain | memory / plain | products | recorded |"
+        "| network | weights | S | entropy every | plain (ms) | livi / plain | plain (GB) | memory / plain | "
+        "products | missed | recorded |"
     )
-    print("|---|---|---|---|---|---|---|---|---|", flush=True)
+    print("|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
     for name, case in CASES.items():
         if name.split(",")[0] not in chosen.only.split(","):
             continue
         torch.manual_seed(0)
         x, y = torch.randn(EXAMPLES, *case.shape, device="cuda"), torch.randint(10, (EXAMPLES,), device="cuda")
-        x = x.contiguous(memory_format=torch.channels_last) if case.channels_last else x
         base, base_bytes = plain(case, case.build().cuda(), x[: case.batch], y[: case.batch])
         numbers = ([int(number) for number in text.split(",")] for text in (chosen.samples, chosen.every))
         for samples, every in product(*numbers):
@@ -145,7 +145,8 @@ def main() -> None:
             ways = ", ".join(str(way[0]) for _, way in trainer.stepper.recordings)
             print(
                 f"| {name} | {weights:,} | {samples} | {every} | {1e3 * base:.2f} | {taken / base:.2f} | "
-                f"{memory / base_bytes:.2f} | {trainer.products} | {ways or trainer.stepper.reason} |",
+                f"{base_bytes / 1e9:.2f} | {memory / base_bytes:.2f} | {trainer.products} | "
+                f"{float(trainer.missed / trainer.estimated):.0%} | {ways or trainer.stepper.reason} |",
                 flush=True,
             )
 

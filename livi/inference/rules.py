@@ -81,7 +81,7 @@ class Size:
             data.steps_per_epoch,
             work=multiplications(problem.layout, *args, **kwargs),
             classes=problem.classes,
-            one_by_one=problem.strategy == Loop(),
+            one_by_one=isinstance(problem.strategy, Loop),
             gram=None if integrated is None else integrated.multiplications,
             polished=polished,
         )
