@@ -32,7 +32,7 @@ from livi.inference.rules import (
     wants_polish,
 )
 from livi.inference.start import measure_start
-from livi.model.data import Data
+from livi.model.data import Data, TensorData
 from livi.model.problem import Choice, Problem, chosen_for
 from livi.network import Layout
 from livi.posterior import storage
@@ -101,6 +101,7 @@ class Plan:
             "network": storage.network.layers(self.layout.module),
             "num_data": self.data.num_data,
             "steps_per_epoch": self.data.steps_per_epoch,
+            "augment": _augment(self.data),
             "last_layer": "sampled" if integrated is None else f"exact: {integrated.name}",
             "last_layer_reason": self.problem.why_sampled,
             **posterior.facts(),
@@ -221,6 +222,12 @@ def _described(part: nn.Module) -> Any:
         return spec_of(part) if isinstance(part, Specified) else type(part).__name__
     except NotSpecifiedError:
         return type(part).__name__
+
+
+def _augment(data: Data) -> str | None:
+    """How batches are augmented, to recognise it by: a function by its name."""
+    made = data.augment if isinstance(data, TensorData) else None
+    return getattr(made, "__qualname__", None) or (None if made is None else repr(made))
 
 
 def _digest(batch: Any) -> str:
