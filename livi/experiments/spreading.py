@@ -37,7 +37,10 @@ def first_rank() -> bool:
 
 
 def _over_ranks(fit: Callable[[Job], Row], jobs: Sequence[Job], ranks: Group) -> Iterator[Row]:
-    """Every rank takes the next job whenever it is free; rows meet in the store that all ranks share."""
+    """Every rank takes the next job whenever it is free; rows meet in the store that all ranks share.
+
+    A job that ends in an error, which is that rank's, has no row.
+    """
     store = ranks.store(f"jobs {ranks.agreed(time.time())}")
     missing = set(range(len(jobs)))
 
@@ -45,12 +48,17 @@ def _over_ranks(fit: Callable[[Job], Row], jobs: Sequence[Job], ranks: Group) ->
         for index in sorted(missing):
             if store.check([f"row {index}"]):
                 missing.remove(index)
-                yield json.loads(store.get(f"row {index}"))
+                row = json.loads(store.get(f"row {index}"))
+                if row is not None:
+                    yield row
 
     while (index := store.add("taken", 1) - 1) < len(jobs):
-        with apart():
-            row = fit(jobs[index])
-        store.set(f"row {index}", json.dumps(row))
+        row: Row | None = None
+        try:
+            with apart():
+                row = fit(jobs[index])
+        finally:
+            store.set(f"row {index}", json.dumps(row))
         if ranks.first:
             yield from arrived()
     while ranks.first and missing:
