@@ -11,6 +11,7 @@ a GPU.
 from __future__ import annotations
 
 import argparse
+import gc
 import time
 import warnings
 from collections.abc import Callable
@@ -27,7 +28,7 @@ from livi.inference import Recipe, Run, Trainer
 from livi.inference.callbacks import Callback, Callbacks
 
 EXAMPLES = 50_000
-FIRST, LAST = 100, 300  # steps between which time is taken
+FIRST, LAST = 210, 410  # steps between which time is taken
 
 
 @dataclass(frozen=True)
@@ -101,10 +102,11 @@ def plain(case: Case, net: nn.Module, x: Tensor, y: Tensor) -> tuple[float, int]
     return (time.perf_counter() - started) / 50, torch.cuda.max_memory_allocated() - before
 
 
-def ours(case: Case, net: nn.Module, x: Tensor, y: Tensor, samples: int, every: int) -> tuple[Trainer, float, int]:
-    """A trainer after its steps, seconds of one, and bytes."""
+def ours(
+    case: Case, net: nn.Module, x: Tensor, y: Tensor, samples: int, every: int
+) -> tuple[Trainer, livi.Plan, float, int]:
+    """A trainer after its steps, its plan, seconds of one step, and bytes."""
     before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
     recipe = Recipe(steps=LAST, num_samples=samples, num_entropy_samples=1, entropy_every=every)
     options = {"batch_size": case.batch, "start": "net", "autocast": case.autocast}
     plan = livi.plan(net, (x, y), livi.Categorical(), recipe=recipe, **options)
@@ -113,7 +115,7 @@ def ours(case: Case, net: nn.Module, x: Tensor, y: Tensor, samples: int, every: 
     timer = Timer()
     trainer = Trainer(plan.bound, plan.data, plan.recipe, callbacks=Callbacks([timer]))
     trainer.run()
-    return trainer, timer.per_step, torch.cuda.max_memory_allocated() - before
+    return trainer, plan, timer.per_step, torch.cuda.max_memory_allocated() - before
 
 
 def main() -> None:
@@ -129,9 +131,9 @@ def main() -> None:
     warnings.simplefilter("ignore")  # random data: nothing is learned here
     print(
         "| network | weights | S | entropy every | plain (ms) | livi / plain | plain (GB) | memory / plain | "
-        "products | missed | recorded |"
+        "planned time, memory | products | missed | recorded |"
     )
-    print("|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
     for name, case in CASES.items():
         if name.split(",")[0] not in chosen.only.split(","):
             continue
@@ -140,12 +142,15 @@ def main() -> None:
         base, base_bytes = plain(case, case.build().cuda(), x[: case.batch], y[: case.batch])
         numbers = ([int(number) for number in text.split(",")] for text in (chosen.samples, chosen.every))
         for samples, every in product(*numbers):
-            trainer, taken, memory = ours(case, case.build().cuda(), x, y, samples, every)
+            trainer = plan = None
+            gc.collect()  # the last one's memory is free before the next one's is counted
+            trainer, plan, taken, memory = ours(case, case.build().cuda(), x, y, samples, every)
             weights = trainer.bound.posterior.num_params
             ways = ", ".join(str(way[0]) for _, way in trainer.stepper.recordings)
             print(
                 f"| {name} | {weights:,} | {samples} | {every} | {1e3 * base:.2f} | {taken / base:.2f} | "
-                f"{base_bytes / 1e9:.2f} | {memory / base_bytes:.2f} | {trainer.products} | "
+                f"{base_bytes / 1e9:.2f} | {memory / base_bytes:.2f} | "
+                f"{plan.cost.seconds / taken:.2f}, {plan.cost.memory / memory:.2f} | {trainer.products} | "
                 f"{float(trainer.missed / trainer.estimated):.0%} | {ways or trainer.stepper.reason} |",
                 flush=True,
             )

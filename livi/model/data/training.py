@@ -86,7 +86,10 @@ class TensorData:
             yield self.inputs, self.targets
             return
         order = torch.randperm(self.num_data, generator=torch.Generator().manual_seed(seed)).to(self.targets.device)
-        for index in order.tensor_split(self.steps_per_epoch):  # sizes differ by one at most: no batch is a remnant
+        size = math.ceil(self.num_data / self.steps_per_epoch)
+        # All of one size, for which a few examples come twice: a step is then the same computation every time.
+        order = torch.cat([order, order[: size * self.steps_per_epoch - self.num_data]])
+        for index in order.split(size):
             yield self._rows(index)
 
     def _rows(self, index: Tensor) -> Batch:
