@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 from picture_files import write_cifar, write_mnist
+from torch import nn
 
 from livi import cli
 from livi.experiments.images import bench as benches
@@ -15,6 +16,10 @@ from livi.experiments.images.deadlines import Deadline
 from livi.experiments.images.methods import Fitted, Task, default_methods, fit_method
 from livi.experiments.images.problems import PROBLEMS, load
 from livi.experiments.images.text import summary, text
+from livi.family.ensemble import Ensemble
+from livi.model.likelihoods import Categorical
+from livi.network import Layout
+from livi.posterior import Posterior
 from livi.report.image_figures import drift_curves, entropy_curves
 
 
@@ -26,6 +31,7 @@ def _single_precision():
 @pytest.fixture(autouse=True)
 def _few_steps(monkeypatch):
     monkeypatch.setattr(methods, "QUICK_STEPS", 4)
+    monkeypatch.setattr(methods, "QUICK_BATCH", 8)
     monkeypatch.setattr(methods, "QUICK_GRADIENTS", 20)
     monkeypatch.setattr("livi.experiments.images.problems.QUICK_TRAIN", 64)
     monkeypatch.setattr("livi.experiments.images.problems.QUICK_SCORED", 20)
@@ -65,8 +71,8 @@ def made_row(method, seed, nll):
     ("problem", "chosen"),
     [
         ("mnist", ("map", "livi", "livi-mixture-2")),
-        ("cifar10", ("ensemble-2", "livi")),
-        ("cifar100", ("map", "livi-pooled-2")),
+        ("cifar10", ("ensemble-2", "livi-pooled-2")),
+        ("cifar100", ("map", "livi")),
     ],
 )
 def test_a_pipeline_runs_from_files_to_tables_and_figures(tmp_path, monkeypatch, capsys, problem, chosen):
@@ -170,21 +176,31 @@ def test_fits_start_from_the_networks_that_ensembles_are_made_of(tmp_path):
     assert fitted.posteriors[0].plan["augment"] == "CropFlip(padding=4, flip=True)"
 
 
-def test_pooled_posteriors_answer_in_equal_shares():
-    class Of:
-        sampler = None
+def test_pooled_posteriors_answer_in_equal_shares_by_the_same_networks_every_time():
+    torch.manual_seed(0)
+    layouts = [Layout(nn.Linear(3, 2)) for _ in range(2)]
+    wide = [
+        Posterior(Around(layout, centre), Categorical()) for layout, centre in zip(layouts, (0.0, 9.0), strict=True)
+    ]
+    pooled, inputs = Fitted(wide, 10, 0.0), torch.eye(3)
+    logits = pooled.predict(inputs).logits
+    assert logits.shape == (10, 3, 2)
+    assert ((logits[:5] < 4.5).all(), (logits[5:] > 4.5).all()) == (True, True)
+    assert torch.equal(pooled.predict(inputs).logits, logits)
 
-        def __init__(self, value):
-            self.value = value
 
-        def predict(self, inputs, num_samples):
-            from livi.model.likelihoods import Categorical
-            from livi.posterior.prediction import ClassificationPrediction
+class Around:
+    def __init__(self, layout, centre):
+        self.layout, self.centre = layout, centre
 
-            return ClassificationPrediction(torch.full((num_samples, len(inputs), 2), self.value), Categorical())
+    def sample(self, num_samples, rng=None):
+        return self.centre + 0.1 * torch.randn(num_samples, self.layout.num_params, generator=rng)
 
-    logits = Fitted([Of(1.0), Of(2.0)], 10, 0.0).predict(torch.zeros(3, 1)).logits
-    assert logits[:, 0, 0].tolist() == [1.0] * 5 + [2.0] * 5
+
+def test_an_ensemble_answers_with_every_member_once():
+    members = torch.arange(24.0).reshape(3, 8)
+    fitted = Fitted([Posterior(Ensemble(Layout(nn.Linear(3, 2)), members), Categorical())], 100, 0.0)
+    assert fitted.predict(torch.eye(3)).logits.shape[0] == 3
 
 
 @pytest.mark.parametrize(
