@@ -62,6 +62,9 @@ def add_commands(benches: argparse._SubParsersAction[Any]) -> None:
             command.add_argument(
                 "--norm", choices=("batch", "group", "response"), default="batch", help="of the network"
             )
+        command.add_argument(
+            "--ablations", action="store_true", help="what correlations, latents, samples, components buy"
+        )
         command.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="default %(default)s")
         command.add_argument("--quick", action="store_true", help="a small trial of everything; numbers mean nothing")
 
@@ -78,17 +81,17 @@ def _run(chosen: argparse.Namespace) -> int:
         "fit_epochs": chosen.fit_epochs,
         "samples": chosen.samples,
     }
+    settings = {name: value for name, value in given.items() if value is not None}
+    settings |= {"part": chosen.part, "quick": chosen.quick}
+    say, first = speaker()
+    running = {"device": chosen.device, "minutes": chosen.limit_minutes, "say": say}
+    if chosen.ablations:
+        return _ablate(chosen, settings, folder, running)
     try:
-        config = bench.Config(
-            chosen.problem,
-            part=chosen.part,
-            quick=chosen.quick,
-            **{name: value for name, value in given.items() if value is not None},
-        )
+        config = bench.Config(chosen.problem, **settings)
     except ValueError as error:
         chosen.usage_error(str(error))
-    say, first = speaker()
-    document = bench.bench(config, chosen.out, folder, device=chosen.device, minutes=chosen.limit_minutes, say=say)
+    document = bench.bench(config, chosen.out, folder, **running)
     if not first:
         return 0
     print(bench.text(document))
@@ -98,4 +101,23 @@ def _run(chosen: argparse.Namespace) -> int:
             rows, config.setting.classes, bench.result_path(config, chosen.out).with_suffix("")
         ):
             say(f"drawn: {path}")
+    return 1 if any(row["error"] is not None for row in document["rows"]) else 0
+
+
+def _ablate(chosen: argparse.Namespace, settings: dict[str, Any], folder: Path, running: dict[str, Any]) -> int:
+    ablations = importlib.import_module("livi.experiments.images.ablations")
+    variants = settings.pop("methods", ())
+    if "gradients" in settings:
+        chosen.usage_error("--gradients: expected none beside --ablations, which compare fits of the same steps")
+    try:
+        config = ablations.Ablations(chosen.problem, variants, **settings)
+    except ValueError as error:
+        chosen.usage_error(str(error))
+    document = ablations.ablate(config, chosen.out, folder, **running)
+    print(ablations.ablations_text(document))
+    found = [row["correlations"] for row in document["rows"] if row.get("correlations")]
+    if found and importlib.util.find_spec("matplotlib") is not None:
+        path = ablations.ablations_path(config, chosen.out).with_suffix(".png")
+        importlib.import_module("livi.report.image_figures").draw_correlations(found[0], path)
+        running["say"](f"drawn: {path}")
     return 1 if any(row["error"] is not None for row in document["rows"]) else 0

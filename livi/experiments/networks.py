@@ -7,6 +7,7 @@ one picture at a time.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
@@ -51,20 +52,21 @@ def lenet(classes: int = 10, padding: int = 2) -> nn.Sequential:
         padding: of the first convolution; 0 gives the paper's network of 44,426 weights.
     """
     side = (12 + padding) // 2 - 2  # of the pictures that are flattened
-    return nn.Sequential(
-        nn.Conv2d(1, 6, 5, padding=padding),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(6, 16, 5),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(16 * side**2, 120),
-        nn.ReLU(),
-        nn.Linear(120, 84),
-        nn.ReLU(),
-        nn.Linear(84, classes),
-    )
+    layers = {
+        "conv1": nn.Conv2d(1, 6, 5, padding=padding),
+        "relu1": nn.ReLU(),
+        "pool1": nn.MaxPool2d(2),
+        "conv2": nn.Conv2d(6, 16, 5),
+        "relu2": nn.ReLU(),
+        "pool2": nn.MaxPool2d(2),
+        "flatten": nn.Flatten(),
+        "linear1": nn.Linear(16 * side**2, 120),
+        "relu3": nn.ReLU(),
+        "linear2": nn.Linear(120, 84),
+        "relu4": nn.ReLU(),
+        "linear3": nn.Linear(84, classes),
+    }
+    return nn.Sequential(OrderedDict(layers))
 
 
 def wide_resnet(depth: int = 16, width: int = 4, classes: int = 10, norm: str = "batch") -> nn.Sequential:

@@ -8,8 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from livi.report.style import COLOURS, FAINT, TEXT_WIDTH, Numbers, new_figure, save, shared_legend, style
+from livi.posterior.diagnostics import CorrelationCheck
+from livi.report.style import FAINT, PALETTE, TEXT_WIDTH, Numbers, new_figure, save, shared_legend, style
+from livi.report.weights import correlation_matrix
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,6 +21,8 @@ if TYPE_CHECKING:
 
 Rows = Sequence[Mapping[str, Any]]
 
+# Colour and dashes of each method: every colour drawn through, then dashed, dotted, and both.
+LINES = [(colour, dashes) for dashes in ("-", "--", ":", "-.") for colour in PALETTE]
 TITLES = {"nll": "negative log likelihood", "ece": "calibration error, %", "accuracy": "accuracy, %"}
 
 
@@ -34,10 +40,10 @@ def drift_curves(rows: Rows, drift: str, methods: Sequence[str] | None = None) -
         figure = new_figure(TEXT_WIDTH, 0.42 * TEXT_WIDTH)
         axes = figure.subplots(1, 2)
         for ax, name in zip(axes, ("nll", "ece"), strict=True):
-            for (method, group), colour in zip(chosen.items(), COLOURS, strict=False):
+            for (method, group), look in zip(chosen.items(), LINES, strict=False):
                 levels = group[0]["shifts"][drift]["levels"]
                 curves = np.array([row["shifts"][drift][name] for row in group]) * (100.0 if name == "ece" else 1.0)
-                _band(ax, np.array(levels), curves, method, colour)
+                _band(ax, np.array(levels), curves, method, look)
             ax.set(
                 xlabel="degrees" if drift == "rotation" else f"{drift}, severity", ylabel=TITLES[name], ylim=(0, None)
             )
@@ -62,9 +68,9 @@ def entropy_curves(rows: Rows, classes: int, methods: Sequence[str] | None = Non
         axes = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
         top = math.log(classes)
         for ax, name in zip(axes, names, strict=True):
-            for (method, group), colour in zip(chosen.items(), COLOURS, strict=False):
+            for (method, group), look in zip(chosen.items(), LINES, strict=False):
                 curves = np.array([row["entropy"][name] for row in group if name in row["entropy"]])
-                _band(ax, np.linspace(0.0, top, curves.shape[1]), curves, method, colour)
+                _band(ax, np.linspace(0.0, top, curves.shape[1]), curves, method, look)
             ax.axvline(top, color=FAINT, linewidth=0.6, linestyle=":")
             ax.set(title=name, xlabel="entropy, nats", xlim=(0.0, 1.02 * top), ylim=(0.0, 1.0))
         axes[0].set_ylabel("share of pictures")
@@ -83,9 +89,28 @@ def draw(rows: Rows, classes: int, stem: Path) -> list[Path]:
     return list(paths)
 
 
-def _band(ax: Axes, places: Numbers, curves: Numbers, label: str, colour: str) -> None:  # (n,), (seeds, n)
-    middle = curves.mean(0)
-    ax.plot(places, middle, color=colour, label=label)
+def draw_correlations(found: Mapping[str, Any], path: Path) -> None:
+    """Correlations between layers from a row of `livi bench --ablations`."""
+    check = CorrelationCheck(
+        layers=tuple(found["layers"]),
+        sizes=tuple(found["sizes"]),
+        mean_square=_matrix(found["mean_square"]),
+        noise=_matrix(found["noise"]),
+        across=found["across"],
+        across_noise=found["across_noise"],
+        matrix=None,
+        num_samples=found["num_samples"],
+    )
+    save(correlation_matrix(check), path)
+
+
+def _matrix(rows: Sequence[Sequence[float | None]]) -> Tensor:
+    return torch.tensor([[math.nan if value is None else value for value in row] for row in rows], dtype=torch.float64)
+
+
+def _band(ax: Axes, places: Numbers, curves: Numbers, label: str, look: tuple[str, str]) -> None:  # (n,), (seeds, n)
+    middle, (colour, dashes) = curves.mean(0), look
+    ax.plot(places, middle, color=colour, linestyle=dashes, label=label)
     if len(curves) > 1:
         error = curves.std(0, ddof=1) / math.sqrt(len(curves))
         ax.fill_between(places, middle - error, middle + error, color=colour, alpha=0.15, linewidth=0)

@@ -1,9 +1,10 @@
 """The files that the authors of picture sets publish: addresses, md5 sums, and what to take out of archives.
 
-Where the md5 sums are from: CIFAR's from its page, https://www.cs.toronto.edu/~kriz/cifar.html; those of MNIST and
-Fashion-MNIST are those of the files that livi's own numbers were made with, and of torchvision; of KMNIST, EMNIST and
-SVHN torchvision's (https://github.com/pytorch/vision, torchvision/datasets); of Tiny ImageNet Avalanche's
-(https://github.com/ContinualAI/avalanche). They tell a damaged file from a whole one, not a forged one.
+Where md5 sums are from: CIFAR-10's from its page, https://www.cs.toronto.edu/~kriz/cifar.html; those of MNIST and of
+Fashion-MNIST's test part are those of the files that livi's own numbers were made with, and of torchvision; those of
+Fashion-MNIST's training part, KMNIST, EMNIST and SVHN torchvision's (https://github.com/pytorch/vision,
+torchvision/datasets); those of CIFAR-100 and Tiny ImageNet are those that several public loaders agree on. They
+tell a damaged file from a whole one, not a forged one. Sizes are approximate.
 """
 
 from __future__ import annotations

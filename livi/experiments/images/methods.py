@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,16 @@ from livi.rivals import METHODS, fit_ensemble
 from livi.rivals.methods import steps_on_the_bound
 
 QUICK_STEPS, QUICK_BATCH, QUICK_GRADIENTS, QUICK_EPOCHS = 12, 32, 100, 1
+NOT_HERE = ("livi", "map", "ensemble", "full_rank", "mc_dropout")  # under another name, too large, without dropout
+AT_SCALE = ("mean_field", "swag", "ivon", "laplace_last_layer")
+PACKAGES = {
+    "ivon": "ivon",
+    "laplace_last_layer": "laplace",
+    "laplace_linearised": "laplace",
+    "laplace_low_rank": "curvlinops",
+}
 SEEDS_APART = 1000  # between the seeds of a run: members take those in between
+GPU_MEMORY = 2**33  # bytes of activations in predictions
 CHUNK = 500  # pictures that plain networks answer at a time
 NUMBERED = re.compile(r"(ensemble|livi-mixture|livi-pooled)-([1-9]\d*)")
 
@@ -100,14 +110,29 @@ class Fitted:
     start_seconds: float = 0.0
 
     def predict(self, inputs: Tensor) -> ClassificationPrediction:
-        parts = []
-        for posterior in self.posteriors:
-            own = getattr(posterior.sampler, "num_members", None)  # of an ensemble every member once
-            wanted = self.samples // len(self.posteriors)
-            found = posterior.predict(inputs, num_samples=max(1, wanted) if own is None else min(own, wanted) or 1)
+        parts, limit = [], GPU_MEMORY if inputs.is_cuda else None
+        for posterior, count in self._networks:
+            found = posterior.predict(inputs, num_samples=count, memory_limit=limit)
             assert isinstance(found, ClassificationPrediction)
             parts.append(found.logits)
         return ClassificationPrediction(torch.cat(parts), Categorical())
+
+    @cached_property
+    def _networks(self) -> list[tuple[Posterior, int]]:
+        """Posteriors that answer by the same networks every time, drawn once, and how many of each."""
+        wanted = max(1, self.samples // len(self.posteriors))
+        return [_frozen(posterior, wanted) for posterior in self.posteriors]
+
+
+def _frozen(posterior: Posterior, wanted: int) -> tuple[Posterior, int]:
+    """Of an ensemble every member once; what cannot be frozen, because it is linearised, as it is."""
+    members = getattr(posterior.sampler, "num_members", None)
+    if members is not None:
+        return posterior, min(members, wanted)
+    try:
+        return posterior.frozen(wanted), wanted
+    except TypeError:
+        return posterior, wanted
 
 
 @dataclass(frozen=True)
@@ -139,13 +164,18 @@ def check_method(name: str) -> None:
 
 
 def default_methods(problem: ImageProblem, quick: bool = False) -> tuple[str, ...]:
-    """All that can run there: full covariances of so many weights cannot, nor some rivals with millions of them."""
+    """All that can run there with what is installed, few for a quick trial; some cannot with millions of weights."""
     members = 2 if quick else 5 if problem.classes == 10 else 4
     if problem.epochs is None:
-        rivals = [name for name in METHODS if name not in ("livi", "map", "ensemble", "full_rank")]
+        some = AT_SCALE[:2] if quick else METHODS
+        rivals = [name for name in some if name in METHODS and name not in NOT_HERE and _installed(name)]
         return ("map", f"ensemble-{members}", *rivals, "livi", "livi-smallest", f"livi-mixture-{members}")
-    rivals = [name for name in ("mean_field", "swag", "laplace_last_layer") if name in METHODS]
+    rivals = [name for name in AT_SCALE[: 2 if quick else None] if name in METHODS and _installed(name)]
     return ("map", f"ensemble-{members}", *rivals, "livi", f"livi-pooled-{members}")
+
+
+def _installed(name: str) -> bool:
+    return name not in PACKAGES or find_spec(PACKAGES[name]) is not None
 
 
 def fit_method(name: str, task: Task) -> Answer:

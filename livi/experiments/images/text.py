@@ -85,6 +85,45 @@ def line(row: Mapping[str, Any]) -> str:
     return told + ", ".join([*words, f"{row['seconds']:.1f} s"])
 
 
+def ablations_text(document: Mapping[str, Any]) -> str:
+    """A line for each variant: scores, and how much higher the NLL is than as fitted, seed by seed."""
+    rows: Rows = [row for row in document["rows"] if row["error"] is None]
+    whole = {row["seed"]: row["nll"] for row in rows if row["variant"] == "as fitted"}
+    titles = ["seeds", "latents", "accuracy, %", "NLL", "more than as fitted", "ECE, %", "AUROC, %", "bound", "s"]
+    lines = _head(["variant", *titles])
+    for variant, group in _grouped(rows, "variant").items():
+        lost = [row["nll"] - whole[row["seed"]] for row in group if row["seed"] in whole]
+        cells = [
+            f"{group[0]['latent_dim']:,}",
+            _told(_values(group, "accuracy"), _percent),
+            _told(_values(group, "nll"), lambda value: f"{value:.4f}"),
+            "" if variant == "as fitted" else _told(lost, lambda value: f"{value:.4f}"),
+            _told(_values(group, "ece"), _percent),
+            _told(_values(group, "others_mean", "auroc"), _percent),
+            _told(_values(group, "bound"), lambda value: f"{value:,.0f}"),
+            _told(_values(group, "seconds"), lambda value: f"{value:.0f}"),
+        ]
+        lines.append(_line([variant, str(len(group)), *cells]))
+    said = [*document["notes"], *_messages(document["rows"], "variant")]
+    return "\n\n".join(["\n".join(lines), *(f"- {sentence}" for sentence in said)])
+
+
+def ablation_summary(rows: Rows) -> list[Row]:
+    """For each variant the number of seeds, and the spread over them of every number."""
+    return [
+        {"variant": variant, "seeds": len(_sound(group))}
+        | {name: spread(_values(group, name)) for name in (*QUANTITIES, "bound", "seconds")}
+        for variant, group in _grouped(rows, "variant").items()
+    ]
+
+
+def ablation_line(row: Mapping[str, Any]) -> str:
+    told = f"{row['problem']} {row['variant']} seed {row['seed']}: "
+    if row["error"] is not None:
+        return f"{told}failed: {_first_line(row['error'])}"
+    return f"{told}accuracy {row['accuracy']:.2%}, NLL {row['nll']:.4f}, ECE {row['ece']:.2%}, {row['seconds']:.1f} s"
+
+
 # --- parts ----------------------------------------------------------------------------------------
 
 
@@ -164,14 +203,14 @@ def _caution(problem: str) -> str:
     return f"Not quite comparable: {other}its ECE leaves out predictions of a confidence of 0.99 or more."
 
 
-def _messages(rows: Rows) -> list[str]:
+def _messages(rows: Rows, by: str = "method") -> list[str]:
     """What fits said, warnings and errors, each with the seeds that it concerns."""
     found: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         error = [] if row["error"] is None else [f"failed: {row['error']}"]
         for message in (*row["warnings"], *error):
-            found.setdefault((row["method"], _first_line(message)), []).append(str(row["seed"]))
-    return [f"{method} ({', '.join(seeds)}): {message}" for (method, message), seeds in found.items()]
+            found.setdefault((row[by], _first_line(message)), []).append(str(row["seed"]))
+    return [f"{name} ({', '.join(seeds)}): {message}" for (name, message), seeds in found.items()]
 
 
 def _values(rows: Rows, *names: str) -> list[float]:
@@ -196,10 +235,10 @@ def _percent(value: float) -> str:
     return f"{100.0 * value:.2f}"
 
 
-def _grouped(rows: Rows) -> dict[str, list[Mapping[str, Any]]]:
+def _grouped(rows: Rows, by: str = "method") -> dict[str, list[Mapping[str, Any]]]:
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
-        groups.setdefault(row["method"], []).append(row)
+        groups.setdefault(row[by], []).append(row)
     return groups
 
 
