@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,18 +19,30 @@ class FitWarning(UserWarning):
     """Something about a problem or a fit that makes its result doubtful."""
 
 
-def try_first_batch(layout: Layout, data: Data, likelihood: Likelihood) -> None:
-    """The network runs, its parameters matter, its outputs suit the targets, and a N(0, 1) prior can reach these."""
+class Trial(NamedTuple):
+    """What came of running a first batch."""
+
+    unused: tuple[str, ...]  # parameters without effect
+    outputs: Any
+
+
+def try_first_batch(layout: Layout, data: Data, likelihood: Likelihood) -> Trial:
+    """Raises where the network does not run, no parameter matters, or outputs and targets do not go together."""
     inputs, targets = data.first()
     args, kwargs = as_call(inputs)
     try:
         unused = layout.verify(*args, **kwargs)
     except (RuntimeError, TypeError, AttributeError) as error:
         raise type(error)(_failed(inputs, layout.dtype, error)) from error
-    with torch.no_grad():  # raises where outputs and targets do not go together
+    with torch.no_grad():
         outputs = layout.apply(layout.flatten(), *args, batch_statistics=True, **kwargs)
         likelihood.log_prob(pytree.tree_map(lambda leaf: leaf[None], outputs), targets)
-    for doubt in _doubts(unused, layout.module, likelihood, outputs, targets):
+    return Trial(unused, outputs)
+
+
+def warn_of_doubts(trial: Trial, module: nn.Module, likelihood: Likelihood, targets: Tensor) -> None:
+    """Parameters that do not matter, outputs that are no logits, targets out of a N(0, 1) prior's reach."""
+    for doubt in _doubts(*trial, module, likelihood, targets):
         warnings.warn(doubt, FitWarning, stacklevel=7)  # past of, plan and fit, and what checks their options
 
 
@@ -47,7 +59,7 @@ def _failed(inputs: Any, dtype: torch.dtype, error: Exception) -> str:
 
 
 def _doubts(
-    unused: tuple[str, ...], module: nn.Module, likelihood: Likelihood, outputs: Any, targets: Tensor
+    unused: tuple[str, ...], outputs: Any, module: nn.Module, likelihood: Likelihood, targets: Tensor
 ) -> Iterator[str]:
     if unused:
         yield (

@@ -216,6 +216,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
             "seed": self.seed_,
             "progress": bool(self.verbose),
             "checkpoint": self._checkpoint,
+            "standardise": False,  # done already, with weights
         }
         with threads(self.n_jobs):
             if np.all(weights == 1.0):
