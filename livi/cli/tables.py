@@ -7,6 +7,7 @@ import json
 import shlex
 import sys
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,7 @@ def add_commands(commands: Any) -> None:
         metavar="FILE",
         help="write the fit there now and then; where the file exists, go on from it (with the same data and options)",
     )
+    fit.add_argument("--rowless", action="store_true", help="a MODEL without rows of DATA, which it else may hold")
     fit.add_argument("--allow-poor", action="store_true", help="exit code 0 even if worse than the mean; else 3")
     fit.add_argument("--threads", type=count, help="of the processor (default: torch's own choice)")
     _shared(fit)
@@ -196,7 +198,9 @@ def _fit(chosen: argparse.Namespace) -> int:
     if chosen.checkpoint is not None and Path(chosen.checkpoint).exists():
         say(f"going on from {chosen.checkpoint}")
     model = fitting.fit_table(table, chosen.target, options, say)
-    written, trouble = tables.save_somewhere(model.save, chosen.out)
+    written, trouble = tables.save_somewhere(partial(model.save, rowless=chosen.rowless), chosen.out)
+    if model.estimator.holds_rows_ and not chosen.rowless:
+        say(f"{written} holds the rows it was fitted to: share it as you would share those; --rowless leaves them out")
     print(_facts(model.facts))
     if model.validation is not None:
         print(f"\n{model.validation}")

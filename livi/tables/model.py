@@ -191,8 +191,8 @@ class TableModel:
             effects=() if evaluation is None else evaluation.effects,
         )
 
-    def save(self, path: str | Path) -> None:
-        """Write everything to one file, atomically. Raises StorageError."""
+    def save(self, path: str | Path, *, rowless: bool = False) -> None:
+        """Write everything to one file, atomically; `rowless` without rows of the data. Raises StorageError."""
         stored = {
             "schema": self.schema.to_json(),
             "facts": dict(self.facts),
@@ -200,7 +200,7 @@ class TableModel:
             "findings": [vars(finding).copy() for finding in self.findings],
             "baselines": None if self.baselines is None else self.baselines.facts(),
         }
-        self.estimator.save(path, {"table": stored})
+        self.estimator.save(path, {"table": stored}, rowless=rowless)
 
 
 def load_model(path: str | Path) -> TableModel:
