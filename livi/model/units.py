@@ -73,7 +73,7 @@ def only_reparametrises(scaling: InputScaling, layout: Layout, inputs: Any) -> b
     args, kwargs = as_call(inputs)
     with _entered(layout.module, args[0]) as entered:
         before = layout.apply(layout.flatten(), *args, batch_statistics=True, **kwargs)
-    weights = dict(layout.module.named_parameters())
+    weights: dict[str, Tensor] = dict(layout.module.named_parameters())
     stochastic = {slot.name for slot in layout.slots}
     for name in entered:
         if not {f"{name}weight", f"{name}bias"} <= stochastic:

@@ -143,7 +143,8 @@ def _class_scores(shares: Floats, outputs: Floats, targets: NDArray[np.int64]) -
 
 
 def _pair(values: list[float]) -> tuple[Baseline, ...]:
-    return tuple(Baseline(kind, value) for kind, value in zip(("constant", "linear"), values, strict=True))
+    constant, linear = values
+    return Baseline("constant", constant), Baseline("linear", linear)
 
 
 def _crps(units: Floats) -> Floats:

@@ -131,8 +131,8 @@ def fit_table(table: Table, target: str, options: FitOptions | None = None, say:
             model = replace(model, findings=_diagnosed(estimator, training, schema))
         if len(held):
             source = f"{len(held):,} held-out rows of {table.name}"
-            shown = {"source": source, "progress": options.progress, "explain": options.explain}
-            scores = model.evaluate(table.rows(held), _unheard(heard, say), **shown)
+            rows, new = table.rows(held), _unheard(heard, say)
+            scores = model.evaluate(rows, new, source=source, progress=options.progress, explain=options.explain)
             model = replace(model, validation=scores.against_guesses(_shares(training, schema)))
     except KeyboardInterrupt:
         note(f"interrupted {EXAMINING}: the fit is complete, but was not examined to the end")
