@@ -73,8 +73,8 @@ def result(text: str) -> str:
 
 
 def page(text: str) -> str:
-    """The name of an HTML file."""
-    if Path(text).suffix.lower() not in (".html", ".htm"):
+    """The name of an HTML file, or one without an ending."""
+    if Path(text).suffix.lower() not in (".html", ".htm", ""):
         remedy = "; a browser prints the page to a PDF" if text.lower().endswith(".pdf") else ""
         raise argparse.ArgumentTypeError(f"expected a name that ends in .html, got {text!r}{remedy}")
     return text
