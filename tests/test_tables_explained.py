@@ -13,7 +13,7 @@ from table_commands import SMALL, failed
 import livi
 from livi import cli
 from livi.inference import alarms
-from livi.posterior.diagnostics import spread, verdict
+from livi.posterior.diagnostics import comparison, spread, verdict
 from livi.posterior.diagnostics.layers import Layers
 from livi.tables.baselines import Baselines
 from livi.tables.content import Metric
@@ -120,6 +120,7 @@ def test_an_effect_is_the_average_along_a_column_with_the_networks_range():
 # --- words ----------------------------------------------------------------------------------------
 
 PYTHON = re.compile(r"Recipe|Effort|latent_dim|num_samples|num_data|max_iterations|include=|livi\.\w|generator of")
+ADVISERS = [verdict, comparison, alarms]
 
 
 def sentences(module):
@@ -131,11 +132,27 @@ def sentences(module):
             yield node.value
 
 
-@pytest.mark.parametrize("module", [verdict, alarms], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", ADVISERS, ids=lambda module: module.__name__)
 def test_no_advice_of_a_report_is_about_what_the_command_line_lacks(module):
     documented = {inspect.getdoc(module), *(inspect.getdoc(part) for part in vars(module).values())}
     found = [text for text in sentences(module) if text not in documented and PYTHON.search(in_options(text))]
     assert found == []
+
+
+@pytest.mark.parametrize(
+    ("said", "advised"),
+    [
+        ("3.6 per weight: fit for more steps, or make fewer weights stochastic (include=).", "weight: raise --steps."),
+        ("no promise, fit for more steps or make fewer weights stochastic (include=).", "promise, raise --steps."),
+        (
+            "no promise, learn the noise (noise=livi.LearnedNoise()) or make fewer weights stochastic (include=).",
+            "promise, lower --hidden.",
+        ),
+        ("worth. Fit for more steps, or use livi.rivals.fit_mean_field where the bound matters.", "Raise --steps."),
+    ],
+)
+def test_advice_about_the_bound_is_that_of_the_command_line(said, advised):
+    assert in_options(said).endswith(advised)
 
 
 def test_a_part_of_a_variance_is_no_more_than_all_of_it():
