@@ -143,6 +143,17 @@ def test_images_of_bytes_come_with_their_remedy(first):
     assert doubts_of(whole, (images.double() / 255, LABELS), livi.Categorical()) == []
 
 
+def test_images_of_bytes_as_floats_are_doubted_where_they_enter_a_convolution():
+    images = torch.randint(0, 256, (30, 1, 4, 4)).double()
+    whole = nn.Sequential(nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Linear(16, 3))
+    [doubt] = doubts_of(whole, (images, LABELS), livi.Categorical())
+    assert "as of images of bytes; divide them by 255, or pass standardise=True" in doubt
+    assert doubts_of(whole, (images, LABELS), livi.Categorical(), standardise=True) == []
+    assert doubts_of(whole, (images / 255, LABELS), livi.Categorical()) == []
+    assert doubts_of(whole, (images, LABELS), livi.Categorical(), forward=lambda net, x: net(x / 255)) == []
+    assert doubts_of(whole, (images, LABELS), livi.Categorical(), exclude="0.*") == []  # a backbone that knows them
+
+
 def test_whole_numbers_for_a_network_of_floats_come_with_their_remedy():
     with pytest.raises(RuntimeError, match=r"; whole numbers that are no indices want `x.to\(torch.float64\)`"):
         livi.Problem.of(nn.Linear(4, 3), (X.long(), LABELS), livi.Categorical())

@@ -94,6 +94,8 @@ def fit(
     else:
         prepared = plan_again(resumed, net, data, likelihood, seed=seed, **options)
     show = Progress(prepared.recipe.steps, quiet=not progress, log_dir=log_dir)
+    if prepared.standardised:
+        show.say(f"{' and '.join(prepared.standardised)} are standardised inside, for they are far from order one")
     try:
         result = Result(prepared)
         trainer = Trainer(

@@ -103,7 +103,7 @@ class Plan:
             "network": storage.network.layers(self.layout.module),
             "num_data": self.data.num_data,
             "steps_per_epoch": self.data.steps_per_epoch,
-            "standardised": self._standardised(),
+            "standardised": self.standardised,
             "augment": _augment(self.data),
             "last_layer": "sampled" if integrated is None else f"exact: {integrated.name}",
             "last_layer_reason": self.problem.why_sampled,
@@ -160,7 +160,9 @@ class Plan:
         width = max(map(len, rows))
         return "\n".join(f"{name:<{width}}  {text}" for name, text in rows.items())
 
-    def _standardised(self) -> list[str]:
+    @property
+    def standardised(self) -> list[str]:
+        """Of inputs and targets those that are fitted in other units than the user's."""
         likelihood: Any = self.bound.likelihood
         likelihood = likelihood.noise if isinstance(likelihood, LinearGaussian) else likelihood
         likelihood = likelihood.base if isinstance(likelihood, Weighted) else likelihood

@@ -122,7 +122,7 @@ class Problem:
             layout, own = in_natural_units(layout, batches, own, standardise)
         own = own.to(layout.device, layout.dtype).started_from(batches.first()[1])
         trial = trial if layout is given else try_first_batch(layout, batches, own)
-        warn_of_doubts(trial, module, own, batches.first()[1])
+        warn_of_doubts(trial, layout, own, batches.first())
         if isinstance(batches, TensorData) and batch_size is None:
             batches = batches.within(FULL_BATCH_WORK / _work_per_example(layout, batches))
         classes = isinstance(own, ClassificationLikelihood)

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from livi.model.data import Data
+from livi.model.data import Batch, Data
 from livi.model.likelihoods import Bernoulli, Categorical, Likelihood, Weighted
+from livi.model.units import entered_by
 from livi.network import Layout, as_call
 
 
@@ -40,9 +41,10 @@ def try_first_batch(layout: Layout, data: Data, likelihood: Likelihood) -> Trial
     return Trial(unused, outputs)
 
 
-def warn_of_doubts(trial: Trial, module: nn.Module, likelihood: Likelihood, targets: Tensor) -> None:
-    """Parameters that do not matter, outputs that are no logits, targets out of a N(0, 1) prior's reach."""
-    for doubt in _doubts(*trial, module, likelihood, targets):
+def warn_of_doubts(trial: Trial, layout: Layout, likelihood: Likelihood, batch: Batch) -> None:
+    """Parameters that do not matter, images of bytes, outputs that are no logits, targets out of a prior's reach."""
+    doubts = _doubts(*trial, layout.module, likelihood, batch[1])
+    for doubt in (*doubts, *_on_bytes(layout, batch[0])):
         warnings.warn(doubt, FitWarning, stacklevel=7)  # past of, plan and fit, and what checks their options
 
 
@@ -73,6 +75,22 @@ def _doubts(
     far = likelihood.out_of_reach(targets)
     if far is not None:
         yield far
+
+
+@torch.no_grad()
+def _on_bytes(layout: Layout, inputs: Any) -> Iterator[str]:
+    """Images (B, C, H, W) of whole numbers up to 255 that go into a convolution as they are."""
+    if not isinstance(inputs, Tensor) or inputs.ndim != 4 or layout.scaling is not None:
+        return
+    if not (20 < float(inputs.max()) <= 255 and float(inputs.min()) >= 0 and bool((inputs == inputs.round()).all())):
+        return
+    with entered_by(layout.module, inputs, (nn.Conv2d,)) as entered:
+        layout.apply(layout.flatten(), inputs, batch_statistics=True)
+    if entered and not set(entered) & {name.rpartition(".")[0] + "." for name in layout.fixed}:
+        yield (
+            f"inputs: expected numbers of order 1, got whole ones up to {float(inputs.max()):.0f}, as of images of "
+            "bytes; divide them by 255, or pass standardise=True."
+        )
 
 
 def _on_probabilities(module: nn.Module, likelihood: Likelihood, outputs: Tensor) -> Iterator[str]:

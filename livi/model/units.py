@@ -71,7 +71,7 @@ def only_reparametrises(scaling: InputScaling, layout: Layout, inputs: Any) -> b
     where inputs are used elsewhere too, or where the network has units of its own.
     """
     args, kwargs = as_call(inputs)
-    with _entered(layout.module, args[0]) as entered:
+    with entered_by(layout.module, args[0], (nn.Linear,)) as entered:
         before = layout.apply(layout.flatten(), *args, batch_statistics=True, **kwargs)
     weights: dict[str, Tensor] = dict(layout.module.named_parameters())
     stochastic = {slot.name for slot in layout.slots}
@@ -131,8 +131,8 @@ def _scaled(layout: Layout, scaling: InputScaling) -> Layout:
 
 
 @contextmanager
-def _entered(module: nn.Module, inputs: Tensor) -> Iterator[list[str]]:
-    """Inside, the linear layers that these very inputs enter are noted, by the prefix of their parameters' names."""
+def entered_by(module: nn.Module, inputs: Tensor, kinds: tuple[type[nn.Module], ...]) -> Iterator[list[str]]:
+    """Inside, layers of these kinds that these very inputs enter are noted, by their names and a dot."""
     noted: list[str] = []
 
     def note(name: str) -> Any:
@@ -142,7 +142,7 @@ def _entered(module: nn.Module, inputs: Tensor) -> Iterator[list[str]]:
 
         return hook
 
-    layers = [(name, part) for name, part in module.named_modules() if type(part) is nn.Linear]
+    layers = [(name, part) for name, part in module.named_modules() if type(part) in kinds]
     handles = [part.register_forward_pre_hook(note(name)) for name, part in layers]
     try:
         yield noted

@@ -19,7 +19,7 @@ class InputScaling:
 
     >>> scaling = InputScaling.of(torch.tensor([[1000.0, 0.0], [1002.0, 0.0], [1004.0, 0.0]]))
     >>> scaling(torch.tensor([[1004.0, 7.0]]))
-    tensor([[1., 7.]])
+    tensor([[1.2247, 7.0000]])
     """
 
     def __init__(self, centre: Sequence[float], spread: Sequence[float]) -> None:
