@@ -42,6 +42,10 @@ def in_natural_units(
         raise ValueError(f"standardise: expected True, False or 'auto', got {standardise!r}.")
     if standardise is False:
         return layout, likelihood
+    inputs, targets = data.first()
+    first = _first(inputs, layout)
+    if standardise == "auto" and not (first is not None and _far_inputs(first)) and not likelihood.is_far(targets):
+        return layout, likelihood  # no loader need be opened again for more examples
     inputs, targets = _examples(data)
     first = _first(inputs, layout)
     if standardise is True:
@@ -52,7 +56,7 @@ def in_natural_units(
                 f"{type(inputs).__name__} and {type(likelihood).__name__}; standardise them beforehand."
             )
         return _scaled(layout, InputScaling.of(first)), located
-    if first is not None and first.ndim == 2 and _far_inputs(first):
+    if first is not None and _far_inputs(first):
         scaling = InputScaling.of(first)
         layout = _scaled(layout, scaling) if only_reparametrises(scaling, layout, data.first()[0]) else layout
     if likelihood.is_far(targets):
@@ -87,6 +91,8 @@ def only_reparametrises(scaling: InputScaling, layout: Layout, inputs: Any) -> b
 
 
 def _far_inputs(columns: Tensor) -> bool:  # (N, p)
+    if columns.ndim != 2:
+        return False
     largest = columns.detach().double().square().mean(0).max().reshape(1, 1).sqrt()
     return bool(far_from_one(largest).any())
 
