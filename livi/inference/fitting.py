@@ -107,6 +107,8 @@ def fit(
     _make_equal(prepared, ranks, facts | {"seed": seed}, resumed)
     quiet = not progress or not ranks.first
     show = Progress(prepared.recipe.steps, quiet=quiet, log_dir=log_dir if ranks.first else None)
+    if prepared.standardised:
+        show.say(f"{' and '.join(prepared.standardised)} are standardised inside, for they are far from order one")
     try:
         result = Result(prepared)
         trainer = Trainer(

@@ -52,6 +52,7 @@ class PlanOptions(TypedDict, total=False):
     capture: bool | None
     last_layer: str
     device: torch.device | str | None
+    standardise: bool | str
 
 
 def check_options(function: str, given: Iterable[str], known: Iterable[str]) -> None:

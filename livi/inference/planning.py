@@ -25,6 +25,7 @@ from livi.model.data import Augment, Unpack
 from livi.model.likelihoods import Likelihood
 from livi.model.priors import Prior
 from livi.model.problem import Choice, Problem
+from livi.network import InputScaling
 from livi.network.parameters import Forward
 from livi.posterior.posterior import Posterior
 
@@ -59,6 +60,7 @@ def plan(
     capture: bool | None = None,
     last_layer: str = "exact if possible",
     device: torch.device | str | None = None,
+    standardise: bool | str = "auto",
     seed: int = 0,
 ) -> Plan:
     """What `fit` would do with these arguments, and what a step costs: `print(livi.plan(net, data, likelihood))`.
@@ -91,6 +93,10 @@ def plan(
             epoch, all of which is used at every step. "exact if possible" does so for up to 20,000 examples (256 MB
             of batches), and else samples it; the plan says why. See `livi.family.last_layer`.
         device: where to fit; by default where the network is.
+        standardise: True fits inputs and targets of any size as if they were of order one; predictions, scores and
+            files are in your units all the same (see `livi.model.units`). "auto" does so for each side where it is far
+            from order one and the network is not made for it: a trained one (`start="net"`) stays as it is, and so does
+            one that scales inputs or outputs itself. A posterior to start from brings its own.
     """
     checks.positive_int("components", components)
     if isinstance(start, str) and start not in ("map", "net"):
@@ -100,6 +106,7 @@ def plan(
         include, exclude = earlier.parameters(net, include, exclude, forward), ()
         likelihood, prior = earlier.likelihood_like(likelihood), earlier.prior_unless(prior)
         last_layer = earlier.last_layer(last_layer)
+    units = _units(standardise, start)
     problem = Problem.of(
         net,
         data,
@@ -113,6 +120,7 @@ def plan(
         batch_size=batch_size,
         augment=augment,
         device=device,
+        standardise=units,
     )
     own = (copy.deepcopy(family), copy.deepcopy(generator), copy.deepcopy(noise))
     word = start if isinstance(start, str) else "posterior"
@@ -124,6 +132,20 @@ def plan(
         return made
     shorter = None if made.chains is None else made.chains.lasting(steps / made.recipe.steps)
     return replace(made, recipe=made.recipe.lasting(steps), chains=shorter)
+
+
+def _units(standardise: bool | str, start: str | Posterior) -> bool | str | InputScaling:
+    """What `Problem.of` is told: weights that mean something keep the units in which they do."""
+    if standardise == "auto" and isinstance(start, Posterior):
+        return start.layout.scaling or False
+    if standardise == "auto" and start == "net":
+        return False
+    if standardise is True and start != "map":
+        raise ValueError(
+            "standardise=True: expected start='map', for weights to start at would mean something else in other units, "
+            f"got start={start if isinstance(start, str) else type(start).__name__!r}; leave standardise out."
+        )
+    return standardise
 
 
 def _check_family(choices: Choices) -> None:

@@ -33,6 +33,8 @@ from livi.inference.rules import (
 )
 from livi.inference.start import measure_start
 from livi.model.data import Data, TensorData
+from livi.model.likelihoods import Weighted
+from livi.model.likelihoods.located import Located
 from livi.model.problem import Choice, Problem, chosen_for
 from livi.network import Layout
 from livi.posterior import storage
@@ -101,6 +103,7 @@ class Plan:
             "network": storage.network.layers(self.layout.module),
             "num_data": self.data.num_data,
             "steps_per_epoch": self.data.steps_per_epoch,
+            "standardised": self.standardised,
             "augment": _augment(self.data),
             "last_layer": "sampled" if integrated is None else f"exact: {integrated.name}",
             "last_layer_reason": self.problem.why_sampled,
@@ -150,10 +153,21 @@ class Plan:
         }
         if self.chains is not None:
             rows["polish"] = f"{self.chains.chains} Markov chains of {self.chains.steps:,} steps from its draws"
+        if facts["standardised"]:
+            rows["units"] = f"{' and '.join(facts['standardised'])} standardised inside, answers in yours"
         if self.problem.why_sampled:
             rows["last layer"] = f"sampled: {self.problem.why_sampled}"
         width = max(map(len, rows))
         return "\n".join(f"{name:<{width}}  {text}" for name, text in rows.items())
+
+    @property
+    def standardised(self) -> list[str]:
+        """Of inputs and targets those that are fitted in other units than the user's."""
+        likelihood: Any = self.bound.likelihood
+        likelihood = likelihood.noise if isinstance(likelihood, LinearGaussian) else likelihood
+        likelihood = likelihood.base if isinstance(likelihood, Weighted) else likelihood
+        located = isinstance(likelihood, Located) and likelihood.centre is not None
+        return ["inputs"] * (self.layout.scaling is not None) + ["targets"] * located
 
     def _posterior(self, facts: dict[str, Any]) -> str:
         weights = f"{facts['variational_params']:,} variational parameters"
