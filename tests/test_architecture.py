@@ -35,7 +35,20 @@ FLOORS = {
 }
 FLOOR_OF = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
 
-OPTIONAL = ("jax", "matplotlib", "numpyro", "pandas", "plotly", "pyarrow", "scipy", "sklearn", "tensorboard")
+OPTIONAL = (
+    "curvlinops",
+    "ivon",
+    "jax",
+    "laplace",
+    "matplotlib",
+    "numpyro",
+    "pandas",
+    "plotly",
+    "pyarrow",
+    "scipy",
+    "sklearn",
+    "tensorboard",
+)
 NAMES_THAT_SAY_NOTHING = {"common", "helper", "helpers", "misc", "util", "utils"}
 MAX_LINES = 400
 

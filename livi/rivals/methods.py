@@ -12,12 +12,17 @@ from livi.inference import Recipe, fit
 from livi.posterior.posterior import Posterior
 from livi.rivals.ensemble import fit_ensemble
 from livi.rivals.full_rank import fit_full_rank
+from livi.rivals.ivon import fit_ivon
+from livi.rivals.laplace import fit_laplace_last_layer, fit_laplace_linearised, fit_laplace_low_rank
 from livi.rivals.map_estimate import fit_map
+from livi.rivals.mc_dropout import fit_mc_dropout
 from livi.rivals.mean_field import fit_mean_field
+from livi.rivals.swag import fit_swag
 
 Fit = Callable[..., Posterior]  # (net, data, likelihood, *, seed, progress, **options)
 Spend = Callable[[int, Recipe], dict[str, Any]]
 
+MIN_STEPS = 200  # of a method's own, with which it can be done at all
 MOST_MEMBERS = 100  # of an ensemble, as many as a prediction asks
 
 
@@ -59,6 +64,15 @@ def longer_map_fits(gradients: int, recipe: Recipe) -> dict[str, Any]:
     return {"recipe": Recipe(map_restarts=restarts, map_steps=max(1, gradients // restarts))}
 
 
+def map_then_steps(gradients: int, recipe: Recipe) -> dict[str, Any]:
+    """Half of the gradients for the MAP fits that it starts from, half for its own steps.
+
+    >>> map_then_steps(10_000, Recipe(map_steps=1_000, map_restarts=4))
+    {'recipe': Recipe(..., map_steps=1250, map_restarts=4, ...), 'steps': 5000}
+    """
+    return longer_map_fits(gradients // 2, recipe) | {"steps": max(MIN_STEPS, gradients // 2)}
+
+
 def more_members(gradients: int, recipe: Recipe) -> dict[str, Any]:
     """MAP fits of the recipe's length, as many as the gradients pay for; shorter ones rather than one alone.
 
@@ -76,6 +90,12 @@ METHODS: dict[str, Method] = {
     "ensemble": Method("Deep ensemble", fit_ensemble, more_members),
     "mean_field": Method("Mean field", fit_mean_field, steps_on_the_bound),
     "full_rank": Method("Full rank", fit_full_rank, steps_on_the_bound),
+    "mc_dropout": Method("MC dropout", fit_mc_dropout, steps_on_the_bound),
+    "swag": Method("SWAG", fit_swag, map_then_steps),
+    "ivon": Method("IVON", fit_ivon, map_then_steps),
+    "laplace_last_layer": Method("Laplace, last layer", fit_laplace_last_layer, longer_map_fits),
+    "laplace_linearised": Method("Laplace, linearised", fit_laplace_linearised, longer_map_fits),
+    "laplace_low_rank": Method("Laplace, low rank", fit_laplace_low_rank, longer_map_fits),
 }
 
 
