@@ -30,8 +30,9 @@ FLOORS = {
     7: {"tables"},
     8: {"experiments"},
     9: {"report"},
-    10: {"cli"},
-    11: {"__main__"},
+    10: {"comparison"},
+    11: {"cli"},
+    12: {"__main__"},
 }
 FLOOR_OF = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
 

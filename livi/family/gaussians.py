@@ -115,7 +115,8 @@ class LowRankPrecision(GaussianWeights):
         axes = along @ turn  # (m, k)
         unit = self.noise((num_samples, self.num_params), rng)
         shrunk = (1.0 + added.clamp_min(0.0)).rsqrt() - 1.0
-        return scale * (unit + ((unit @ axes) * shrunk) @ axes.T)
+        drawn: Tensor = scale * (unit + ((unit @ axes) * shrunk) @ axes.T)
+        return drawn
 
 
 class DenseBlock(GaussianWeights):

@@ -46,5 +46,5 @@ class Linearised(Layout):
         def outputs(weights: Tensor) -> Any:
             return super(Linearised, self).call(weights, args, kwargs, buffers, written=written)
 
-        values, change = torch.func.jvp(outputs, (centre,), (theta - centre,))
+        values, change = torch.func.jvp(outputs, (centre,), (theta - centre,))  # type: ignore[misc]
         return torch.utils._pytree.tree_map(torch.add, values, change)

@@ -112,4 +112,5 @@ def _train(
 
 
 def _std(group: dict[str, Any]) -> Tensor:  # (size of the group,)
-    return (group["ess"] * (group["hess"] + group["weight_decay"])).rsqrt()
+    variance: Tensor = 1.0 / (group["ess"] * (group["hess"] + group["weight_decay"]))
+    return variance.sqrt()

@@ -12,11 +12,13 @@ from torch.nn import functional as F
 from livi.family.entropy import EntropyEstimate
 from livi.family.family import Draw, Estimation, Family, exactly
 from livi.family.latents import Latents
-from livi.inference import fit
+from livi.inference import Recipe, fit
 from livi.model.likelihoods import Likelihood
 from livi.network import Layout
 from livi.posterior.posterior import Posterior
 from livi.rivals.options import refuse
+
+MASKS = 8  # at a step
 
 # What x -> mask * x can be moved behind: elementwise with f(c x) = c f(x) for c >= 0, or one and the same number again.
 _HOMOGENEOUS = (nn.ReLU, nn.LeakyReLU, nn.Identity)
@@ -45,6 +47,8 @@ class DropoutWeights(Family):
         layout: of a network with nn.Dropout directly in front of nn.Linear, or nn.Dropout2d in front of nn.Conv2d;
             ReLU and, for the former, Flatten may stand between them.
     """
+
+    learns_spread = False
 
     def __init__(self, layout: Layout) -> None:
         super().__init__(layout)
@@ -94,7 +98,7 @@ class DropoutWeights(Family):
 
 
 def fit_mc_dropout(net: nn.Module, data: Any, likelihood: Likelihood, **options: Any) -> Posterior:
-    """The network trained with its own dropout, `num_samples` masks at each step, and predicted with it.
+    """The network trained and predicted with its own dropout; 8 masks a step, if the recipe does not say otherwise.
 
     Args:
         **options: as in `livi.inference.fit`, except for generator, noise, entropy, latents, components and family.
@@ -103,7 +107,17 @@ def fit_mc_dropout(net: nn.Module, data: Any, likelihood: Likelihood, **options:
         ValueError: there is no dropout, or one that is not in front of a layer with weights.
     """
     refuse("fit_mc_dropout", options, "generator", "noise", "entropy", "latents", "family")
-    return fit(net, data, likelihood, family=DropoutWeights, **options)
+    return fit(net, data, likelihood, family=DropoutWeights, **options | {"recipe": with_masks(options.get("recipe"))})
+
+
+def with_masks(recipe: Recipe | None) -> Recipe:
+    """The recipe, naming a number of masks if it names none.
+
+    >>> with_masks(Recipe(steps=50)).named == {"steps", "num_samples", "num_entropy_samples"}
+    True
+    """
+    named = {} if recipe is None else {name: getattr(recipe, name) for name in recipe.named}
+    return Recipe(**{"num_samples": MASKS, "num_entropy_samples": 1} | named)
 
 
 def dropped_layers(module: nn.Module) -> Iterator[Dropped]:

@@ -15,7 +15,7 @@ from livi.rivals.full_rank import fit_full_rank
 from livi.rivals.ivon import fit_ivon
 from livi.rivals.laplace import fit_laplace_last_layer, fit_laplace_linearised, fit_laplace_low_rank
 from livi.rivals.map_estimate import fit_map
-from livi.rivals.mc_dropout import fit_mc_dropout
+from livi.rivals.mc_dropout import fit_mc_dropout, with_masks
 from livi.rivals.mean_field import fit_mean_field
 from livi.rivals.swag import fit_swag
 
@@ -58,6 +58,11 @@ def steps_on_the_bound(gradients: int, recipe: Recipe) -> dict[str, Any]:
     return {"steps": max(1, round(steps))}
 
 
+def steps_with_masks(gradients: int, recipe: Recipe) -> dict[str, Any]:
+    """The same for MC dropout, which has fewer weight vectors a step."""
+    return steps_on_the_bound(gradients, with_masks(None).over(recipe))
+
+
 def longer_map_fits(gradients: int, recipe: Recipe) -> dict[str, Any]:
     """The recipe's number of MAP fits, as long as the gradients last, of which the best counts."""
     restarts = max(1, min(recipe.map_restarts, gradients // max(1, recipe.map_steps)))
@@ -90,12 +95,12 @@ METHODS: dict[str, Method] = {
     "ensemble": Method("Deep ensemble", fit_ensemble, more_members),
     "mean_field": Method("Mean field", fit_mean_field, steps_on_the_bound),
     "full_rank": Method("Full rank", fit_full_rank, steps_on_the_bound),
-    "mc_dropout": Method("MC dropout", fit_mc_dropout, steps_on_the_bound),
+    "mc_dropout": Method("MC dropout", fit_mc_dropout, steps_with_masks),
     "swag": Method("SWAG", fit_swag, map_then_steps),
     "ivon": Method("IVON", fit_ivon, map_then_steps),
-    "laplace_last_layer": Method("Laplace, last layer", fit_laplace_last_layer, longer_map_fits),
-    "laplace_linearised": Method("Laplace, linearised", fit_laplace_linearised, longer_map_fits),
-    "laplace_low_rank": Method("Laplace, low rank", fit_laplace_low_rank, longer_map_fits),
+    "laplace_last_layer": Method("Laplace (last layer)", fit_laplace_last_layer, longer_map_fits),
+    "laplace_linearised": Method("Laplace (linearised)", fit_laplace_linearised, longer_map_fits),
+    "laplace_low_rank": Method("Laplace (low rank)", fit_laplace_low_rank, longer_map_fits),
 }
 
 
