@@ -35,6 +35,7 @@ class ImplicitPosterior(Family):
     """
 
     capturable = True
+    entropy_apart = True  # the generator is evaluated anew, which costs little: without its last layer
 
     def __init__(
         self,
@@ -182,7 +183,7 @@ class ImplicitPosterior(Family):
 
             # A mirrored latent gets mirrored noise, so that the pair is antithetic in theta itself.
             eps = mirrored(share, draw_eps) if scheme.antithetic else draw_eps(share)
-            thetas.append(generator(z) + noise.std() * eps)
+            thetas.append(torch.addcmul(generator(z), noise.std(), eps))
             latents.append(z)
         return Draw(torch.cat(thetas), tuple(latents))
 

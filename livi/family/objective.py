@@ -15,7 +15,7 @@ from livi.family.latents import Latents, Orthogonal
 from livi.model.likelihoods import Likelihood
 from livi.model.priors import Prior
 from livi.model.problem import log_likelihood
-from livi.network import Strategy
+from livi.network import Loop, Strategy
 
 EntropyPart: TypeAlias = Literal["value", "gradient", "none"]  # what of the entropy a step needs
 
@@ -36,11 +36,6 @@ class BoundTerms:
     def bound(self) -> Tensor:
         """log_likelihood + log_prior + entropy."""
         return self.log_likelihood + self.log_prior + self.entropy
-
-    def detached(self) -> BoundTerms:
-        """The same numbers without their graph."""
-        parts = (self.log_likelihood.detach(), self.log_prior.detach(), self.entropy.detach())
-        return BoundTerms(*parts, self.reports)
 
     def tempered(self, kl_weight: float | Tensor = 1.0, entropy_weight: float | Tensor = 1.0) -> Tensor:
         """log_likelihood - kl_weight KL(q || p): what to maximise during a warm-up, or for a cold posterior (< 1).
@@ -138,6 +133,56 @@ class Bound(nn.Module):
             entropy=torch.stack(nats).mean(),
             reports=tuple(estimate.report for estimate in estimates),
         )
+
+    def accumulate(
+        self,
+        inputs: Any,
+        targets: Tensor,
+        rng: torch.Generator | None = None,
+        *,
+        entropy: EntropyPart = "value",
+        kl_weight: float | Tensor = 1.0,
+        entropy_weight: float | Tensor = 1.0,
+    ) -> BoundTerms:
+        """The terms, without their graph, and the gradient of -tempered(...) / num_data added to every `grad`.
+
+        The same as `forward` and a backward pass, in less memory: the entropy's graph is gone before the network
+        runs, where the family allows it, and a weight vector's before that of the next, where they go one by one.
+        """
+        draw = self.posterior.draw(self.num_samples, rng, latents=self.latents)
+        scale = -1.0 / self.num_data
+        estimates = () if entropy == "none" else self._entropy(draw, rng, value=entropy == "value")
+        nats = torch.stack([estimate.nats for estimate in estimates] or [draw.theta.new_zeros(1)]).mean()
+        entropy_loss = scale * kl_weight * entropy_weight * nats
+        if self.posterior.entropy_apart and entropy_loss.requires_grad:
+            entropy_loss.backward()
+            entropy_loss = entropy_loss.detach()
+        if isinstance(self.strategy, Loop):
+            log_likelihood, slopes = self._one_by_one(draw.theta, inputs, targets)
+        else:
+            log_likelihood, slopes = self.num_data * self.log_likelihood(draw.theta, inputs, targets).mean(), None
+        log_prior = self.prior.log_prob(draw.theta).mean()
+        loss = scale * (log_likelihood + kl_weight * log_prior) + entropy_loss
+        if slopes is None:
+            torch.autograd.backward(loss)
+        else:
+            torch.autograd.backward([loss, draw.theta], [torch.ones_like(loss), slopes])
+        reports = tuple(estimate.report for estimate in estimates)
+        return BoundTerms(log_likelihood.detach(), log_prior.detach(), nats.detach(), reports)
+
+    def _one_by_one(self, theta: Tensor, inputs: Any, targets: Tensor) -> tuple[Tensor, Tensor]:  # (), (S, m)
+        """The log likelihood's mean over weight vectors, and its slopes in them by the scale of the loss.
+
+        What the likelihood learns itself has its gradient by then.
+        """
+        total, slopes = theta.new_zeros(()), []
+        for row in theta.detach():
+            leaf = row[None].requires_grad_()
+            value = self.num_data * self.log_likelihood(leaf, inputs, targets).mean() / len(theta)
+            torch.autograd.backward(-value / self.num_data)
+            total = total + value.detach()
+            slopes.append(leaf.grad)
+        return total, torch.cat(slopes)
 
     def _entropy(self, draw: Draw, rng: torch.Generator | None, *, value: bool) -> tuple[EntropyEstimate, ...]:
         estimator = self.entropy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from livi.family.entropy import Capturable
+from livi.family.entropy import Capturable, Valueless
 from livi.family.objective import Bound, BoundTerms, EntropyPart
 from livi.inference.callbacks import Callbacks
 from livi.inference.capture import CaptureError, Stepper
@@ -17,7 +18,7 @@ from livi.inference.divergence import Window
 from livi.inference.optimiser import for_optimiser, make_optimiser, set_rate
 from livi.inference.parameters import assign, blend, copied, values
 from livi.inference.progress import Progress
-from livi.inference.recipe import LOG_EVERY, Recipe
+from livi.inference.recipe import LOG_EVERY, VALUE_EVERY, Recipe
 from livi.model.data import Batch, Data, remaining_batches
 from livi.model.trial import FitWarning
 from livi.posterior import storage
@@ -96,6 +97,7 @@ class Trainer:
         self.interrupted, self.stopped = False, ""
         self.parameters_of: int | None = None
         self.entropy, self.products, self.converging = bound.entropy, 0, True
+        self.has_value = True  # whether the last step computed the entropy's value
         self.recordings = 0
         self.stepper = Stepper(
             self._advance, self._changed, self.rng, capture=capture, prepare=self._prepare, release=self._release
@@ -185,7 +187,9 @@ class Trainer:
             set_rate(group, factor * group["peak"])
         self.kl_weight.fill_(self.recipe.kl_weight(self.step))
         self.entropy_weight.fill_(self.recipe.entropy_weight(self.step))
-        terms = self.stepper(batch, self._part())
+        part = self._part()
+        terms = self.stepper(batch, part)
+        self.has_value = part == "value"
         self.step += 1
         if self._watched(terms):
             self.products = max(report.products for report in terms.reports)
@@ -199,16 +203,20 @@ class Trainer:
 
     def _part(self) -> EntropyPart:
         """What the next step needs of the entropy."""
-        if (self.step + 1) % LOG_EVERY == 0 or self.step + 1 == self.recipe.steps:
+        step, last = self.step + 1, self.step + 1 == self.recipe.steps
+        cheap = not isinstance(self.entropy, Valueless)
+        due = step % (LOG_EVERY if cheap or not self.history else VALUE_EVERY) == 0
+        if due or last:
             return "value"
         return "gradient" if self.recipe.entropy_weight(self.step) else "none"
 
     def _advance(self, batch: Batch, part: EntropyPart) -> BoundTerms:
         """The part of a step that runs on the device. It changes tensors in place, and reads none."""
         self.bound.posterior.prepare_step(self.bound.prior, self.rng)
-        terms: BoundTerms = self.bound(*batch, self.rng, entropy=part)
         self.optimiser.zero_grad()
-        (-terms.tempered(self.kl_weight, self.entropy_weight) / self.bound.num_data).backward()
+        terms = self.bound.accumulate(
+            *batch, self.rng, entropy=part, kl_weight=self.kl_weight, entropy_weight=self.entropy_weight
+        )
         if self.recipe.clip_factor is not None:
             self._clip(self.recipe.clip_factor)
         self.optimiser.step()
@@ -219,7 +227,7 @@ class Trainer:
             self.estimated += 1
         if self.average is not None and self.recipe.averaging is not None:
             blend(self.average, self.bound, self.recipe.averaging)
-        return terms.detached()
+        return terms
 
     def _changed(self) -> list[Tensor]:
         """Every tensor that `_advance` changes."""
@@ -251,23 +259,30 @@ class Trainer:
                 self.products, self.converging = NEVER, False
 
     def _log(self, terms: BoundTerms) -> None:
+        parts = torch.stack([terms.bound, terms.log_likelihood, terms.log_prior, terms.entropy])
+        bound, log_likelihood, log_prior, entropy = parts.tolist()  # one wait for the device
+        if not self.has_value and self.history:
+            entropy = self.history[-1]["entropy"]
+            bound = log_likelihood + log_prior + entropy
         row = {
             "step": float(self.step),
-            "bound": terms.bound.item(),
-            "log_likelihood": terms.log_likelihood.item(),
-            "log_prior": terms.log_prior.item(),
-            "entropy": terms.entropy.item(),
+            "bound": bound,
+            "log_likelihood": log_likelihood,
+            "log_prior": log_prior,
+            "entropy": entropy,
             "kl_weight": self.recipe.kl_weight(self.step - 1),
-            "rate": float(self.optimiser.param_groups[0]["lr"]),
+            "rate": self.recipe.rate_factor(self.step - 1) * self.rate_scale * self.optimiser.param_groups[0]["peak"],
         }
         self.history.append(row | self.callbacks.scores())
 
     def _broken(self) -> tuple[str, ...]:
         """Names of the terms that were first to be non-finite at any step, or of such parameters."""
-        first = int(self.failed_at.min())
-        if first < NEVER:
-            return tuple(name for name, step in zip(TERMS, self.failed_at, strict=True) if step == first)
-        return tuple(name for name, p in self.bound.named_parameters() if not bool(torch.isfinite(p).all()))
+        failed = self.failed_at.tolist()
+        if min(failed) < NEVER:
+            return tuple(name for name, step in zip(TERMS, failed, strict=True) if step == min(failed))
+        named = dict(self.bound.named_parameters())
+        sizes = torch.stack([norm.double() for norm in torch._foreach_norm(list(named.values()), float("inf"))])
+        return tuple(name for name, size in zip(named, sizes.tolist(), strict=True) if not math.isfinite(size))
 
     def _note_failures(self, terms: BoundTerms) -> None:
         """Remember, without reading a result back, the step at which each term first became non-finite."""

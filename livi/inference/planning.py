@@ -21,7 +21,7 @@ from livi.inference.continuation import Continuation
 from livi.inference.options import checked
 from livi.inference.plans import Choices, Plan, make_plan
 from livi.inference.recipe import Recipe
-from livi.model.data import Unpack
+from livi.model.data import Augment, Unpack
 from livi.model.likelihoods import Likelihood
 from livi.model.priors import Prior
 from livi.model.problem import Choice, Problem
@@ -43,6 +43,7 @@ def plan(
     unpack: Unpack | None = None,
     num_data: int | None = None,
     batch_size: int | None = None,
+    augment: Augment | None = None,
     family: Choice[Family] = None,
     generator: Choice[Generator] = None,
     noise: Choice[Noise] = None,
@@ -68,6 +69,8 @@ def plan(
         num_data: N, where it cannot be found from the data.
         batch_size: for (X, y) data; by default all of it, up to 2,048 examples and 2 million multiplications, or
             256.
+        augment: for (X, y) data, what is done to the inputs of every batch: a function of them and a torch.Generator on
+            their device, such as `livi.CropFlip()` for pictures.
         generator, noise, prior: an object, or a function of the layout that makes one.
         family: another posterior than livi's, likewise; see `livi.Family`.
         recipe, steps: the schedule, as far as it is named; `steps` alone changes its length, and shortens the start in
@@ -108,6 +111,7 @@ def plan(
         unpack=unpack,
         num_data=num_data,
         batch_size=batch_size,
+        augment=augment,
         device=device,
     )
     own = (copy.deepcopy(family), copy.deepcopy(generator), copy.deepcopy(noise))

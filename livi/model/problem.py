@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from livi import checks
-from livi.model.data import Batch, Data, TensorData, Unpack, as_data
+from livi.model.data import Augment, Batch, Data, TensorData, Unpack, as_data
 from livi.model.defaults import default_prior
 from livi.model.likelihoods import ClassificationLikelihood, Likelihood
 from livi.model.priors import Prior
@@ -80,6 +80,7 @@ class Problem:
         unpack: Unpack | None = None,
         num_data: int | None = None,
         batch_size: int | None = None,
+        augment: Augment | None = None,
         device: torch.device | str | None = None,
     ) -> Problem:
         """From what the user has, which is copied, after a trial on the first batch. Arguments as in `livi.plan`.
@@ -102,7 +103,13 @@ class Problem:
                 "autocast=torch.bfloat16 where speed matters."
             )
         batches = as_data(
-            data, device=layout.device, dtype=layout.dtype, unpack=unpack, batch_size=batch_size, num_data=num_data
+            data,
+            device=layout.device,
+            dtype=layout.dtype,
+            unpack=unpack,
+            batch_size=batch_size,
+            num_data=num_data,
+            augment=augment,
         )
         own = copy.deepcopy(likelihood).to(layout.device, layout.dtype).started_from(batches.first()[1])
         try_first_batch(layout, batches, own)
