@@ -9,6 +9,7 @@ from livi.rivals.map_estimate import fit_map
 from livi.rivals.mc_dropout import DropoutWeights, fit_mc_dropout
 from livi.rivals.mean_field import Constant, fit_mean_field
 from livi.rivals.methods import METHODS, Method, method_named
+from livi.rivals.nuts import NutsReport, fit_nuts
 from livi.rivals.swag import fit_swag
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "DropoutWeights",
     "Ensemble",
     "Method",
+    "NutsReport",
     "fit_ensemble",
     "fit_full_rank",
     "fit_ivon",
@@ -26,6 +28,7 @@ __all__ = [
     "fit_map",
     "fit_mc_dropout",
     "fit_mean_field",
+    "fit_nuts",
     "fit_swag",
     "method_named",
 ]
