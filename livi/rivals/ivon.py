@@ -22,6 +22,7 @@ from livi.rivals.map_start import Start, as_posterior, best_map
 from livi.rivals.options import needed
 
 INSTALL = 'pip install "livi[ivon]".'
+RATE = 0.03  # chosen by `python -m benchmarks.choose_ivon`; 0.1 diverges on networks of a few hundred weights
 NOISE_RATE = 1e-2  # of Adam, for a noise that is learned
 
 
@@ -31,7 +32,7 @@ def fit_ivon(
     likelihood: Likelihood,
     *,
     steps: int = 4000,
-    rate: float = 0.1,
+    rate: float = RATE,
     num_samples: int = 1,
     hessian_start: float = 1.0,
     hessian_memory: float = 0.999,
