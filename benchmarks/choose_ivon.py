@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import livi
 from livi.rivals import fit_ivon, fit_mean_field
 
-RATES = (0.003, 0.01, 0.03, 0.1, 0.3)
+RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
 RECIPE = livi.Recipe(map_steps=1000, map_restarts=2, steps=1500, num_samples=16)
 
 
