@@ -69,7 +69,7 @@ def _calibration(ax: Axes, rows: list[Compared]) -> None:
     ends = np.concatenate([row.curve[0] for row in rows if row.curve is not None] or [np.zeros(1)])
     lowest = float(np.floor(10.0 * ends.min()) / 10.0) if classes else 0.0
     ax.set(xlim=(lowest, 1.0), ylim=(0.0, 1.02))
-    ax.legend(loc="upper left", fontsize=6.5, handlelength=2.4)
+    ax.legend(loc="lower right", fontsize=6.5, handlelength=2.4)
 
 
 def _times(ax: Axes, rows: list[Compared]) -> None:
