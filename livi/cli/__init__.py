@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from livi.cli import data, image_bench, plain_bench, table_bench, tables
+from livi.cli import comparing, data, image_bench, plain_bench, table_bench, tables
 from livi.cli.benches import speaker
 from livi.cli.options import INTERRUPTED, names
 from livi.cli.parsing import Parser
@@ -24,6 +24,7 @@ examples:
   livi fit houses.csv --target price --out houses.livi
   livi predict houses.livi new.csv --out predictions.csv
   livi evaluate houses.livi test.csv --report report.html
+  livi compare houses.csv --target price --report methods.html
   livi demo                           four posteriors on one page, in two minutes: livi-demo/index.html
   livi bench toy --quick              try out the toy benchmark; the numbers mean nothing
   livi bench toy --out results        every method on both toy problems, 5 seeds: about an hour on one core
@@ -81,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = parser.add_subparsers(required=True, metavar="command")
     tables.add_commands(commands)
+    comparing.add_command(commands)
     data.add_commands(commands)
     demo = commands.add_parser("demo", help="four posteriors side by side, on one page", add_help=False)
     demo.set_defaults(command=_demo)

@@ -260,7 +260,7 @@ def _show(progress: Progress, step: int, values: Tensor) -> None:
 
 @torch.no_grad()
 def _report(problem: Problem, run: ChainRun, seconds: float) -> PolishReport:
-    followed = _predictions(problem, run.draws)
+    followed = followed_predictions(problem, run.draws)
     rhat, effective = split_rhat(followed), effective_size(followed)
     levels = run.log_density[..., None]
     return PolishReport(
@@ -282,7 +282,7 @@ def _report(problem: Problem, run: ChainRun, seconds: float) -> PolishReport:
     )
 
 
-def _predictions(problem: Problem, draws: Tensor) -> Tensor:  # (T, C, m) -> (T, C, Q)
+def followed_predictions(problem: Problem, draws: Tensor) -> Tensor:  # (T, C, m) -> (T, C, Q)
     """What each network predicts at some training inputs."""
     inputs, targets = problem.data.first()
     rows = torch.linspace(0, len(targets) - 1, min(PROBES, len(targets)), device=targets.device).long()

@@ -76,6 +76,48 @@ class FitOptions:
     checkpoint: str | Path | None = None
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A table of which it is known what to predict from what, and which rows are fitted to and which held out."""
+
+    table: Table
+    schema: Schema
+    fitted: NDArray[np.int64]
+    held: NDArray[np.int64]
+
+    @property
+    def training(self) -> Table:
+        return self.table.rows(self.fitted)
+
+    @property
+    def held_out(self) -> Table:
+        return self.table.rows(self.held)
+
+
+def prepare(table: Table, target: str, options: FitOptions, note: Say) -> Prepared:
+    """Read a table's columns, and learn from the rows to fit to what its features are; see `fit_table`."""
+    _check_names(table, target, options)
+    table = _with_target(with_gaps(table, options.missing, note), target, note)
+    as_written = table
+    named = {*options.drop, *options.categorical, *([target] if options.task == "classification" else [])}
+    table, notations = read_numbers(table, [name for name in table.columns if name not in named], target, note)
+    task = choose_task(table, target, options.task, note)
+    if task == "classification" and options.noise is not None:
+        raise table.error("expected --noise for regression only, got classification; leave it out.", column=target)
+    names = [name for name in table.columns if name != target and name not in options.drop]
+    kinds = column_kinds(table, names, options.categorical)
+    numbering = left_out(table, kinds, options.use)
+    kinds = {name: kind for name, kind in kinds.items() if name not in {column.name for column in numbering}}
+    fitted, held = split(table, target, task, options.validation, options.seed)
+    _check_size(table, len(fitted), options)
+    schema = learn_schema(table.rows(fitted), target, task, kinds, options.categorical)
+    schema = replace(_as_written(schema, as_written, notations), missing=tuple(options.missing))
+    asked = tuple(Dropped(name, "as asked") for name in options.drop)
+    schema = replace(schema, dropped=(*numbering, *schema.dropped, *asked))
+    _note_columns(table, schema, options, note)
+    return Prepared(as_written, schema, fitted, held)
+
+
 def fit_table(table: Table, target: str, options: FitOptions | None = None, say: Say = print) -> TableModel:
     """Fit a model that predicts one column of a table from the others.
 
@@ -99,26 +141,9 @@ def fit_table(table: Table, target: str, options: FitOptions | None = None, say:
 
     for text in table.notes:
         say(text)
-    _check_names(table, target, options)
-    table = _with_target(with_gaps(table, options.missing, note), target, note)
-    as_written = table
-    named = {*options.drop, *options.categorical, *([target] if options.task == "classification" else [])}
-    table, notations = read_numbers(table, [name for name in table.columns if name not in named], target, note)
-    task = choose_task(table, target, options.task, note)
-    if task == "classification" and options.noise is not None:
-        raise table.error("expected --noise for regression only, got classification; leave it out.", column=target)
-    names = [name for name in table.columns if name != target and name not in options.drop]
-    kinds = column_kinds(table, names, options.categorical)
-    numbering = left_out(table, kinds, options.use)
-    kinds = {name: kind for name, kind in kinds.items() if name not in {column.name for column in numbering}}
-    fitted, held = split(table, target, task, options.validation, options.seed)
-    _check_size(table, len(fitted), options)
-    schema = learn_schema(table.rows(fitted), target, task, kinds, options.categorical)
-    schema = replace(_as_written(schema, as_written, notations), missing=tuple(options.missing))
-    asked = tuple(Dropped(name, "as asked") for name in options.drop)
-    schema = replace(schema, dropped=(*numbering, *schema.dropped, *asked))
-    _note_columns(table, schema, options, note)
-    table, training = as_written, as_written.rows(fitted)
+    prepared = prepare(table, target, options, note)
+    schema, fitted, held = prepared.schema, prepared.fitted, prepared.held
+    table, training = prepared.table, prepared.training
     started = time.perf_counter()
     estimator = _fitted(training, schema, options, note)
     seconds = time.perf_counter() - started
