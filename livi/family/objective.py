@@ -143,7 +143,7 @@ class Bound(nn.Module):
         estimator = self.entropy
         if not value and isinstance(estimator, Valueless):
             estimator = estimator.without_value()
-        return self.posterior.entropy(draw, Estimation(estimator, self.num_entropy_samples, rng))
+        return self.posterior.entropy(draw, Estimation(estimator, self.num_entropy_samples, rng, self.prior))
 
     def log_likelihood(self, theta: Tensor, inputs: Any, targets: Tensor) -> Tensor:  # (S, m) -> (S, B)
         """log p(y | x, theta) of each example, not scaled."""
