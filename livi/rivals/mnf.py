@@ -38,7 +38,7 @@ class Place(NamedTuple):
 
     def matrix(self, theta: Tensor) -> Tensor:  # (S, m) -> (S, units, rest)
         """The layer's weights, one row for each unit."""
-        weights = theta[:, self.start : self.stop].unflatten(1, self.shape)
+        weights: Tensor = theta[:, self.start : self.stop].unflatten(1, self.shape)
         return weights.movedim(self.axis + 1, 1).flatten(2)
 
     def factors(self, z: Tensor) -> Tensor:  # (S, units) -> (S, stop - start)
@@ -139,7 +139,8 @@ class Multiplier(nn.Module):
         seen = torch.tanh(torch.einsum("u,sur->sr", self.look, weights)).mean(1, keepdim=True)
         mean, log_std = self.place * seen + self.place_bias, self.width * seen + self.width_bias
         unit = (before - mean) * torch.exp(-log_std)
-        return volume - (0.5 * unit.square() + log_std + HALF_LOG_TWO_PI).sum(1)
+        found: Tensor = volume - (0.5 * unit.square() + log_std + HALF_LOG_TWO_PI).sum(1)
+        return found
 
 
 class MultiplicativeFlow(Family):
