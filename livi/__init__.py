@@ -10,13 +10,20 @@ from typing import TYPE_CHECKING, Any
 from livi.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from livi.comparison import Comparison as Comparison
+    from livi.comparison import compare as compare
     from livi.public import *  # noqa: F403
     from livi.tables import estimators as estimators
     from livi.tables.estimators import LIVIClassifier as LIVIClassifier
     from livi.tables.estimators import LIVIRegressor as LIVIRegressor
 
 # Not in __all__, so that a star import works without the packages that they need.
-_ESTIMATORS = ("LIVIClassifier", "LIVIRegressor")
+_ELSEWHERE = {
+    "Comparison": "livi.comparison",
+    "LIVIClassifier": "livi.tables.estimators",
+    "LIVIRegressor": "livi.tables.estimators",
+    "compare": "livi.comparison",
+}
 # Parts of a room that have a name of their own, and rooms by their former names.
 _PARTS = {
     "baselines": "livi.rivals",
@@ -51,7 +58,7 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != where:
             raise
-        home = importlib.import_module("livi.tables.estimators" if name in _ESTIMATORS else "livi.public")
+        home = importlib.import_module(_ELSEWHERE.get(name, "livi.public"))
         if not hasattr(home, name):
             raise AttributeError(f"module 'livi' has no attribute {name!r}") from None
         value = getattr(home, name)
@@ -61,4 +68,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     names = importlib.import_module("livi.public").__all__
-    return sorted({*globals(), *names, *_ESTIMATORS, "estimators"})
+    return sorted({*globals(), *names, *_ELSEWHERE, "estimators"})

@@ -30,12 +30,26 @@ FLOORS = {
     7: {"tables"},
     8: {"experiments"},
     9: {"report"},
-    10: {"cli"},
-    11: {"__main__"},
+    10: {"comparison"},
+    11: {"cli"},
+    12: {"__main__"},
 }
 FLOOR_OF = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
 
-OPTIONAL = ("jax", "matplotlib", "numpyro", "pandas", "plotly", "pyarrow", "scipy", "sklearn", "tensorboard")
+OPTIONAL = (
+    "curvlinops",
+    "ivon",
+    "jax",
+    "laplace",
+    "matplotlib",
+    "numpyro",
+    "pandas",
+    "plotly",
+    "pyarrow",
+    "scipy",
+    "sklearn",
+    "tensorboard",
+)
 NAMES_THAT_SAY_NOTHING = {"common", "helper", "helpers", "misc", "util", "utils"}
 MAX_LINES = 400
 

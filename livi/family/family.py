@@ -79,6 +79,7 @@ class Family(Specified, nn.Module, ABC):
     """
 
     num_components = 1
+    learns_spread = True  # so that weights which hardly vary are worth a warning
     capturable = False  # whether `draw` and `entropy` read no result back, so that a step can be a CUDA graph
 
     def __init__(self, layout: Layout) -> None:

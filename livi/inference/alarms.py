@@ -29,7 +29,7 @@ def alarms(
     idle, spread = _spreads(bound, rng)
     collapsed = [name for i, name in enumerate(names) if spread[i] < COLLAPSED or idle[i]]
     runaway = [name for i, name in enumerate(names) if spread[i] > RUNAWAY]
-    if collapsed:
+    if collapsed and bound.posterior.learns_spread:
         found.append(
             f"Collapsed spread: the weights of {', '.join(collapsed[:4])} vary no more than their fixed noise, or less "
             "than 1/1000 of their prior scale; uncertainty will be too small. Raise Recipe.steps or spread, or check "

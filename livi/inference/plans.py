@@ -84,6 +84,14 @@ class Plan:
     def data(self) -> Data:
         return self.problem.data
 
+    @property
+    def gradients(self) -> int:
+        """How many the fit takes, of the log joint density at one weight vector and on one batch each."""
+        recipe, chains = self.recipe, self.chains
+        draws = recipe.steps * recipe.num_samples * self.bound.posterior.num_components
+        polishing = 0 if chains is None else chains.chains * chains.steps
+        return recipe.map_restarts * recipe.map_steps + draws + polishing
+
     def summary(self) -> dict[str, Any]:
         """The choices and costs as JSON-able values."""
         posterior, integrated = self.bound.posterior, self.problem.integrated

@@ -27,7 +27,7 @@ class Result:
     def __init__(self, prepared: Plan) -> None:
         self.prepared = prepared
         normalised = prepared.problem.integrated is None and prepared.layout.statistics()
-        self.calibration = _calibration(prepared.data) if normalised else None
+        self.calibration = calibration_inputs(prepared.data) if normalised else None
 
     def posterior(
         self, bound: Bound, history: Sequence[Mapping[str, float]] = (), facts: Mapping[str, Any] | None = None
@@ -55,7 +55,7 @@ class Result:
         return self.posterior(copy.deepcopy(bound))
 
 
-def _calibration(data: Data) -> Any:
+def calibration_inputs(data: Data) -> Any:
     """Inputs of a few hundred examples, from all over the data where they are at hand: rows may come in an order."""
     shuffled = TensorData(data.inputs, data.targets, CALIBRATION) if isinstance(data, TensorData) else data
     return some_inputs(shuffled, CALIBRATION)

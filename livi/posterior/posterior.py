@@ -18,6 +18,7 @@ from livi.model.likelihoods import Likelihood
 from livi.model.priors import Prior
 from livi.model.problem import Problem
 from livi.network import Layout
+from livi.network.linearised import Linearised
 from livi.posterior import storage
 from livi.posterior.diagnostics import Diagnosis, diagnose
 from livi.posterior.prediction import (
@@ -136,6 +137,11 @@ class Posterior:
         rows for an exact last layer, the calibration inputs for BatchNorm. What it cannot do is draw other networks.
         Memory: `num_samples` networks.
         """
+        if isinstance(self.layout, Linearised):
+            raise TypeError(
+                "frozen: expected weights of the network itself, got those of its linearisation, which mean nothing "
+                "without what it is linearised around; save the posterior whole, without draws=."
+            )
         networks = self._same_networks(num_samples) if rng is None else self._networks(num_samples, rng)
         drawn = together(self.layout, networks)
         facts = self.plan | {"frozen": num_samples}

@@ -13,15 +13,20 @@ from livi.posterior.posterior import Posterior
 from livi.rivals.avb import fit_avb
 from livi.rivals.ensemble import fit_ensemble
 from livi.rivals.full_rank import fit_full_rank
+from livi.rivals.ivon import fit_ivon
 from livi.rivals.kivi import fit_kivi
+from livi.rivals.laplace import fit_laplace_last_layer, fit_laplace_linearised, fit_laplace_low_rank
 from livi.rivals.map_estimate import fit_map
+from livi.rivals.mc_dropout import fit_mc_dropout, with_masks
 from livi.rivals.mean_field import fit_mean_field
 from livi.rivals.mnf import fit_mnf
 from livi.rivals.sivi import fit_sivi
+from livi.rivals.swag import fit_swag
 
 Fit = Callable[..., Posterior]  # (net, data, likelihood, *, seed, progress, **options)
 Spend = Callable[[int, Recipe], dict[str, Any]]
 
+MIN_STEPS = 200  # of a method's own, with which it can be done at all
 MOST_MEMBERS = 100  # of an ensemble, as many as a prediction asks
 
 
@@ -57,10 +62,24 @@ def steps_on_the_bound(gradients: int, recipe: Recipe) -> dict[str, Any]:
     return {"steps": max(1, round(steps))}
 
 
+def steps_with_masks(gradients: int, recipe: Recipe) -> dict[str, Any]:
+    """The same for MC dropout, which has fewer weight vectors a step."""
+    return steps_on_the_bound(gradients, with_masks(None).over(recipe))
+
+
 def longer_map_fits(gradients: int, recipe: Recipe) -> dict[str, Any]:
     """The recipe's number of MAP fits, as long as the gradients last, of which the best counts."""
     restarts = max(1, min(recipe.map_restarts, gradients // max(1, recipe.map_steps)))
     return {"recipe": Recipe(map_restarts=restarts, map_steps=max(1, gradients // restarts))}
+
+
+def map_then_steps(gradients: int, recipe: Recipe) -> dict[str, Any]:
+    """Half of the gradients for the MAP fits that it starts from, half for its own steps.
+
+    >>> map_then_steps(10_000, Recipe(map_steps=1_000, map_restarts=4))
+    {'recipe': Recipe(..., map_steps=1250, map_restarts=4, ...), 'steps': 5000}
+    """
+    return longer_map_fits(gradients // 2, recipe) | {"steps": max(MIN_STEPS, gradients // 2)}
 
 
 def more_members(gradients: int, recipe: Recipe) -> dict[str, Any]:
@@ -84,6 +103,12 @@ METHODS: dict[str, Method] = {
     "kivi": Method("KIVI", fit_kivi, steps_on_the_bound),
     "sivi": Method("SIVI", fit_sivi, steps_on_the_bound),
     "mnf": Method("MNF", fit_mnf, steps_on_the_bound),
+    "mc_dropout": Method("MC dropout", fit_mc_dropout, steps_with_masks),
+    "swag": Method("SWAG", fit_swag, map_then_steps),
+    "ivon": Method("IVON", fit_ivon, map_then_steps),
+    "laplace_last_layer": Method("Laplace (last layer)", fit_laplace_last_layer, longer_map_fits),
+    "laplace_linearised": Method("Laplace (linearised)", fit_laplace_linearised, longer_map_fits),
+    "laplace_low_rank": Method("Laplace (low rank)", fit_laplace_low_rank, longer_map_fits),
 }
 
 

@@ -1,7 +1,8 @@
-"""Which of the options of `livi.inference.fit` a baseline has no use for."""
+"""Which options of `livi.inference.fit` a baseline has no use for, and packages that only some of them need."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,19 @@ def refuse(function: str, options: Mapping[str, Any], *names: str) -> None:
     given = [name for name in names if options.get(name) is not None and not _empty(options[name])]
     if given:
         raise TypeError(f"{function}: expected no {' or '.join(given)}, which this baseline fixes or has no use for.")
+
+
+def needed(function: str, module: str, install: str) -> Any:
+    """A module of a package that is not always there.
+
+    Raises:
+        ImportError: it is not; the message says how to install it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        missing = error.name or module
+        raise ImportError(f"{function}: expected {missing}, got no such package; install it: {install}") from error
 
 
 def _empty(value: Any) -> bool:

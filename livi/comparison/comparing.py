@@ -1,0 +1,241 @@
+"""`livi.compare`: the same problem, split and budget for every method."""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from livi import checks
+from livi.comparison.result import Comparison, comparison_of
+from livi.inference import FitError, FitWarning, Recipe, plan
+from livi.inference.rules import Size, default_recipe
+from livi.inference.validation import split_off
+from livi.model.data import as_data, gathered
+from livi.model.likelihoods import Categorical, Gaussian, Likelihood
+from livi.model.problem import Problem
+from livi.posterior import metrics
+from livi.posterior.posterior import Posterior
+from livi.posterior.prediction import ClassificationPrediction, Prediction, RegressionPrediction
+from livi.report.compared import Compared
+from livi.rivals import METHODS, method_named
+
+DEFAULT_METHODS = ("livi", "ensemble", "mean_field", "swag", "map")
+LEVELS = np.linspace(0.0, 1.0, 101)
+BINS = 10  # of confidence
+
+Chosen = Sequence[str] | Mapping[str, Mapping[str, Any] | Callable[..., Posterior]]
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A method and how it is called."""
+
+    name: str
+    title: str
+    fit: Callable[..., Posterior]
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _HeldOut:
+    inputs: Any
+    targets: Tensor
+    units: tuple[float, float] | None
+    num_samples: int
+
+    def predict(self, posterior: Posterior) -> Prediction:
+        prediction = posterior.predict(self.inputs, num_samples=self.num_samples)
+        if self.units is not None and isinstance(prediction, RegressionPrediction):
+            return prediction.rescaled(*self.units)
+        return prediction
+
+    def answers(self) -> Tensor:
+        """The targets, in the units of the predictions."""
+        return self.targets if self.units is None else self.units[0] + self.units[1] * self.targets.double()
+
+
+def compare(
+    net: nn.Module,
+    data: Any,
+    likelihood: Likelihood | None = None,
+    methods: Chosen = DEFAULT_METHODS,
+    *,
+    validation: Any = 0.2,
+    gradients: int | None = None,
+    num_samples: int = 100,
+    seed: int = 0,
+    progress: bool = True,
+    units: tuple[float, float] | None = None,
+    **options: Any,
+) -> Comparison:
+    """Fit several methods to one's own problem with equal budgets, and score them on held-out examples.
+
+    Equal means gradients: of the log joint density, at one weight vector and on one batch (all data, where a last layer
+    is integrated out). `livi.rivals.METHODS` says how each method spends them: MAP fits and steps on a bound become
+    longer, an ensemble has more members, chains more draws. Gradients are the same on every machine, seconds are not;
+    both are in the result. A method that fails, or whose package is missing, is listed with the reason.
+
+    Args:
+        net, data: as for `livi.fit`.
+        likelihood: by default Gaussian() for targets that are numbers, Categorical() for whole ones.
+        methods: names of `livi.rivals.METHODS`; or by names of your own, options of a method, with its name as
+            "method" where it is another, or a function `(net, data, likelihood, *, seed, progress, **options)`.
+        validation: the share of (X, y) that is held out, or held-out data.
+        gradients: the budget of each method; by default what `livi.fit` would take on this problem.
+        num_samples: networks drawn for predictions.
+        progress: say on stderr what is being fitted.
+        units: centre and spread by which targets were standardised, so that scores are in the user's units.
+        **options: of `livi.Problem.of` such as `prior`, passed to every method.
+
+    Raises:
+        ValueError: a method is not known, or none has a result.
+
+    >>> import torch
+    >>> x = torch.linspace(-1, 1, 50)[:, None]
+    >>> net = nn.Sequential(nn.Linear(1, 5), nn.Tanh(), nn.Linear(5, 1))
+    >>> found = compare(net, (x, x**2), methods=["map", "ensemble"], gradients=500, progress=False)
+    >>> sorted(found.to_dict()["methods"])
+    ['ensemble', 'map']
+    """
+    checks.positive_int("num_samples", num_samples)
+    if isinstance(validation, Real):
+        data, validation = split_off(data, float(validation), seed)
+    problem_of = {name: value for name, value in options.items() if name != "recipe"}
+    likelihood = likelihood or _by_targets(net, data, problem_of)
+    problem = Problem.of(net, data, likelihood, **problem_of)
+    prepared = plan(net, data, likelihood, seed=seed, **options)
+    budget = prepared.gradients if gradients is None else checks.positive_int("gradients", gradients)
+    recipe = default_recipe(Size.of(problem))
+    own = None if gradients is None else prepared.recipe
+    candidates = [_candidate(name, chosen, budget, recipe, own) for name, chosen in _named(methods).items()]
+    held = _held_out(validation, problem, options, units, num_samples)
+    rows, posteriors = [], {}
+    for candidate in candidates:
+        if progress:
+            print(f"fitting {candidate.title}", file=sys.stderr, flush=True)
+        row, posterior = _compared(candidate, (net, data, likelihood), held, {"seed": seed, **options})
+        rows.append(row)
+        if posterior is not None:
+            posteriors[candidate.name] = posterior
+    return comparison_of(rows, posteriors, budget, problem.data.num_data, len(held.targets), seed)
+
+
+def _named(methods: Chosen) -> dict[str, Mapping[str, Any] | Callable[..., Posterior]]:
+    if isinstance(methods, str):
+        raise TypeError(f"methods: expected names in a list, got the text {methods!r}; put it in brackets.")
+    named = dict(methods) if isinstance(methods, Mapping) else {name: {} for name in methods}
+    if not named:
+        raise ValueError("methods: expected at least one, got none; see livi.rivals.METHODS.")
+    return named
+
+
+def _candidate(
+    name: str,
+    chosen: Mapping[str, Any] | Callable[..., Posterior],
+    budget: int,
+    recipe: Recipe,
+    own: Recipe | None,  # livi's, which may have its last layer integrated out; None leaves its length to the rules
+) -> _Candidate:
+    if not isinstance(chosen, Mapping):
+        return _Candidate(name, name, chosen, {})
+    of = str(chosen.get("method", name))
+    method = method_named(of)
+    suited = own if of == "livi" else recipe
+    spent = {} if suited is None else method.spend(budget, suited)
+    given = {option: value for option, value in chosen.items() if option != "method"}
+    return _Candidate(name, method.title if name in METHODS else name, method.fit, spent | given)
+
+
+def _compared(
+    candidate: _Candidate, problem: tuple[Any, ...], held: _HeldOut, options: dict[str, Any]
+) -> tuple[Compared, Posterior | None]:
+    name, title = candidate.name, candidate.title
+    started = time.perf_counter()
+    try:
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            posterior = candidate.fit(*problem, progress=False, **options | candidate.options)
+        fitted = time.perf_counter()
+        prediction = held.predict(posterior)
+        predicted = time.perf_counter()
+        answers = held.answers()
+        row = Compared(
+            name,
+            title,
+            scores=_scores(prediction, answers),
+            log_prob=prediction.log_prob(answers).double().cpu().numpy(),
+            curve=_curve(prediction, answers),
+            seconds=fitted - started,
+            prediction_seconds=predicted - fitted,
+            gradients=gradients_of(posterior),
+            notes=tuple(dict.fromkeys(str(one.message) for one in heard if issubclass(one.category, FitWarning))),
+        )
+    except (ArithmeticError, FitError, ImportError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
+        return Compared(name, title, trouble=str(error).strip().partition("\n")[0] or type(error).__name__), None
+    return row, posterior
+
+
+def _held_out(
+    validation: Any, problem: Problem, options: Mapping[str, Any], units: tuple[float, float] | None, num_samples: int
+) -> _HeldOut:
+    layout = problem.layout
+    unpack = options.get("unpack") if not isinstance(validation, (tuple, list)) else None
+    whole = gathered(as_data(validation, device=layout.device, dtype=layout.dtype, unpack=unpack))
+    return _HeldOut(whole.inputs, whole.targets, units, num_samples)
+
+
+def _by_targets(net: nn.Module, data: Any, options: Mapping[str, Any]) -> Likelihood:
+    parameter = next(net.parameters())
+    found = as_data(data, device=parameter.device, dtype=parameter.dtype, unpack=options.get("unpack"))
+    return Gaussian() if found.first()[1].is_floating_point() else Categorical()
+
+
+def gradients_of(posterior: Posterior) -> int | None:
+    """How many gradients a fit took, from its plan; None where it does not say."""
+    facts = posterior.plan
+    if "gradients" in facts:
+        return int(facts["gradients"])
+    recipe = facts.get("recipe")
+    if recipe is None:
+        return None
+    total: int = recipe["map_restarts"] * recipe["map_steps"]
+    if facts.get("method") not in ("map", "ensemble"):
+        total += recipe["steps"] * recipe["num_samples"] * facts.get("components", 1)
+    if "polish" in facts:
+        total += facts["polish"]["chains"] * facts["polish"]["gradients"]
+    return total
+
+
+def _scores(prediction: Any, targets: Tensor) -> dict[str, float]:
+    scores = metrics.score(prediction, targets)
+    if hasattr(prediction, "cdf"):
+        scores["coverage"] = metrics.coverage(prediction, targets)
+    return scores
+
+
+def _curve(prediction: Any, targets: Tensor) -> tuple[Any, Any] | None:
+    """Shares inside central intervals by their level, or how often the likeliest class was right by its probability."""
+    if isinstance(prediction, ClassificationPrediction):
+        return _reliability(prediction, targets)
+    if not hasattr(prediction, "cdf"):
+        return None
+    central = (2.0 * metrics.pit(prediction, targets).double().flatten().cpu() - 1.0).abs().numpy()
+    return LEVELS, (central[:, None] <= LEVELS).mean(0)
+
+
+def _reliability(prediction: ClassificationPrediction, targets: Tensor) -> tuple[Any, Any] | None:
+    if targets.ndim != 1:
+        return None
+    confidence = prediction.confidence.double().cpu().numpy()
+    right = (prediction.label.cpu() == targets.cpu().long()).numpy()
+    groups = [group for group in np.array_split(np.argsort(confidence), BINS) if len(group)]
+    pairs = [(confidence[group].mean(), right[group].mean()) for group in groups]
+    return np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs])

@@ -1,0 +1,189 @@
+"""A problem at its MAP estimate as laplace-torch takes it: a model and a loader, and hyper-parameters to be tuned."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from livi.model.data import NotGatheredError, gathered
+from livi.model.likelihoods import Categorical, Gaussian
+from livi.model.priors import Normal
+from livi.model.problem import Problem
+from livi.network import apply_many, estimate_statistics
+from livi.rivals.map_start import Start
+from livi.rivals.options import needed
+
+INSTALL = 'pip install "livi[laplace]".'
+BATCH = 512  # examples whose curvature is computed at a time
+TUNING_STEPS, TUNING_RATE = 300, 0.1  # of Adam, on logarithms of the prior precision and the noise
+WIDEST = 12.0  # what those logarithms may be from 0
+
+
+class Tuned(NamedTuple):
+    """What the evidence was maximised by."""
+
+    precision: Tensor  # ()
+    noise: Tensor | None  # ()
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Laplace's approximation of log p(D | precision, noise), with one precision for all weights.
+
+    With the eigenvalues c of the curvature at the MAP estimate theta, at a noise of 1,
+
+        log p(D | theta, noise) - precision |theta|^2 / 2 - sum_i log(1 + c_i / (noise^2 precision)) / 2.
+
+    laplace-torch has it too, but in 0.3 no gradient with respect to the noise for Kronecker factors.
+
+    Args:
+        theta: the weights that are not fixed.
+        values: c; zeros may be left out.
+        loss: half the sum of squared residuals, or -log p(D | theta) of classes.
+        num_targets: numbers that have the noise.
+    """
+
+    theta: Tensor
+    values: Tensor
+    loss: Tensor
+    num_targets: int
+
+    def __call__(self, precision: Tensor, noise: Tensor | None) -> Tensor:  # ()
+        factor = 1.0 if noise is None else noise**-2.0
+        fit = -factor * self.loss
+        if noise is not None:
+            fit = fit - self.num_targets * (noise.log() + 0.5 * math.log(2.0 * math.pi))
+        penalty = 0.5 * precision * self.theta.square().sum()
+        return fit - penalty - 0.5 * torch.log1p(factor * self.values / precision).sum()
+
+
+@dataclass(frozen=True)
+class Model:
+    """What curvature is computed of: the module at the MAP estimate, and all examples.
+
+    Args:
+        likelihood: "regression" or "classification", laplace-torch's words.
+        buffers: BatchNorm statistics of the MAP estimate, which are also in the module.
+    """
+
+    start: Start
+    module: nn.Module
+    loader: DataLoader[Any]
+    likelihood: str
+    num_outputs: int
+    buffers: dict[str, Tensor]
+
+    @classmethod
+    def at(cls, function: str, start: Start) -> Model:
+        """Raises a TypeError or ValueError about what laplace-torch does not know."""
+        problem, layout = start.problem, start.problem.layout
+        needed(function, "laplace", INSTALL)
+        if layout.forward is not None:
+            raise ValueError(
+                f"{function}: expected a network that is called as it is, got forward=; wrap it in a module."
+            )
+        inputs, targets = _examples(function, problem)
+        layout.load_(start.theta)
+        buffers = estimate_statistics(layout, start.theta[None], [inputs]) if layout.statistics() else {}
+        for name, value in buffers.items():
+            layout.module.get_buffer(name).copy_(value)
+        stochastic = {slot.name for slot in layout.slots}
+        for name, parameter in layout.module.named_parameters():
+            parameter.requires_grad_(name in stochastic)
+        outputs = apply_many(layout, start.theta[None], inputs[:2], buffers=buffers)[0]
+        likelihood, targets = _targets(function, problem, outputs, targets)
+        loader = DataLoader(TensorDataset(inputs, targets), BATCH)
+        return cls(start, layout.module.eval(), loader, likelihood, outputs.shape[-1], buffers)
+
+    @property
+    def num_batches(self) -> int:
+        return math.ceil(self.start.problem.data.num_data / BATCH)
+
+    @property
+    def noise(self) -> Tensor | None:  # ()
+        likelihood = self.start.problem.likelihood
+        return likelihood.obs_std().detach().reshape(()) if isinstance(likelihood, Gaussian) else None
+
+    def prior_precision(self) -> Tensor:  # (m,)
+        """That of the problem's own prior."""
+        prior, count = self.start.problem.prior, self.start.problem.layout.num_params
+        if not isinstance(prior, Normal):
+            raise TypeError(
+                f"tune_prior=False: expected a livi.Normal prior, got {type(prior).__name__}; let it be tuned."
+            )
+        return prior.scale().detach().expand(count) ** -2.0
+
+    def per_tensor(self, precision: Tensor) -> Tensor:  # (m,) -> (slots,)
+        """One precision for each parameter tensor, all whose weights must have the same."""
+        slots = self.start.problem.layout.slots
+        for slot in slots:
+            values = precision[slot.start : slot.stop]
+            if not torch.allclose(values, values[0]):
+                raise ValueError(f"prior: expected one scale for all of {slot.name!r}, got several; let it be tuned.")
+        return torch.stack([precision[slot.start] for slot in slots])
+
+    def evidence(self, values: Tensor, chosen: slice = slice(None)) -> Evidence:
+        """From the eigenvalues of the curvature of these weights."""
+        loss = nn.MSELoss(reduction="sum") if self.noise is not None else nn.CrossEntropyLoss(reduction="sum")
+        total, targets = values.new_zeros(()), 0
+        with torch.no_grad():
+            for inputs, some in self.loader:
+                total = total + loss(self.module(inputs), some) * (1.0 if self.noise is None else 0.5)
+                targets += some.numel()
+        return Evidence(self.start.theta[chosen], values.detach().clamp_min(0.0), total, targets)
+
+    def tuned(self, evidence: Evidence) -> Tuned:
+        """The precision, one for all weights, that maximises the evidence, and with it a noise that is learned.
+
+        The likelihood gets the noise, since predictions are made with it.
+        """
+        problem = self.start.problem
+        scale = problem.prior.scale().detach() if isinstance(problem.prior, Normal) else torch.ones(())
+        log_precision = (-2.0 * scale.to(problem.layout.device).log().mean()).requires_grad_()
+        noise, open_yet = self.noise, any(True for _ in problem.likelihood.parameters())
+        log_noise = None if noise is None else noise.log().requires_grad_(open_yet)
+        parameters = [log_precision, *([log_noise] if open_yet and log_noise is not None else [])]
+        optimiser = torch.optim.Adam(parameters, TUNING_RATE)
+        for step in range(TUNING_STEPS):
+            optimiser.param_groups[0]["lr"] = TUNING_RATE * (1.0 - step / TUNING_STEPS)
+            optimiser.zero_grad()
+            sigma = None if log_noise is None else log_noise.exp()
+            (-evidence(log_precision.exp(), sigma)).backward()
+            optimiser.step()
+            with torch.no_grad():
+                for parameter in parameters:
+                    parameter.clamp_(-WIDEST, WIDEST)
+        if log_noise is not None and isinstance(problem.likelihood, Gaussian):
+            with torch.no_grad():
+                problem.likelihood.log_std.copy_(log_noise.expand_as(problem.likelihood.log_std))
+        return Tuned(log_precision.detach().exp(), self.noise)
+
+
+def _examples(function: str, problem: Problem) -> tuple[Tensor, Tensor]:
+    try:
+        whole = gathered(problem.data)
+    except NotGatheredError as reason:
+        raise ValueError(
+            f"{function}: expected the same examples at every epoch, all in memory, but {reason}; pass (X, y)."
+        ) from reason
+    if not isinstance(whole.inputs, Tensor):
+        raise TypeError(f"{function}: expected one input tensor, got a {type(whole.inputs).__name__} of several.")
+    return whole.inputs, whole.targets
+
+
+def _targets(function: str, problem: Problem, outputs: Tensor, targets: Tensor) -> tuple[str, Tensor]:
+    """The kind of the likelihood, and targets in the shape that goes with the outputs."""
+    likelihood = problem.likelihood
+    if type(likelihood) is Gaussian and likelihood.log_std.numel() == 1 and outputs.ndim == 2:
+        return "regression", targets.reshape(len(targets), outputs.shape[1])
+    if type(likelihood) is Categorical and outputs.ndim == 2 and targets.ndim == 1:
+        return "classification", targets.long()
+    raise TypeError(
+        f"{function}: expected livi.Gaussian with one noise or livi.Categorical, and outputs (examples, k), got "
+        f"{type(likelihood).__name__} and {tuple(outputs.shape)}: laplace-torch has no others."
+    )

@@ -1,0 +1,116 @@
+"""IVON: mean-field variational inference at the price of Adam (Shen et al. 2024), by the package of its authors.
+
+ivon-opt is under the GNU General Public Licence: it is installed by its own extra, `livi[ivon]`, and in no other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from livi import checks
+from livi.family.gaussians import LowRankCovariance
+from livi.inference.recipe import cosine
+from livi.model.data import remaining_batches
+from livi.model.likelihoods import Likelihood
+from livi.model.priors import Normal
+from livi.model.problem import Problem
+from livi.posterior.posterior import Posterior
+from livi.rivals.map_start import Start, as_posterior, best_map
+from livi.rivals.options import needed
+
+INSTALL = 'pip install "livi[ivon]".'
+NOISE_RATE = 1e-2  # of Adam, for a noise that is learned
+
+
+def fit_ivon(
+    net: nn.Module,
+    data: Any,
+    likelihood: Likelihood,
+    *,
+    steps: int = 4000,
+    rate: float = 0.1,
+    num_samples: int = 1,
+    hessian_start: float = 1.0,
+    hessian_memory: float = 0.999,
+    **options: Any,
+) -> Posterior:
+    """q(theta) = N(mean, diag(s^2)) by natural gradients, from the MAP estimate: s^-2 is an average of curvature.
+
+    The variance is 1 / (N (h + 1 / (N prior variance))) with the running estimate h of the Hessian of the mean loss,
+    from products of gradients with the noise that they were taken at.
+
+    Args:
+        rate: of the mean, at its peak; it falls to zero by a cosine.
+        num_samples: weight vectors per step.
+        hessian_start: h before the first step.
+        hessian_memory: what is kept of h at each step, of which the rest takes the new estimate's place.
+        **options: as in `livi.Problem.of`, and `recipe` and `seed` of the MAP start. `progress` is accepted, and there
+            is none.
+
+    Raises:
+        ImportError: ivon-opt is not installed.
+        TypeError: the prior is not Normal.
+    """
+    for name, value in (("steps", steps), ("num_samples", num_samples)):
+        checks.positive_int(name, value)
+    package = needed("fit_ivon", "ivon", INSTALL)
+    start = best_map("fit_ivon", net, data, likelihood, options)
+    settings = {"lr": rate, "hess_init": hessian_start, "beta2": hessian_memory, "ess": start.problem.data.num_data}
+    groups = _groups(start)
+    optimiser = package.IVON(groups, **settings)
+    _train(start.problem, optimiser, groups, steps, num_samples, options.get("seed", 0))
+    mean = torch.cat([group["params"][0].detach().flatten() for group in groups])
+    std = torch.cat([_std(group) for group in optimiser.param_groups])
+    sampler = LowRankCovariance(start.problem.layout, mean, std).requires_grad_(False)
+    return as_posterior(
+        start, sampler, "ivon", gradients=steps * num_samples, steps=steps, rate=rate, hessian_memory=hessian_memory
+    )
+
+
+def _groups(start: Start) -> list[dict[str, Any]]:
+    """A group for each parameter tensor, with the weight decay that is its prior's: 1 / (N scale^2)."""
+    problem = start.problem
+    if type(problem.prior) is not Normal:
+        raise TypeError(f"fit_ivon: expected a livi.Normal prior, got {type(problem.prior).__name__}; pass prior=.")
+    scale = problem.prior.scale().detach().expand(problem.layout.num_params)
+    groups = []
+    for slot in problem.layout.slots:
+        own = scale[slot.start : slot.stop]
+        if not torch.allclose(own, own[0]):
+            raise ValueError(f"fit_ivon: expected a prior with one scale for all of {slot.name!r}, got several.")
+        decay = 1.0 / (problem.data.num_data * float(own[0]) ** 2)
+        part = nn.Parameter(start.theta[slot.start : slot.stop].clone())
+        groups.append({"params": [part], "weight_decay": decay})
+    return groups
+
+
+def _train(
+    problem: Problem, optimiser: Any, groups: list[dict[str, Any]], steps: int, num_samples: int, seed: int
+) -> None:
+    parts = [group["params"][0] for group in groups]
+    others = list(problem.likelihood.parameters())
+    noise = torch.optim.Adam(others, NOISE_RATE) if others else None
+    rate = optimiser.param_groups[0]["lr"]
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(seed)  # the package draws from torch's global stream
+        for step, batch in enumerate(remaining_batches(problem.data, seed, 0, steps)):
+            for group in optimiser.param_groups:
+                group["lr"] = rate * cosine(step / steps)
+            if noise is not None:
+                noise.zero_grad()
+            for _ in range(num_samples):
+                with optimiser.sampled_params(train=True):
+                    optimiser.zero_grad()
+                    fit = problem.log_likelihood(torch.cat(parts)[None], batch)
+                    (-fit.mean()).backward()
+            optimiser.step()
+            if noise is not None:
+                noise.step()
+
+
+def _std(group: dict[str, Any]) -> Tensor:  # (size of the group,)
+    variance: Tensor = 1.0 / (group["ess"] * (group["hess"] + group["weight_decay"]))
+    return variance.sqrt()

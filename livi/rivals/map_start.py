@@ -1,0 +1,71 @@
+"""What rivals that go on from a MAP estimate share: where they start, and the posterior that they end with."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from livi.family.family import WeightSampler
+from livi.inference import Recipe
+from livi.inference.result import calibration_inputs
+from livi.model.likelihoods import Likelihood
+from livi.model.problem import Problem
+from livi.posterior.posterior import Posterior
+from livi.rivals.ensemble import map_fits
+
+
+class Start(NamedTuple):
+    """A MAP estimate of a problem, whose likelihood has the noise that was found with it."""
+
+    problem: Problem
+    recipe: Recipe
+    theta: Tensor  # (m,)
+
+    @property
+    def gradients(self) -> int:
+        """Of the MAP fits."""
+        return self.recipe.map_restarts * self.recipe.map_steps
+
+
+def best_map(function: str, net: nn.Module, data: Any, likelihood: Likelihood, options: dict[str, Any]) -> Start:
+    """The best of `recipe.map_restarts` MAP fits: where `livi.fit` with the same seed starts."""
+    problem, recipe, starts = map_fits(function, net, data, likelihood, None, None, options)
+    return Start(problem, recipe, starts.theta[0])
+
+
+def as_posterior(
+    start: Start,
+    sampler: WeightSampler,
+    method: str,
+    *,
+    gradients: int,
+    buffers: dict[str, Tensor] | None = None,
+    **facts: Any,
+) -> Posterior:
+    """A posterior of these weights; BatchNorm statistics are each draw's own, unless there are `buffers` for all.
+
+    Args:
+        gradients: of the log joint density, at one weight vector and on one batch, that were taken behind the start.
+        **facts: further ones, as JSON-able values.
+    """
+    problem = start.problem
+    measured = buffers is None and bool(problem.layout.statistics())
+    plan = {
+        "method": method,
+        "num_params": problem.layout.num_params,
+        "num_data": problem.data.num_data,
+        "likelihood": type(problem.likelihood).__name__,
+        "prior": type(problem.prior).__name__,
+        "recipe": asdict(start.recipe),
+        "gradients": start.gradients + gradients,
+    }
+    return Posterior(
+        sampler,
+        problem.likelihood.requires_grad_(False),
+        problem.prior.requires_grad_(False),
+        buffers=buffers,
+        calibration=calibration_inputs(problem.data) if measured else None,
+        plan=plan | facts,
+    )

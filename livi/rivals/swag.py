@@ -1,0 +1,171 @@
+"""SWAG: a Gaussian measured along stochastic gradient descent that goes on from a MAP estimate (Maddox et al. 2019)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from livi import checks
+from livi.draws import normal
+from livi.family.gaussians import LowRankCovariance
+from livi.model.data import Batch, Data, TensorData, remaining_batches
+from livi.model.likelihoods import Likelihood
+from livi.model.problem import Problem
+from livi.posterior.posterior import Posterior
+from livi.rivals.map_start import as_posterior, best_map
+
+BATCHES = 8  # of an epoch, at least, where the batch size is not given: without gradient noise there is nothing to see
+LARGEST_BATCH = 128
+PROBES = 32  # batches whose gradients are compared
+POWER_STEPS = 20  # of the power iteration for the largest curvature
+
+
+def fit_swag(
+    net: nn.Module,
+    data: Any,
+    likelihood: Likelihood,
+    *,
+    rank: int = 20,
+    steps: int = 2000,
+    rate: float | None = None,
+    collected: int = 100,
+    batch_size: int | None = None,
+    **options: Any,
+) -> Posterior:
+    """q(theta) = N(mean, (diag + D D^T / (rank - 1)) / 2) of weights that plain SGD at a constant rate went through.
+
+    Mean and diagonal are moments of all collected weights, D holds the last `rank` of them, less the mean so far. How
+    wide that is depends on the learning rate and the batch size alone, given the problem: by default the rate is the
+    one that makes the stationary distribution of SGD nearest to the posterior, 2 B m / (N tr C) for batches of B and
+    per-example gradients with the covariance C (Mandt et al. 2017, Theorem 1), or half of what the largest curvature
+    allows, where that is less. Weights take their gradients from the log joint density; a noise that is learned stays
+    at the MAP estimate's.
+
+    Args:
+        rank: of the low-rank part.
+        steps: of SGD behind the MAP fit, the first quarter of which is not collected.
+        rate: of SGD on -log p(D, theta) / N.
+        collected: weight vectors on the way.
+        batch_size: by default an eighth of the examples, at most 128; a DataLoader has its own.
+        **options: as in `livi.Problem.of`, and `recipe` and `seed` of the MAP start. `progress` is accepted, and there
+            is none.
+    """
+    if checks.positive_int("rank", rank) < 2 or checks.positive_int("collected", collected) < rank:
+        raise ValueError(f"rank: expected 2 to collected = {collected}, got {rank}; collect more, or lower the rank.")
+    if checks.positive_int("steps", steps) * 3 // 4 < collected:
+        raise ValueError(
+            f"steps: expected at least {math.ceil(collected * 4 / 3)}, to collect {collected}, got {steps}."
+        )
+    start = best_map("fit_swag", net, data, likelihood, options)
+    problem, seed = start.problem, options.get("seed", 0)
+    batches = _minibatches(problem.data, batch_size)
+    chosen = _Rates.measured(problem, batches, start.theta, seed)
+    used = chosen.rate if rate is None else checks.positive_float("rate", rate)
+    moments = _Moments(start.theta, rank)
+    first, last = steps // 4, steps
+    every = (last - first) // collected
+    for step, theta in enumerate(_descent(problem, batches, start.theta, used, seed, steps)):
+        if step >= first and (step - first) % every == every - 1 and moments.count < collected:
+            moments.add(theta)
+    sampler = moments.sampler(problem)
+    return as_posterior(
+        start,
+        sampler.requires_grad_(False),
+        "swag",
+        gradients=steps + PROBES + 2 * POWER_STEPS,
+        rank=rank,
+        rate=used,
+        stationary_rate=chosen.stationary,
+        stable_rate=chosen.stable,
+        steps=steps,
+        collected=moments.count,
+        batch_size=len(batches.first()[1]),
+    )
+
+
+class _Moments:
+    """Running mean and mean square of weights, and the last deviations from the mean so far."""
+
+    def __init__(self, theta: Tensor, rank: int) -> None:
+        self.count, self.rank = 0, rank
+        self.mean, self.squares = torch.zeros_like(theta), torch.zeros_like(theta)  # sum of squared deviations
+        self.deviations: list[Tensor] = []
+
+    def add(self, theta: Tensor) -> None:
+        self.count += 1
+        before = theta - self.mean
+        self.mean = self.mean + before / self.count
+        self.squares = self.squares + before * (theta - self.mean)  # Welford: no difference of large numbers
+        self.deviations = [*self.deviations[-(self.rank - 1) :], theta - self.mean]
+
+    def sampler(self, problem: Problem) -> LowRankCovariance:
+        std = (0.5 * self.squares / self.count).sqrt()
+        columns = torch.stack(self.deviations, 1) / math.sqrt(2.0 * (self.rank - 1))
+        return LowRankCovariance(problem.layout, self.mean, std, columns)
+
+
+class _Rates(NamedTuple):
+    """Learning rates of SGD on -log p(D, theta) / N."""
+
+    stationary: float  # whose stationary distribution is nearest to the posterior
+    stable: float  # half of the largest at which it does not diverge
+
+    @property
+    def rate(self) -> float:
+        return min(self)
+
+    @classmethod
+    def measured(cls, problem: Problem, data: Data, theta: Tensor, seed: int) -> _Rates:
+        """From gradients of some batches at these weights, and the largest eigenvalue of one batch's Hessian."""
+        some = list(remaining_batches(data, seed, 0, PROBES))
+        total, squares = torch.zeros_like(theta), 0.0
+        for batch in some:
+            gradient = _gradient(problem, theta, batch)
+            total, squares = total + gradient, squares + float(gradient.square().sum())
+        size = sum(len(targets) for _, targets in some) / len(some)
+        spread = (squares - float(total.square().sum()) / len(some)) / (len(some) - 1)
+        trace = size * spread  # of one example's gradient covariance
+        stationary = 2.0 * size * len(theta) / (problem.data.num_data * max(trace, 1e-30))
+        return cls(stationary, 1.0 / max(_largest_curvature(problem, theta, some[0], seed), 1e-30))
+
+
+def _minibatches(data: Data, batch_size: int | None) -> Data:
+    if not isinstance(data, TensorData):
+        if batch_size is not None:
+            raise ValueError("batch_size: expected only with (X, y) data; a DataLoader has its own.")
+        return data
+    size = max(1, min(LARGEST_BATCH, data.num_data // BATCHES)) if batch_size is None else batch_size
+    return TensorData(data.inputs, data.targets, size)
+
+
+def _gradient(problem: Problem, theta: Tensor, batch: Batch, *, recorded: bool = False) -> Tensor:  # (m,)
+    """Of -log p(D, theta) / N, from one batch."""
+    row = theta if recorded else theta.detach().requires_grad_()
+    fit, penalty = problem.on_batch(row[None], batch)
+    loss = -(fit + penalty).sum() / problem.data.num_data
+    return torch.autograd.grad(loss, row, create_graph=recorded)[0]
+
+
+def _largest_curvature(problem: Problem, theta: Tensor, batch: Batch, seed: int) -> float:
+    """The size of the Hessian's largest eigenvalue, by power iteration with Hessian-vector products."""
+    rng = torch.Generator().manual_seed(seed)
+    vector = normal(tuple(theta.shape), rng, theta.dtype, theta.device)
+    row, size = theta.detach().requires_grad_(), 0.0
+    gradient = _gradient(problem, row, batch, recorded=True)
+    for _ in range(POWER_STEPS):
+        vector = vector / vector.norm().clamp_min(1e-30)
+        vector = torch.autograd.grad(gradient, row, vector, retain_graph=True)[0]
+        size = float(vector.norm())
+    return size
+
+
+def _descent(
+    problem: Problem, data: Data, theta: Tensor, rate: float, seed: int, steps: int
+) -> Iterator[Tensor]:  # steps of (m,)
+    for batch in remaining_batches(data, seed, 0, steps):
+        theta = theta - rate * _gradient(problem, theta, batch)
+        yield theta

@@ -1,0 +1,148 @@
+"""`livi.compare`: every method on the same examples with the same budget, and what fails says why."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+import torch
+from browser import Browser, find_chromium
+from torch import nn
+
+import livi
+from livi.comparison.comparing import gradients_of
+from livi.report.compared import Compared, ranked
+from livi.report.comparison_page import headline
+
+NET = nn.Sequential(nn.Linear(2, 6), nn.Tanh(), nn.Linear(6, 1))
+
+
+@pytest.fixture(scope="module")
+def numbers():
+    torch.set_default_dtype(torch.float64)
+    x = torch.randn(120, 2, generator=torch.Generator().manual_seed(0))
+    y = x[:, :1] * x[:, 1:] + 0.1 * torch.randn(120, 1, generator=torch.Generator().manual_seed(1))
+    methods = {
+        "livi": {},
+        "ensemble": {},
+        "two members": {"method": "ensemble", "members": 2},
+        "mine": lambda net, data, likelihood, **options: livi.rivals.fit_map(net, data, likelihood, **options),
+        "mc_dropout": {},  # which this network has none of
+        "map": {"recipe": livi.Recipe(map_steps=1, map_restarts=1)},
+    }
+    net = nn.Sequential(nn.Linear(2, 6), nn.Tanh(), nn.Linear(6, 1)).double()
+    recipe = livi.Recipe(map_steps=60, map_restarts=2)
+    found = livi.compare(net, (x, y), methods=methods, gradients=1_500, progress=False, recipe=recipe)
+    torch.set_default_dtype(torch.float32)
+    return found
+
+
+def test_rows_come_best_first_and_failures_last_with_their_reason(numbers):
+    scores = [row.scores["nll"] for row in numbers.rows if not row.trouble]
+    assert scores == sorted(scores)
+    assert [row.name for row in numbers.rows if row.trouble] == ["mc_dropout"]
+    assert "expected nn.Dropout with p > 0" in str(numbers)
+    assert numbers.rows[-1].name == "mc_dropout"
+    assert numbers.posteriors.keys() == {row.name for row in numbers.rows[:-1]}
+    assert (numbers.num_train, numbers.num_held_out) == (96, 24)
+
+
+def test_scores_are_those_of_the_posteriors_on_the_held_out_examples(numbers):
+    found = numbers.to_dict()["methods"]["ensemble"]
+    row = next(row for row in numbers.rows if row.name == "ensemble")
+    assert found["nll"] == pytest.approx(-row.log_prob.mean())
+    assert found["nll_standard_error"] == pytest.approx(row.log_prob.std(ddof=1) / 24**0.5)
+    assert found["nll_behind"] == pytest.approx(np.mean(numbers.rows[0].log_prob - row.log_prob))
+    assert 0.0 <= found["coverage"] <= 1.0
+
+
+def test_budgets_are_spent_unless_options_say_otherwise(numbers):
+    spent = {row.name: row.gradients for row in numbers.rows if not row.trouble}
+    assert spent["livi"] == pytest.approx(1_500, rel=0.1)
+    assert spent["ensemble"] == pytest.approx(1_500, rel=0.1)
+    assert spent["map"] == 1
+    assert numbers.posteriors["two members"].sampler.num_members == 2
+    assert gradients_of(numbers.posteriors["mine"]) == 120
+
+
+def test_the_table_has_every_form(numbers, tmp_path):
+    lines = list(csv.DictReader(io.StringIO(numbers.to_csv())))
+    assert [line["name"] for line in lines] == [row.name for row in numbers.rows]
+    assert float(lines[0]["nll"]) == pytest.approx(numbers.rows[0].scores["nll"])
+    assert json.loads(json.dumps(numbers.to_dict(), allow_nan=False))["gradients"] == 1_500
+    markdown = numbers.to_markdown().splitlines()
+    assert markdown[1].startswith("| --- | ---: |")
+    assert len(markdown) == 2 + len(numbers.posteriors)
+    for name in ("table.csv", "table.md", "figure.svg", "figure.png"):
+        numbers.save(tmp_path / name)
+        assert (tmp_path / name).stat().st_size > 100
+    with pytest.raises(ValueError, match=r"path: expected a name that ends in one of .html, .csv"):
+        numbers.save(tmp_path / "table.xlsx")
+
+
+@pytest.mark.skipif(find_chromium() is None, reason="no Chromium")
+def test_the_page_asks_for_nothing_and_says_nothing(numbers, tmp_path):
+    numbers.save(tmp_path / "page.html")
+    with Browser(tmp_path) as browser:
+        browser.visit(tmp_path / "page.html")
+        assert browser.errors == []
+        assert [url.partition(":")[0] for url in browser.requests] == ["file", "data"]
+        assert browser.run("document.querySelectorAll('tbody tr').length") == len(numbers.posteriors)
+        assert browser.run("document.querySelector('img').naturalWidth") > 1000
+        browser.visit(tmp_path / "page.html", width=400)
+        assert browser.run("document.documentElement.scrollWidth") <= 400
+
+
+def test_classes_are_found_by_their_targets_and_have_a_reliability_curve():
+    x = torch.randn(80, 2)
+    data = (x, (x[:, 0] * x[:, 1] > 0).long())
+    net = nn.Sequential(nn.Linear(2, 6), nn.Tanh(), nn.Linear(6, 2))
+    found = livi.compare(net, data, methods=["map", "ensemble"], gradients=400, validation=0.5, progress=False)
+    assert type(found.posteriors["map"].likelihood) is livi.Categorical
+    assert {"accuracy", "brier", "ece"} <= found.to_dict()["methods"]["map"].keys()
+    confidence, right = found.rows[0].curve
+    assert len(confidence) == 10
+    assert (np.diff(confidence) >= 0).all()
+    assert (right <= 1).all()
+    assert "coverage" not in str(found)
+    found.figure()
+
+
+def test_held_out_data_may_be_given_and_scores_be_in_the_users_units():
+    net = nn.Linear(2, 1)
+    x = torch.randn(60, 2)
+    y = x.sum(1) + 0.1 * torch.randn(60)
+    options = {"methods": ["map"], "gradients": 300, "progress": False}
+    plain = livi.compare(net, (x[:40], y[:40]), validation=(x[40:], y[40:]), **options)
+    scaled = livi.compare(net, (x[:40], y[:40]), validation=(x[40:], y[40:]), units=(7.0, 10.0), **options)
+    one, other = (each.rows[0].scores for each in (plain, scaled))
+    assert other["rmse"] == pytest.approx(10 * one["rmse"])
+    assert other["nll"] == pytest.approx(one["nll"] + np.log(10))
+    assert plain.num_held_out == 20
+
+
+def test_what_cannot_be_compared_is_refused():
+    data = (torch.randn(20, 2), torch.randn(20))
+    with pytest.raises(ValueError, match=r"method: expected one of livi, .* got 'swagg'; did you mean 'swag'"):
+        livi.compare(NET, data, methods=["swagg"], progress=False)
+    with pytest.raises(TypeError, match="methods: expected names in a list, got the text 'swag'"):
+        livi.compare(NET, data, methods="swag", progress=False)
+    with pytest.raises(ValueError, match=r"compare: expected one method with a result, got none. MC dropout: "):
+        livi.compare(NET.double(), data, methods=["mc_dropout"], gradients=50, progress=False)
+
+
+def test_the_headline_says_who_is_not_clearly_behind():
+    good, close, far = (
+        Compared(name, name, {"nll": float(shift)}, log_prob=np.array([0.0, 1.0, 2.0, 3.0]) - shift + wobble)
+        for name, shift, wobble in (
+            ("A", 0, 0),
+            ("B", 0.01, np.array([0.1, -0.1, 0.1, -0.1])),
+            ("C", 1, 0),
+        )
+    )
+    rows = ranked([far, close, Compared("D", "D", trouble="no"), good])
+    assert [row.name for row in rows] == ["A", "B", "C", "D"]
+    assert headline(rows) == "A has the best score; not clearly behind: B"
+    assert headline(ranked([good, far])) == "A has the best score, by more than two standard errors"
+    assert headline(ranked([good, close])) == "A has the best score, and none is clearly behind"

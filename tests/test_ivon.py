@@ -1,0 +1,55 @@
+"""IVON: exact for a posterior with independent weights, and the mean-field optimum for others."""
+
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from livi.inference import Recipe
+from livi.model.likelihoods import Gaussian
+from livi.model.priors import Laplace, Normal
+from livi.rivals import fit_ivon
+
+OBS_STD = 0.5
+SHORT = Recipe(map_steps=100, map_restarts=1, map_rate=3e-2)
+
+
+def test_ivon_is_the_best_gaussian_with_independent_weights():
+    pytest.importorskip("ivon")
+    design = torch.randn(60, 3) + 0.7 * torch.randn(60, 1)
+    targets = design @ torch.tensor([1.0, -1.0, 0.5]) + OBS_STD * torch.randn(60)
+    precision = torch.eye(3) + design.T @ design / OBS_STD**2
+    mean = torch.linalg.solve(precision, design.T @ targets / OBS_STD**2)
+    posterior = fit_ivon(
+        nn.Linear(3, 1, bias=False),
+        (design, targets),
+        Gaussian(OBS_STD),
+        prior=Normal(1.0),
+        recipe=SHORT,
+        steps=3000,
+        hessian_memory=0.998,
+    )
+    torch.testing.assert_close(posterior.sampler.mean, mean, rtol=0, atol=0.03)
+    torch.testing.assert_close(posterior.sampler.std, precision.diagonal().rsqrt(), rtol=0.2, atol=0)
+
+
+def test_a_noise_is_learned_along(rng):
+    pytest.importorskip("ivon")
+    inputs = torch.randn(200, 2, generator=rng)
+    data = (inputs, inputs.sum(1) + OBS_STD * torch.randn(200, generator=rng))
+    posterior = fit_ivon(nn.Linear(2, 1), data, Gaussian(), recipe=SHORT, steps=300)
+    assert float(posterior.likelihood.obs_std()) == pytest.approx(OBS_STD, rel=0.15)
+
+
+def test_priors_without_a_weight_decay_are_refused():
+    pytest.importorskip("ivon")
+    data = (torch.randn(8, 2), torch.randn(8))
+    with pytest.raises(TypeError, match=r"fit_ivon: expected a livi.Normal prior, got Laplace"):
+        fit_ivon(nn.Linear(2, 1), data, Gaussian(), prior=Laplace(1.0), recipe=SHORT)
+
+
+def test_a_missing_package_is_named_with_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ivon", None)
+    with pytest.raises(ImportError, match=r'expected ivon, got no such package; install it: pip install "livi'):
+        fit_ivon(nn.Linear(2, 1), (torch.randn(8, 2), torch.randn(8)), Gaussian())
