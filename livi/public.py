@@ -18,6 +18,7 @@ from livi.inference import (
     PolishReport,
     Recipe,
     fit,
+    fit_density,
     plan,
     polish,
 )
@@ -38,6 +39,7 @@ from livi.model.priors import FunctionPrior, Laplace, Normal, Relevance
 from livi.model.problem import Problem
 from livi.network import Layout, Loop, Vmap, apply_many, estimate_statistics
 from livi.posterior import metrics
+from livi.posterior.density import Density, load_density
 from livi.posterior.posterior import Posterior, load
 from livi.posterior.storage import StorageError
 
@@ -53,6 +55,7 @@ __all__ = [
     "CSVLogger",
     "Callback",
     "Categorical",
+    "Density",
     "DiagonalNoise",
     "Draw",
     "EarlyStopping",
@@ -97,7 +100,9 @@ __all__ = [
     "estimate_statistics",
     "exactly",
     "fit",
+    "fit_density",
     "load",
+    "load_density",
     "metrics",
     "plan",
     "polish",
