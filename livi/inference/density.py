@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from livi import checks
+from livi.family.entropy import EntropyEstimator, Exact, Oriented
 from livi.family.family import Family
 from livi.family.generators import MLP, Generator
 from livi.family.implicit import ImplicitPosterior
 from livi.family.latents import Antithetic
 from livi.family.noise import FixedNoise, Noise
 from livi.family.objective import Bound
+from livi.inference.annealing import Annealed, Cooling
+from livi.inference.callbacks import Callbacks
 from livi.inference.loop import Trainer
 from livi.inference.progress import Progress
 from livi.inference.recipe import Recipe
@@ -39,6 +42,7 @@ def fit_density(
     generator: Choice[Generator] = None,
     noise: Choice[Noise] = None,
     components: int = 1,
+    annealing: float = 0.5,
     recipe: Recipe | None = None,
     steps: int | None = None,
     seed: int = 0,
@@ -60,6 +64,8 @@ def fit_density(
             full affine map, and a fixed noise of 1 % of the spread.
         components: K of an equal mixture, each with a generator of its own, that all begin at slightly different
             places. For one generator well separated modes are harder.
+        annealing: share of the steps in which the target is cooled from its tenth power, so that modes far apart are
+            all found; 0 is cold from the start.
         recipe, steps: the schedule, as far as it is named; see `livi.Recipe`. There is no MAP fit and no KL warm-up.
         seed: decides every random draw.
 
@@ -72,7 +78,11 @@ def fit_density(
     >>> q.sample(5).shape
     torch.Size([5, 2])
     """
+    if not 0.0 <= annealing <= 1.0:
+        raise ValueError(f"annealing: expected a share between 0 and 1, got {annealing}.")
     problem = density_problem(log_prob, dim, device=device, dtype=dtype)
+    target = Annealed(log_prob).to(problem.layout.device, problem.layout.dtype)
+    problem = replace(problem, prior=target)
     layout = problem.layout
     checks.positive_float("spread", spread)
     middle = layout.flatten() if start is None else torch.as_tensor(start).to(layout.device, layout.dtype)
@@ -90,14 +100,21 @@ def fit_density(
     _try(problem, made, seed)
     show = Progress(schedule.steps, quiet=not progress)
     try:
-        trainer = Trainer(bound, problem.data, schedule, seed=seed, progress=show)
+        called = Callbacks([show, Cooling(target, annealing)])
+        trainer = Trainer(bound, problem.data, schedule, seed=seed, progress=show, callbacks=called)
         trainer.run()
     finally:
         show.close()
     bound.requires_grad_(False)
-    facts = {"dim": dim, "spread": spread, "seed": seed, "recipe": asdict(schedule)} | made.facts()
+    facts = {
+        "dim": dim,
+        "spread": spread,
+        "annealing": annealing,
+        "seed": seed,
+        "recipe": asdict(schedule),
+    } | made.facts()
     reached = _reached(bound, problem, trainer.rng)
-    return Density(made, log_prob, bound=reached, history=trainer.history, plan=facts)
+    return Density(made, log_prob, bound=reached, history=trainer.history, plan=facts | made.facts())
 
 
 def default_recipe(dim: int) -> Recipe:
@@ -140,11 +157,19 @@ def _bound(problem: Problem, family: Family, recipe: Recipe) -> Bound:
         problem.likelihood,
         problem.prior,
         num_data=1,
+        entropy=_entropy(family),
         num_samples=recipe.num_samples * family.num_components,
         num_entropy_samples=recipe.num_entropy_samples * family.num_components,
         latents=Antithetic(),  # many draws of few latents are many frames of orthogonal ones
         strategy=problem.strategy,
     )
+
+
+def _entropy(family: Family) -> EntropyEstimator:
+    """One that keeps a generator from folding, where it has as many latents as dimensions."""
+    generators = list(family.generators) if isinstance(family, ImplicitPosterior) else []
+    square = [isinstance(each, Generator) and each.latent_dim == family.num_params for each in generators]
+    return Oriented() if all(square) else Exact()
 
 
 @torch.no_grad()
