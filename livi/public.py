@@ -18,6 +18,7 @@ from livi.inference import (
     PolishReport,
     Recipe,
     fit,
+    fit_density,
     plan,
     polish,
 )
@@ -39,6 +40,7 @@ from livi.model.priors import FunctionPrior, Laplace, Normal, Relevance
 from livi.model.problem import Problem
 from livi.network import Layout, Loop, Vmap, apply_many, estimate_statistics
 from livi.posterior import metrics
+from livi.posterior.density import Density, load_density
 from livi.posterior.posterior import Posterior, load
 from livi.posterior.storage import StorageError
 
@@ -55,6 +57,7 @@ __all__ = [
     "Callback",
     "Categorical",
     "CropFlip",
+    "Density",
     "DiagonalNoise",
     "Draw",
     "EarlyStopping",
@@ -99,7 +102,9 @@ __all__ = [
     "estimate_statistics",
     "exactly",
     "fit",
+    "fit_density",
     "load",
+    "load_density",
     "metrics",
     "plan",
     "polish",

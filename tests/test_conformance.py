@@ -1,4 +1,4 @@
-"""Every generator, estimator and noise, swept: what a new one must satisfy to be taken in.
+"""Every generator, estimator, noise and family, swept: what a new one must satisfy to be taken in.
 
 A generator gives a Jacobian, a noise whitens it, an estimator reads the product: what goes wrong goes wrong between two
 of them, so the sweep holds every pair and not every combination.
@@ -13,7 +13,7 @@ from pairs import every_pair
 from torch import nn
 
 import livi
-from livi import ImplicitPosterior, Layout
+from livi import ImplicitPosterior, Layout, rivals
 from livi.family.generators import Generator
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -40,6 +40,20 @@ NOISES = {
     "per layer": lambda layout: livi.LayerNoise(layout.group_sizes, 0.1),
     "diagonal": lambda layout: livi.DiagonalNoise(layout.num_params, 0.1),
     "relative": lambda layout: livi.RelativeNoise.for_layout(layout, 0.1),
+}
+FAMILIES = {
+    "AVB": lambda layout: rivals.Adversarial(layout, GENERATORS["MLP with skip"](layout), hidden=(8,)),
+    "AVB, adaptive": lambda layout: rivals.Adversarial(layout, GENERATORS["MLP with skip"](layout), adaptive=True),
+    "KIVI": lambda layout: rivals.KernelImplicit(
+        layout, GENERATORS["Affine"](layout), NOISES["diagonal"](layout), num_contrast=20
+    ),
+    "KIVI, prior": lambda layout: rivals.KernelImplicit(
+        layout, GENERATORS["Affine"](layout), NOISES["diagonal"](layout), num_contrast=20, adaptive=False
+    ),
+    "SIVI": lambda layout: rivals.SemiImplicit(
+        layout, GENERATORS["MLP"](layout), NOISES["diagonal"](layout), num_mixing=10
+    ),
+    "MNF": lambda layout: rivals.MultiplicativeFlow(layout, hidden=6),
 }
 
 
@@ -103,6 +117,47 @@ def test_entropy_alone_reaches_generator_and_noise(generator, noise, estimator, 
     assert {n for n, _ in posterior.named_parameters() if n.startswith("noises")} <= reached
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("name", "dtype"), every_pair(FAMILIES, [torch.float32, torch.float64]))
+def test_a_family_is_finite_reproducible_and_learns_all_that_it_names(name, dtype, device):
+    family = FAMILIES[name](network(dtype, device)).to(device, dtype)
+    family.begin_around(family.layout.flatten()[None], 0.2)
+    bound = bound_of(family, "Exact")
+    family.prepare_step(bound.prior, torch.Generator().manual_seed(1))
+    terms = bound(*data(family), torch.Generator().manual_seed(0))
+    again = bound(*data(family), torch.Generator().manual_seed(0))
+    assert terms.non_finite() == ()
+    assert terms.bound.dtype == dtype
+    torch.testing.assert_close(terms.bound, again.bound, rtol=0, atol=0)
+    terms.bound.backward()
+    learned = [parameter for group in family.rates() for parameter in group]
+    assert learned
+    for parameter in learned:
+        assert parameter.grad is not None
+        assert torch.isfinite(parameter.grad).all()
+        assert parameter.grad.abs().sum() > 0
+    ours = {id(parameter) for parameter in learned}
+    for key, parameter in family.named_parameters():
+        assert id(parameter) in ours or parameter.grad is None, f"{key}, which the family trains itself"
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_begins_where_it_is_put_and_comes_back_from_its_state(name):
+    layout = network(torch.float64, "cpu")
+    family, fresh = FAMILIES[name](layout), FAMILIES[name](layout)
+    row = torch.randn(layout.num_params)
+    family.begin_around(row[None], 0.02)
+    theta = family.sample(400, torch.Generator().manual_seed(0)).detach()
+    assert (theta.mean(0) - row).square().mean().sqrt() < 0.05
+    assert (family.centre() - row).square().mean().sqrt() < 0.05
+    family.prepare_step(livi.Normal(1.0), torch.Generator().manual_seed(1))
+    fresh.load_state_dict(family.state_dict())
+    for one in (family, fresh):
+        one.prepare_step(livi.Normal(1.0), torch.Generator().manual_seed(2))
+    torch.testing.assert_close(fresh.state_dict(), family.state_dict(), rtol=0, atol=0)
+    torch.testing.assert_close(*(one.sample(3, torch.Generator().manual_seed(0)) for one in (family, fresh)))
+
+
 # The states of a generator and of a noise know nothing of each other: every one of each will do.
 @pytest.mark.parametrize(("generator", "noise"), list(zip(GENERATORS, cycle(NOISES), strict=False)))
 def test_state_dict_round_trip_gives_the_same_draws(generator, noise):
@@ -155,3 +210,5 @@ def test_every_public_class_is_in_the_sweep():
         k for k in vars(noise).values() if isinstance(k, type) and issubclass(k, noise.Noise) and k is not noise.Noise
     ]
     assert len(noises) == len(NOISES)
+    families = {kind for kind in vars(rivals).values() if isinstance(kind, type) and issubclass(kind, livi.Family)}
+    assert {type(FAMILIES[name](network(torch.float64, "cpu"))) for name in FAMILIES} == families

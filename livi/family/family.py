@@ -48,11 +48,15 @@ class Draw(NamedTuple):
 
 
 class Estimation(NamedTuple):
-    """How to estimate an entropy that has no closed form: by what, from how many of the draws, with which numbers."""
+    """How to estimate an entropy that has no closed form: by what, from how many of the draws, with which numbers.
+
+    The prior is there for families that know KL(q || p) rather than H[q].
+    """
 
     estimator: EntropyEstimator
     num_samples: int
     rng: torch.Generator | None = None
+    prior: Prior | None = None
 
 
 class Rates(NamedTuple):
@@ -96,7 +100,8 @@ class Family(Specified, nn.Module, ABC):
     def entropy(self, draw: Draw, how: Estimation) -> tuple[EntropyEstimate, ...]:
         """H[q] in nats with every constant, one estimate per component, whose mean counts; see `exactly`.
 
-        Where only KL(q || p) can be estimated, -KL - E log p(theta) serves, the mean taken over `draw.theta`.
+        Where only KL(q || p) can be estimated, -KL - E log p(theta) serves, the mean taken over `draw.theta`, with the
+        prior p in `how.prior`.
         """
 
     def draw_share(

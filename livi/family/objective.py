@@ -207,7 +207,7 @@ class Bound(nn.Module):
         estimator = self.entropy
         if part == "gradient" and isinstance(estimator, Valueless):
             estimator = estimator.without_value()
-        how = Estimation(estimator, self.num_entropy_samples, rng)
+        how = Estimation(estimator, self.num_entropy_samples, rng, self.prior)
         if share is None:
             estimates, weight = self.posterior.entropy(draw, how), None
         else:

@@ -3,6 +3,7 @@
 from livi.inference.begin import begin
 from livi.inference.callbacks import Callback, Run
 from livi.inference.csv_logger import CSVLogger
+from livi.inference.density import fit_density
 from livi.inference.divergence import FitError
 from livi.inference.fitting import fit
 from livi.inference.loop import Trainer
@@ -29,6 +30,7 @@ __all__ = [
     "Trainer",
     "begin",
     "fit",
+    "fit_density",
     "make_optimiser",
     "map_weights",
     "plan",

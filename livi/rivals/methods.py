@@ -10,14 +10,18 @@ from typing import Any
 
 from livi.inference import Recipe, fit
 from livi.posterior.posterior import Posterior
+from livi.rivals.avb import fit_avb
 from livi.rivals.ensemble import fit_ensemble
 from livi.rivals.full_rank import fit_full_rank
 from livi.rivals.ivon import fit_ivon
+from livi.rivals.kivi import fit_kivi
 from livi.rivals.laplace import fit_laplace_last_layer, fit_laplace_linearised, fit_laplace_low_rank
 from livi.rivals.map_estimate import fit_map
 from livi.rivals.mc_dropout import fit_mc_dropout, with_masks
 from livi.rivals.mean_field import fit_mean_field
+from livi.rivals.mnf import fit_mnf
 from livi.rivals.nuts import fit_nuts
+from livi.rivals.sivi import fit_sivi
 from livi.rivals.swag import fit_swag
 
 Fit = Callable[..., Posterior]  # (net, data, likelihood, *, seed, progress, **options)
@@ -110,6 +114,10 @@ METHODS: dict[str, Method] = {
     "ensemble": Method("Deep ensemble", fit_ensemble, more_members),
     "mean_field": Method("Mean field", fit_mean_field, steps_on_the_bound),
     "full_rank": Method("Full rank", fit_full_rank, steps_on_the_bound),
+    "avb": Method("AVB", fit_avb, steps_on_the_bound),
+    "kivi": Method("KIVI", fit_kivi, steps_on_the_bound),
+    "sivi": Method("SIVI", fit_sivi, steps_on_the_bound),
+    "mnf": Method("MNF", fit_mnf, steps_on_the_bound),
     "mc_dropout": Method("MC dropout", fit_mc_dropout, steps_with_masks),
     "swag": Method("SWAG", fit_swag, map_then_steps),
     "ivon": Method("IVON", fit_ivon, map_then_steps),

@@ -11,6 +11,7 @@ from livi.family.entropy.estimate import (
 from livi.family.entropy.exact import Exact
 from livi.family.entropy.importance import DensityEstimate, importance_log_density
 from livi.family.entropy.lanczos import Lanczos
+from livi.family.entropy.oriented import Oriented, reversed_orientation
 from livi.family.entropy.smallest import SmallestSingularValue
 
 __all__ = [
@@ -22,7 +23,9 @@ __all__ = [
     "EntropyReport",
     "Exact",
     "Lanczos",
+    "Oriented",
     "SmallestSingularValue",
     "Valueless",
     "importance_log_density",
+    "reversed_orientation",
 ]

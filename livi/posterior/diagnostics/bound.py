@@ -81,11 +81,17 @@ def _summarise(posterior: Fitted, terms: list[BoundTerms], estimator: EntropyEst
 def _entropy(
     posterior: Fitted, batch: Draw, estimator: EntropyEstimator, rng: torch.Generator | None, like: Tensor
 ) -> Tensor:
-    """At one latent a component: its variance over z is small, its cost high."""
+    """At one latent a component: its variance over z is small, its cost high.
+
+    Whatever has generators is measured by the linearised entropy, however it was trained.
+    """
     sampler = posterior.sampler
-    if not isinstance(sampler, Family):
+    if isinstance(sampler, ImplicitPosterior):
+        estimates = sampler.entropy_at([z[:1] for z in batch.latents], estimator, rng)
+    elif isinstance(sampler, Family):
+        estimates = sampler.entropy(batch, Estimation(estimator, sampler.num_components, rng, posterior.prior))
+    else:
         return _unknown(like)
-    estimates = sampler.entropy(batch, Estimation(estimator, sampler.num_components, rng))
     return torch.stack([estimate.nats.mean() for estimate in estimates]).mean()
 
 

@@ -1,0 +1,200 @@
+"""Densities with known answers: how far livi, Gaussians and semi-implicit inference end from them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from livi import checks
+from livi.experiments.density_targets import TARGETS, available
+from livi.experiments.processes import threads
+from livi.experiments.rows import Row, spread
+from livi.experiments.runs import Job, Say, check_names, empty_document, listening, run_jobs
+from livi.family.entropy import Exact
+from livi.family.family import Estimation
+from livi.family.generators import MLP, Affine
+from livi.family.noise import DiagonalNoise
+from livi.inference import fit_density
+from livi.network import Layout
+from livi.posterior.density import Density
+from livi.rivals import Constant, SemiImplicit
+
+__all__ = ["METHODS", "Config", "available", "bench", "fit_row", "notes", "text"]
+
+FILE = "densities.json"
+SEEDS = (400, 401, 402)
+DRAWS = 8192  # for distances
+DIRECTIONS = 200
+CHECKED = 512  # draws whose log q is estimated
+MIXING = 5000  # draws of the mixing distribution behind log q of a semi-implicit density
+QUANTITIES = ("kl", "w2", "seconds")
+
+
+def semi_implicit(layout: Layout) -> SemiImplicit:
+    """The mixing network of Yin and Zhou's examples in two dimensions has ten latents; noise learned by dimension."""
+    dim = layout.num_params
+    generator = MLP(max(10, dim), dim, hidden=(64, 64), activation=nn.Tanh, skip=True, offset=True)
+    return SemiImplicit(layout, generator.to(layout.device, layout.dtype), DiagonalNoise(dim, 0.3), num_mixing=100)
+
+
+METHODS: dict[str, dict[str, Any]] = {
+    "livi": {},
+    "sivi": {"family": semi_implicit},
+    "full_rank": {"generator": Affine.for_layout},
+    "mean_field": {
+        "generator": Constant.for_layout,
+        "noise": lambda layout: DiagonalNoise(layout.num_params, 1.0),
+    },
+}
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to run: every method on every target under every seed, one thread a fit.
+
+    Args:
+        steps: of every fit, for all methods alike.
+    """
+
+    targets: tuple[str, ...]
+    methods: tuple[str, ...] = tuple(METHODS)
+    seeds: tuple[int, ...] = SEEDS
+    steps: int = 1500
+
+    def __post_init__(self) -> None:
+        check_names("targets", self.targets, tuple(TARGETS))
+        check_names("methods", self.methods, tuple(METHODS))
+        checks.positive_int("steps", self.steps)
+        if not self.seeds or len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
+            given = ",".join(map(str, self.seeds)) or "none"
+            raise ValueError(f"seeds: expected different numbers from 0 on, got {given}; give each once.")
+
+    def jobs(self) -> list[Job]:
+        """Seed by seed, so that an interrupted run has every method equally often."""
+        return [(target, method, seed) for seed in self.seeds for target in self.targets for method in self.methods]
+
+
+def bench(config: Config, out: Path, folder: Path | None = None, *, jobs: int = 1, say: Say = print) -> dict[str, Any]:
+    """Run what is not yet in out/densities.json, adding to it after every fit; its content."""
+    for name in config.targets:
+        if TARGETS[name].missing():
+            raise ModuleNotFoundError(f"{name}: expected {TARGETS[name].needs}, got none; pip install livi[baselines].")
+    return run_jobs(
+        out / FILE,
+        empty_document("densities", config),
+        config.jobs(),
+        partial(fit_row, config=config),
+        key=lambda row: (row["target"], row["method"], row["seed"]),
+        notes=notes(config, folder),
+        jobs=jobs,
+        summary=summary,
+        line=_line,
+        say=say,
+    )
+
+
+def fit_row(job: Job, config: Config) -> Row:
+    """Fit one method to one target, ready for JSON. Every random draw follows from the seed.
+
+    `kl` is KL(q || p) in nats, from draws of q and estimates of log q; `w2` the sliced 2-Wasserstein distance to draws
+    of p, and `w2_floor` that of p to itself with as many draws.
+    """
+    name, method, seed = job
+    target = TARGETS[name]
+    row: Row = {"target": name, "method": method, "seed": seed, "dim": target.dim}
+    found: dict[str, Any] = dict.fromkeys((*QUANTITIES, "kl_error", "w2_floor", "bound", "draws"))
+    error: str | None = None
+    with threads(1), listening() as caught:
+        try:
+            rng = torch.Generator().manual_seed(seed)
+            begun = time.perf_counter()
+            q = fit_density(
+                target.log_prob, target.dim, steps=config.steps, seed=seed, progress=False, **METHODS[method]
+            )
+            found["seconds"] = time.perf_counter() - begun
+            points, truth, other = q.sample(DRAWS, rng), target.sample(DRAWS, rng), target.sample(DRAWS, rng)
+            found |= {"w2": sliced(points, truth), "w2_floor": sliced(other, truth), "bound": q.bound.value}
+            found |= divergence(q, rng, normalised=target.normalised)
+            found["draws"] = [[round(float(value), 3) for value in point] for point in points[:300, :2]]
+        except Exception as met:  # the other methods are worth having
+            error = f"{type(met).__name__}: {met}"
+    said = list(dict.fromkeys(f"{warning.category.__name__}: {warning.message}" for warning in caught))
+    return row | found | {"warnings": said, "error": error}
+
+
+@torch.no_grad()
+def divergence(q: Density, rng: torch.Generator, *, normalised: bool) -> dict[str, float]:
+    """KL(q || p): minus the ELBO with log q by importance sampling, plus log Z by the same weights if not known.
+
+    Of a semi-implicit q it is an upper bound, from a mixture of many draws of psi.
+    """
+    if isinstance(q.sampler, SemiImplicit):
+        assert q.target is not None
+        q.sampler.num_mixing = MIXING
+        draw = q.sampler.draw(CHECKED, rng)
+        [estimate] = q.sampler.entropy(draw, Estimation(Exact(), CHECKED, rng))
+        weights = q.target(draw.theta) + estimate.nats
+        log_z = 0.0 if normalised else float(weights.logsumexp(0)) - torch.tensor(float(CHECKED)).log().item()
+        return {"kl": log_z - float(weights.mean()), "kl_error": float(weights.std()) / CHECKED**0.5}
+    found = q.diagnose(CHECKED, num_importance=128, rng=rng)
+    if normalised:
+        return {"kl": -found.elbo.value, "kl_error": found.elbo.standard_error}
+    return {"kl": found.divergence.value, "kl_error": found.divergence.standard_error}
+
+
+def sliced(left: Tensor, right: Tensor) -> float:  # (S, m), (S, m)
+    """The 2-Wasserstein distance of projections on random directions: root mean square over them."""
+    rng = torch.Generator().manual_seed(0)
+    directions = torch.randn(left.shape[1], DIRECTIONS, generator=rng).to(left)
+    directions = directions / directions.norm(dim=0)
+    ours, theirs = (left @ directions).sort(0).values, (right @ directions).sort(0).values
+    return float((ours - theirs).square().mean().sqrt())
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """For each target and method: number of seeds, and mean, sd, min and max over them."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["target"], row["method"]), []).append(row)
+    return [
+        {"target": target, "method": method, "seeds": len(group)}
+        | {name: spread([row[name] for row in group if row[name] is not None]) for name in (*QUANTITIES, "w2_floor")}
+        for (target, method), group in groups.items()
+    ]
+
+
+def notes(config: Config, folder: Path | None = None) -> list[str]:  # noqa: ARG001 - of other benchmarks' data
+    left_out = [name for name in TARGETS if name not in config.targets]
+    return [f"Every fit takes {config.steps} steps.", *(f"Left out: {name}." for name in left_out)]
+
+
+def text(document: Mapping[str, Any]) -> str:
+    """Markdown: mean ± sd over seeds."""
+    lines = [
+        "| target | method | seeds | KL(q to p), nats | sliced W2 | p to itself | s per fit |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for group in document["summary"]:
+        cells = [_cell(group[name], digits) for name, digits in (("kl", 3), ("w2", 3), ("w2_floor", 3), ("seconds", 0))]
+        lines.append(f"| {group['target']} | {group['method']} | {group['seeds']} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _cell(found: Mapping[str, float | None] | None, digits: int) -> str:
+    if found is None:
+        return "–"
+    return f"{found['mean']:.{digits}f}" + ("" if found["sd"] is None else f" ± {found['sd']:.{digits}f}")
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    where = f"{row['target']} {row['method']} seed {row['seed']}"
+    if row["error"] is not None:
+        return f"{where}: {row['error']}"
+    return f"{where}: KL {row['kl']:.3f}, W2 {row['w2']:.3f} ({row['w2_floor']:.3f}), {row['seconds']:.0f} s"

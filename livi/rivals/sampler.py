@@ -1,0 +1,46 @@
+"""Fits of rivals that share livi's generator and noise, and differ in how the entropy of the sampler is learned."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from livi.family.generators import Generator
+from livi.family.implicit import ImplicitPosterior
+from livi.family.noise import Noise
+from livi.inference import fit
+from livi.inference.rules import Size, default_generator, default_noise
+from livi.model.likelihoods import Likelihood
+from livi.model.problem import Choice, Problem, chosen_for
+from livi.network import Layout
+from livi.posterior.posterior import Posterior
+from livi.rivals.options import refuse
+
+Make = Callable[[Layout, list[Generator], list[Noise]], ImplicitPosterior]
+_OF_PROBLEM = set(inspect.signature(Problem.of).parameters) - {"net", "data", "likelihood"}
+
+
+def fit_sampler(
+    function: str, make: Make, net: nn.Module, data: Any, likelihood: Likelihood, options: dict[str, Any]
+) -> Posterior:
+    """`livi.fit` of the family that `make` makes of the layout, of generators and of noises.
+
+    These are the user's, or those that `livi.fit` would take for this problem with a sampled last layer.
+    """
+    refuse(function, options, "entropy", "family")
+    components: int = options.pop("components", 1)
+    generator: Choice[Generator] = options.pop("generator", None)
+    noise: Choice[Noise] = options.pop("noise", None)
+    about = {name: value for name, value in options.items() if name in _OF_PROBLEM}
+    size = Size.of(Problem.of(net, data, likelihood, **about))
+
+    def family(layout: Layout) -> ImplicitPosterior:
+        generators = [chosen_for(generator, layout) or default_generator(size) for _ in range(components)]
+        noises = [chosen_for(noise, layout) or default_noise(size) for _ in range(components)]
+        return make(layout, generators, noises)
+
+    options.setdefault("last_layer", "sampled")
+    return fit(net, data, likelihood, family=family, **options)

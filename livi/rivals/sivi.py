@@ -1,0 +1,89 @@
+"""Semi-implicit variational inference (Yin and Zhou 2018): a bound from many draws of the mixing distribution."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from livi import checks
+from livi.family.entropy import EntropyEstimate, EntropyReport
+from livi.family.family import Draw, Estimation
+from livi.family.generators import Generator
+from livi.family.implicit import ImplicitPosterior
+from livi.family.latents import Independent
+from livi.family.noise import DiagonalNoise, Noise
+from livi.model.likelihoods import Likelihood
+from livi.network import Layout
+from livi.posterior.posterior import Posterior
+from livi.rivals.sampler import fit_sampler
+
+
+class SemiImplicit(ImplicitPosterior):
+    """The implicit posterior q(theta) = E_psi N(theta; psi, D) with psi = g(z), by the surrogate of its entropy.
+
+        H_K = -E log 1/(K+1) sum_{k=0..K} N(theta; psi_k, D) <= H[q],
+
+    where theta was drawn around psi_0, and psi_1, ..., psi_K are fresh. It rises with K, from the entropy of the noise
+    alone to that of q, so that the bound is a lower bound at every K; and is differentiated in all psi and in D. What
+    can be seen of q's entropy is at most log(K+1) more than the noise's: many weights with little noise leave it there.
+
+    Args:
+        num_mixing: K.
+    """
+
+    capturable = False
+    entropy_apart = False  # it is taken at the draw itself
+
+    def __init__(
+        self,
+        layout: Layout,
+        generators: Generator | Sequence[Generator],
+        noises: Noise | Sequence[Noise] | None = None,
+        *,
+        num_mixing: int = 100,
+    ) -> None:
+        super().__init__(layout, generators, noises)
+        self.num_mixing = checks.positive_int("num_mixing", num_mixing)
+
+    def entropy(self, draw: Draw, how: Estimation) -> tuple[EntropyEstimate, ...]:
+        """Each component's surrogate, at all of its draws; the psi_k are shared by them."""
+        shares = draw.theta.split([len(z) for z in draw.latents])
+        parts = zip(self._generators(), self._noises(), shares, draw.latents, strict=True)
+        return tuple(self._surrogate(*part, how.rng) for part in parts)
+
+    def _surrogate(
+        self, generator: Generator, noise: Noise, theta: Tensor, z: Tensor, rng: torch.Generator | None
+    ) -> EntropyEstimate:
+        others = Independent().draw(self.num_mixing, generator.latent_dim, rng, dtype=z.dtype, device=z.device)
+        psi, std = generator(torch.cat([z, others])), noise.std().expand(self.num_params)
+        own = ((theta - psi[: len(z)]) / std).square().sum(1, keepdim=True)  # (S, 1)
+        # Not by a matrix product, whose rounding would be that of |theta / sigma|^2.
+        far = torch.cdist(theta / std, psi[len(z) :] / std, compute_mode="donot_use_mm_for_euclid_dist").square()
+        mixture = torch.logsumexp(-0.5 * torch.cat([own, far], 1), 1) - math.log(self.num_mixing + 1)
+        constant = std.log().sum() + 0.5 * self.num_params * math.log(2.0 * math.pi)
+        report = EntropyReport(torch.ones_like(mixture, dtype=torch.bool), products=0)
+        return EntropyEstimate(constant - mixture, report)
+
+    def title(self) -> str:
+        return f"SIVI, {super().title()}"
+
+    def facts(self) -> dict[str, Any]:
+        return {"family": "SIVI", "num_mixing": self.num_mixing} | super().facts()
+
+
+def fit_sivi(net: nn.Module, data: Any, likelihood: Likelihood, *, num_mixing: int = 100, **options: Any) -> Posterior:
+    """Livi's generator with a learned noise for each weight, trained on the semi-implicit bound; see `SemiImplicit`.
+
+    Args:
+        **options: as in `livi.inference.fit`, except for entropy and family.
+    """
+    options.setdefault("noise", lambda layout: DiagonalNoise(layout.num_params, 0.05))
+
+    def make(layout: Layout, generators: list[Generator], noises: list[Noise]) -> SemiImplicit:
+        return SemiImplicit(layout, generators, noises, num_mixing=num_mixing)
+
+    return fit_sampler("fit_sivi", make, net, data, likelihood, options)

@@ -1,0 +1,179 @@
+"""`livi.fit_density` beside densities whose draws and normaliser are known."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+import livi
+from livi.experiments import density_bench
+from livi.experiments.density_targets import TARGETS
+from livi.family.entropy import Exact, Oriented
+from livi.inference import Recipe
+from livi.posterior.density import pareto_shape
+from livi.posterior.diagnostics import Estimate
+from livi.rivals import SemiImplicit
+
+QUICK = Recipe(steps=400, num_samples=64, num_entropy_samples=64)
+SHIFT = 3.0  # log of the normaliser
+
+
+def gaussian():
+    """Correlated, unnormalised: log Z is known."""
+    root = torch.tensor([[1.0, 0.0], [0.8, 0.4]])
+    exact = torch.distributions.MultivariateNormal(torch.tensor([1.0, -1.0]), root @ root.T)
+    return exact, lambda x: exact.log_prob(x) + SHIFT
+
+
+def banana(x):
+    first = torch.distributions.Normal(0.0, 1.0).log_prob(x[:, 0])
+    return first + torch.distributions.Normal(x[:, 0].square(), 0.5).log_prob(x[:, 1]) + SHIFT
+
+
+def fit(log_prob, dim=2, **options):
+    return livi.fit_density(log_prob, dim, **({"recipe": QUICK, "progress": False, "dtype": torch.float64} | options))
+
+
+@pytest.fixture(scope="module")
+def bent():
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield fit(banana, steps=800)
+    torch.set_default_dtype(before)
+
+
+def test_a_gaussian_is_found_with_its_normaliser():
+    exact, log_prob = gaussian()
+    q = fit(log_prob)
+    points = q.sample(20_000, torch.Generator().manual_seed(0))
+    found = torch.distributions.MultivariateNormal(points.mean(0), points.T.cov())
+    assert torch.distributions.kl_divergence(found, exact) < 0.02
+    assert q.bound.value == pytest.approx(SHIFT, abs=5.0 * q.bound.standard_error + 0.05)
+
+
+def test_a_banana_is_found_by_an_implicit_density_and_not_by_a_gaussian(bent):
+    straight = fit(banana, generator=livi.Affine.for_layout)
+    assert bent.bound.value == pytest.approx(SHIFT, abs=0.1)
+    assert straight.bound.value < bent.bound.value - 0.3
+    points = bent.sample(4000, torch.Generator().manual_seed(0))
+    slope = torch.corrcoef(torch.stack([points[:, 0].square(), points[:, 1]]))[0, 1]
+    assert slope > 0.8
+
+
+def test_its_log_prob_integrates_to_one_and_agrees_with_the_target(bent):
+    side = torch.linspace(-6.0, 6.0, 49)
+    grid = torch.cartesian_prod(side, side + 3.0)
+    estimate = bent.log_prob(grid, num_importance=64, rng=torch.Generator().manual_seed(0))
+    assert float(estimate.log_prob.exp().sum()) * 0.25**2 == pytest.approx(1.0, abs=0.08)
+    middle = torch.tensor([[0.0, 0.0], [1.0, 1.0], [-1.0, 1.2]])
+    log_q = bent.log_prob(middle, rng=torch.Generator().manual_seed(1)).log_prob
+    torch.testing.assert_close(log_q, banana(middle) - SHIFT, rtol=0, atol=0.3)
+
+
+def test_the_diagnosis_knows_a_good_fit_and_its_normaliser(bent):
+    found = bent.diagnose(256, num_importance=64, rng=torch.Generator().manual_seed(0))
+    assert found.log_normaliser.value == pytest.approx(SHIFT, abs=0.15)
+    assert found.elbo.value <= found.log_normaliser.value
+    assert found.effective > 0.5
+    assert found.reliable
+    assert "close to p" in str(found)
+
+
+def test_the_diagnosis_finds_a_bound_that_is_none(bent):
+    found = bent.diagnose(64, num_importance=16, rng=torch.Generator().manual_seed(0))
+    above = replace(found, bound=Estimate(found.elbo.value + 1.0, 0.01))
+    assert "above the ELBO" in above.verdict()
+    assert "no usable mean" in replace(found, bound=found.elbo, pareto_shape=0.9).verdict()
+
+
+def test_a_generator_that_folds_has_that_counted_against_it():
+    z, noise = torch.tensor([[0.7, 0.1], [-0.7, 0.1]]), torch.tensor(0.1)
+
+    def folded(z):  # det J = 4 z_1: the left half is turned over
+        return torch.stack([z[:, 0].square(), 2.0 * z[:, 1]], 1)
+
+    plain, oriented = Exact()(folded, z, noise).nats, Oriented()(folded, z, noise).nats
+    assert plain[0] == plain[1] == oriented[0]
+    assert float(plain[1] - oriented[1]) == pytest.approx(math.log1p((1.4 / 0.1) ** 2))
+    straight = livi.Affine(2, 2)
+    with torch.no_grad():
+        straight.skip.copy_(torch.tensor([[1.0, 0.2], [0.0, 0.5]]))
+    torch.testing.assert_close(Oriented()(straight, z, noise).nats, Exact()(straight, z, noise).nats)
+    with pytest.raises(ValueError, match="as many latents as dimensions"):
+        Oriented()(livi.Affine(3, 2), torch.zeros(1, 3), noise)
+
+
+def test_a_density_comes_back_from_a_file(bent, tmp_path):
+    bent.save(tmp_path / "banana.livi")
+    again = livi.load_density(tmp_path / "banana.livi")
+    assert torch.equal(*(q.sample(5, torch.Generator().manual_seed(0)) for q in (bent, again)))
+    assert again.bound == bent.bound
+    assert again.history == bent.history
+    assert repr(again) == repr(bent)
+    with pytest.raises(ValueError, match=r"log_prob: expected the target.*load_density"):
+        again.diagnose()
+    target = livi.load_density(tmp_path / "banana.livi", banana)
+    assert math.isfinite(target.diagnose(32, num_importance=8).elbo.value)
+
+
+def test_a_rival_can_be_the_family_and_a_seed_decides_everything():
+    def semi(layout):
+        generator = livi.MLP(2, layout.num_params, hidden=(16,), skip=True, offset=True)
+        return SemiImplicit(layout, generator, livi.DiagonalNoise(layout.num_params, 0.3), num_mixing=30)
+
+    first, second = (fit(banana, family=semi, steps=30, seed=4) for _ in range(2))
+    assert torch.equal(*(q.sample(3, torch.Generator().manual_seed(0)) for q in (first, second)))
+    assert first.plan["family"] == "SIVI"
+
+
+def test_two_components_find_two_modes():
+    modes = torch.tensor([[-4.0, 0.0], [4.0, 0.0]])
+
+    def pair(x):
+        return torch.logsumexp(-0.5 * (x[:, None] - modes).square().sum(-1), 1)
+
+    q = fit(pair, spread=3.0, components=2, seed=1)
+    share = float((q.sample(1000, torch.Generator().manual_seed(0))[:, 0] > 0).double().mean())
+    assert 0.4 < share < 0.6
+
+
+def test_a_function_that_cannot_be_fitted_is_refused_at_once():
+    with pytest.raises(ValueError, match="one value for each"):
+        fit(lambda x: x)
+    with pytest.raises(ValueError, match=r"finite values where the fit begins.*start="):
+        fit(lambda x: x.sum(1).log() * float("nan"))
+    with pytest.raises(ValueError, match="start"):
+        fit(banana, start=torch.zeros(3))
+    with pytest.raises(ValueError, match="dim: expected at least 1"):
+        fit(banana, 0)
+
+
+@pytest.mark.parametrize(("shape", "low", "high"), [(0.2, -0.1, 0.5), (0.9, 0.6, 1.2)])
+def test_the_tail_of_pareto_weights_has_their_shape(shape, low, high, rng):
+    uniform = torch.rand(4000, generator=rng)
+    assert low < pareto_shape(-shape * uniform.log()) < high
+    assert pareto_shape(torch.zeros(100)) == 0.0
+
+
+def test_the_benchmark_scores_every_method_on_a_target(tmp_path):
+    config = density_bench.Config(("banana",), seeds=(0,), steps=5)
+    document = density_bench.bench(config, tmp_path, say=lambda _: None)
+    assert [row["error"] for row in document["rows"]] == [None] * 4
+    assert {row["method"] for row in document["rows"]} == set(density_bench.METHODS)
+    assert all(math.isfinite(row["kl"]) and row["w2"] > row["w2_floor"] for row in document["rows"])
+    assert density_bench.text(document).count("\n") == 5
+    with pytest.raises(ValueError, match="targets"):
+        density_bench.Config(("bananas",))
+
+
+@pytest.mark.parametrize("name", ["banana", "x", "mixture", "funnel"])
+def test_a_target_has_the_density_of_its_draws(name, rng):
+    """The overlap of p with a Gaussian is the same by draws of the one and the density of the other."""
+    target = TARGETS[name]
+    points = target.sample(40_000, rng).double()
+    assert torch.isfinite(target.log_prob(points)).all()
+    window = torch.distributions.MultivariateNormal(points[0], torch.eye(target.dim))
+    by_draws = window.log_prob(points).exp().mean()
+    by_density = target.log_prob(window.sample((40_000,))).exp().mean()
+    assert float(by_draws) == pytest.approx(float(by_density), rel=0.15)
