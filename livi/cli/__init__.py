@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from livi.cli import plain_bench, table_bench, tables
+from livi.cli import plain_bench, public_bench, table_bench, tables
 from livi.cli.options import INTERRUPTED, names
 from livi.cli.parsing import Parser
 from livi.version import __version__
@@ -97,6 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     toy.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="default %(default)s")
     toy.add_argument("--quick", action="store_true", help="a few steps only, to see that everything works")
     table_bench.add_command(benches)
+    public_bench.add_command(benches)
     plain_bench.add_command(benches)
     return parser
 

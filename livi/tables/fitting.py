@@ -106,7 +106,9 @@ def fit_table(table: Table, target: str, options: FitOptions | None = None, say:
     task = choose_task(table, target, options.task, note)
     for option, value in (("--noise", options.noise), ("--target-scale", options.target_scale)):
         if task == "classification" and value is not None:
-            raise table.error(f"expected {option} for regression only, got classification; leave it out.", column=target)
+            raise table.error(
+                f"expected {option} for regression only, got classification; leave it out.", column=target
+            )
     names = [name for name in table.columns if name != target and name not in options.drop]
     kinds = column_kinds(table, names, options.categorical)
     numbering = left_out(table, kinds, options.use)
@@ -313,7 +315,7 @@ def _diagnosed(estimator: Any, training: Table, schema: Schema) -> tuple[Finding
     """The verdict on the posterior, from some of the rows that it was fitted to, which are not those of calibration."""
     kept, _ = estimator.split_rows(len(training))
     some = training.rows(np.random.default_rng(estimator.seed_).permutation(kept)[:_DIAGNOSED])
-    inputs = estimator.input_scaling_.standardise(encode(some, schema, lambda _: None))
+    inputs = estimator.input_scaling_.inputs(encode(some, schema, lambda _: None))
     target = _target(some, schema)
     if schema.task == "regression":
         target = estimator.target_.standardise(target)

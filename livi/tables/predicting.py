@@ -70,7 +70,7 @@ def regression_rows(
 ) -> tuple[RegressionRows, Floats, float]:
     """Predictions for rows with known targets, the targets' log densities, and the CRPS.
 
-    The CRPS is that of at most 4,096 rows, drawn at random. A conformal model gives intervals of the levels it has rows
+    The CRPS is that of at most 1,024 rows, drawn at random. A conformal model gives intervals of the levels it has rows
     for.
     """
     levels = usable_levels(estimator, LEVELS)

@@ -196,7 +196,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
         """Standardise the inputs and fit; targets are standardised already. Sets input_scaling_ and posterior_."""
         varying = isinstance(likelihood, HeteroscedasticGaussian)
         self.input_scaling_ = Scaling.of(X, weights)
-        inputs = self.input_scaling_.standardise(X)
+        inputs = self.input_scaling_.inputs(X)
         net = build_network(
             X.shape[1],
             widths(self.hidden),
@@ -267,7 +267,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
 
     def _predict(self, X: Array, theta: Tensor) -> Any:
         posterior = self.posterior_
-        inputs = torch.from_numpy(self.input_scaling_.standardise(X)).to(theta)
+        inputs = torch.from_numpy(self.input_scaling_.inputs(X)).to(theta)
         return self._in_units(predict(posterior.sampler, posterior.likelihood, inputs, theta=theta))
 
     def _calibration_scores(self) -> Array:

@@ -1,7 +1,7 @@
 """What to model a target by, chosen by trial: short fits to some of the rows, scored on others of them.
 
 All trials are scored by the log density of the same held-out targets in their own units, so that a model of the
-logarithm is comparable with one of the target itself. One standard error decides in favour of the simpler model.
+logarithm is comparable with one of the target itself. In doubt the simpler model is taken.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from livi.tables.estimators.scaling import Array
 
 FEWEST = 60  # rows that are worth a trial
-MOST = 1_000  # rows of a trial
+MOST = 600  # rows of a trial
 HELD = 0.3  # of which are scored
-STEPS = 120
+STEPS = 100
+SURE = 1.64  # standard errors by which the best must lead
 
 
 class Model(NamedTuple):
@@ -57,7 +58,7 @@ def trial_rows(num_rows: int, seed: int) -> tuple[NDArray[np.intp], NDArray[np.i
 
 
 def chosen(models: Sequence[Model], score: Callable[[Model], Array]) -> tuple[Model, list[Trial]]:
-    """The model with the best score, and all scores; a simpler one where the best leads by less than a standard error.
+    """The model with the best score, and all scores; a simpler one where the best does not clearly lead.
 
     Args:
         score: the log density of each held-out target, (n,), under a model.
@@ -72,7 +73,7 @@ def _clearly_below(scores: Array, best: Array) -> bool:
     lead = best - scores
     if not np.isfinite(lead).all():
         return _mean(scores) is None and _mean(best) is not None
-    return bool(lead.mean() > lead.std() / math.sqrt(len(lead)))
+    return bool(lead.mean() > SURE * lead.std() / math.sqrt(len(lead)))
 
 
 def _mean(scores: Array) -> float | None:
