@@ -26,9 +26,10 @@ TITLES = {
 COVERAGE = (0.85, 0.97)
 LEGEND = """\
 A fifth of each table is held out. Log score: mean log density of the targets in their own units, or mean log
-probability of the true class; higher is better, bold. In 90 %: share of the targets in intervals (sets of classes) that should hold
-90 %. Worst fifth: that share in the fifth of the rows, by size of the prediction, where it is furthest from 90 %; none
-of fewer than 100 rows. s: seconds of fit and predictions. Boosting has a constant sigma from validation residuals."""
+probability of the true class; higher is better, bold. In 90 %: share of the targets in intervals (sets of classes)
+that should hold 90 %. Worst fifth: that share in the fifth of the rows, by size of the prediction, where it is
+furthest from 90 %; none of fewer than 100 rows. s: seconds of fit and predictions.
+Boosting has a constant sigma from validation residuals."""
 
 
 def text(document: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Coverage of parts of the rows, by size of the prediction and by group: intervals may hold on average and fail in both.
+"""Coverage of parts of the rows, by size of the prediction and by group: intervals may hold on average and fail there.
 
 A part is judged as the whole is (`livi.tables.evaluation`), within wider bounds the more parts there are: all parts of
 a calibrated model lie within them 95 times in 100.
