@@ -21,6 +21,7 @@ from livi.inference import (
     plan,
     polish,
 )
+from livi.model.data import CropFlip
 from livi.model.likelihoods import (
     Bernoulli,
     Categorical,
@@ -53,6 +54,7 @@ __all__ = [
     "CSVLogger",
     "Callback",
     "Categorical",
+    "CropFlip",
     "DiagonalNoise",
     "Draw",
     "EarlyStopping",

@@ -16,7 +16,7 @@ from livi.model.likelihoods import Gaussian
 from livi.model.priors import Normal
 from livi.network import Layout
 from livi.posterior.posterior import Posterior, load
-from livi.rivals import Constant, Ensemble, fit_ensemble, fit_full_rank, fit_map, fit_mean_field
+from livi.rivals import METHODS, Constant, Ensemble, fit_ensemble, fit_full_rank, fit_map, fit_mean_field, method_named
 
 OBS_STD = 0.5
 RECIPE = Recipe(steps=800, map_steps=300, map_restarts=2, num_samples=16, affine_rate=2e-2, hyper_rate=5e-2)
@@ -210,3 +210,28 @@ def test_baselines_refuse_a_generator(name):
 def test_map_refuses_a_checkpoint():
     with pytest.raises(TypeError, match="fit_map: expected no checkpoint"):
         fit_map(nn.Linear(1, 1), (torch.zeros(2, 1), torch.zeros(2)), Gaussian(), checkpoint="file")
+
+
+# --- the register ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("gradients", [60, 500, 5_000])
+def test_a_method_spends_the_gradients_that_it_is_given(name, gradients):
+    recipe = Recipe(steps=40, num_samples=8, map_steps=20, map_restarts=4)
+    options = METHODS[name].spend(gradients, recipe)
+    if "members" in options:
+        spent = options["members"] * options["steps"]
+    elif "steps" in options:
+        lasting = recipe.lasting(options["steps"])
+        spent = lasting.map_restarts * lasting.map_steps + lasting.num_samples * lasting.steps
+    else:
+        spent = options["recipe"].map_restarts * options["recipe"].map_steps
+    most = 100 * recipe.map_steps if name == "ensemble" else math.inf
+    assert min(gradients, most) - 16 <= spent <= gradients + 16
+
+
+def test_a_method_that_is_not_known_is_named_with_the_nearest():
+    assert method_named("ensemble").fit is fit_ensemble
+    with pytest.raises(ValueError, match="got 'mean-field'; did you mean 'mean_field'"):
+        method_named("mean-field")

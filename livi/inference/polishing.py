@@ -174,7 +174,8 @@ def _whole_problem(posterior: Posterior, data: Any, unpack: Unpack | None) -> Pr
         prior = _whole_prior(sampler)
         if sampler.likelihood.counts is not None:
             names = [slot.name for slot in layout.slots]
-            layout, likelihood = Layout(layout.module, names, forward=pass_weights), Weighted(likelihood)
+            layout = Layout(layout.module, names, forward=pass_weights, scaling=layout.scaling)
+            likelihood = Weighted(likelihood)
             inputs = (inputs, sampler.likelihood.counts)
         whole = TensorData(inputs, sampler.targets, len(sampler.targets))
     elif data is None:

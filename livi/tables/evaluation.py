@@ -19,7 +19,17 @@ from numpy.typing import NDArray
 
 from livi.posterior import metrics
 from livi.posterior.prediction import ClassificationPrediction
-from livi.tables.content import ClassificationRows, Coverage, Judgement, Metric, Part, RegressionRows, UnsureRow
+from livi.tables.content import (
+    ClassificationRows,
+    Coverage,
+    Driver,
+    Effect,
+    Judgement,
+    Metric,
+    Part,
+    RegressionRows,
+    UnsureRow,
+)
 from livi.tables.parts import worst
 
 SHOWN_LEVELS = (0.5, 0.8, 0.9, 0.95)
@@ -44,6 +54,8 @@ class Evaluation:
     verdict: tuple[str, ...]
     unsure: tuple[UnsureRow, ...] = ()
     parts: tuple[Part, ...] = ()  # by size of the prediction and by group
+    drivers: tuple[Driver, ...] = ()
+    effects: tuple[Effect, ...] = ()
     poor: bool = False  # worse than the mean or the most frequent class, which the first words of the verdict then say
 
     def against_guesses(self, shares: NDArray[np.float64] | None = None) -> Evaluation:
