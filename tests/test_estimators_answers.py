@@ -51,7 +51,7 @@ def test_answers_follow_from_one_predictive(regressor):
     np.testing.assert_allclose(np.stack(prediction.interval(0.8), axis=1), regressor.predict_interval(X, alpha=0.2))
     np.testing.assert_allclose(prediction.log_prob(torch.from_numpy(y)), regressor.log_density(X, y))
     assert regressor.posterior_.history == regressor.history_
-    assert regressor.posterior_.likelihood.obs_std().dtype == torch.float64
+    assert next(regressor.posterior_.likelihood.parameters()).dtype == torch.float64
 
 
 def test_a_read_only_target_has_a_density_without_a_warning(regressor):

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from livi.cli import comparing, data, density_bench, image_bench, plain_bench, table_bench, tables
+from livi.cli import comparing, data, density_bench, image_bench, plain_bench, public_bench, table_bench, tables
 from livi.cli.benches import speaker
 from livi.cli.options import INTERRUPTED, names
 from livi.cli.parsing import Parser
@@ -102,6 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     toy.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="default %(default)s")
     toy.add_argument("--quick", action="store_true", help="a few steps only, to see that everything works")
     table_bench.add_command(benches)
+    public_bench.add_command(benches)
     plain_bench.add_command(benches)
     image_bench.add_commands(benches)
     density_bench.add_command(benches)

@@ -16,8 +16,8 @@ errors, log scores, coverage of 90 % intervals or sets, and seconds. A run that 
 
 data     scikit-learn's diabetes, breast_cancer, wine, digits; and where the folder uci is in the folder that
          LIVI_DATA_DIR names: boston, concrete, energy, kin8nm, naval, power, protein, wine-red, yacht
-methods  livi, varying (livi with noise="varying"), conformal (livi with conformal intervals), ensemble, gp, ridge,
-         boosting, ngboost (if installed)
+methods  livi, constant and varying (livi with that noise, of the target as it is), conformal (livi with conformal
+         intervals), ensemble, gp, ridge, boosting, ngboost (if installed)
 
 Split 0 is left out by default, since it was looked at while the defaults of livi's estimators were chosen.
 """

@@ -103,7 +103,16 @@ def add_commands(commands: Any) -> None:
     fit.add_argument("--activation", choices=("relu", "tanh", "elu", "silu", "gelu"), help="between the layers")
     fit.add_argument("--steps", type=count, help="of the optimiser (default: by the size of the problem)")
     fit.add_argument("--components", type=count, help="mixture components of the posterior (default 1)")
-    fit.add_argument("--noise", choices=("constant", "varying"), help="of a regression: the same for all rows, or not")
+    fit.add_argument(
+        "--target-scale",
+        choices=("auto", "plain", "log"),
+        help="of a regression: model the target or its logarithm, for positive ones (default auto: by trial)",
+    )
+    fit.add_argument(
+        "--noise",
+        choices=("auto", "constant", "varying"),
+        help="of a regression: the same for all rows, or not (default auto: by trial)",
+    )
     fit.add_argument(
         "--interval", choices=("posterior", "conformal"), help="conformal: calibrated on a fifth of the rows"
     )
@@ -187,6 +196,7 @@ def _fit(chosen: argparse.Namespace) -> int:
         activation=chosen.activation,
         steps=chosen.steps,
         components=chosen.components,
+        target_scale=chosen.target_scale,
         noise=chosen.noise,
         interval=chosen.interval,
         threads=chosen.threads,

@@ -64,9 +64,7 @@ def fit_livi(split: Split, run: Run, **options: Any) -> Answer:
     rows = split.test_inputs
     if isinstance(model, LIVIClassifier):
         return classes(model.predict_proba(rows), model.predict_set(rows, 1.0 - LEVEL))
-    read = model.read_predictive(rows, lambda part, _: (part.means.mT, part.stds.mT))
-    whole = RegressionPrediction(*(torch.from_numpy(part).mT for part in read))
-    return band(whole, split.test_targets, model.predict_interval(rows, 1.0 - LEVEL))
+    return band(model.predictive(rows), split.test_targets, model.predict_interval(rows, 1.0 - LEVEL))
 
 
 def fit_conformal(split: Split, run: Run) -> Answer:
@@ -74,9 +72,14 @@ def fit_conformal(split: Split, run: Run) -> Answer:
     return fit_livi(split, run, interval="conformal")
 
 
+def fit_constant(split: Split, run: Run) -> Answer:
+    """The same for the target as it is, with one noise for all rows, without a trial of others."""
+    return fit_livi(split, run, target_scale="plain", noise="constant")
+
+
 def fit_varying(split: Split, run: Run) -> Answer:
-    """The same for a target whose noise may vary with the inputs."""
-    return fit_livi(split, run, noise="varying")
+    """The same for the target as it is, with a noise that may vary with the inputs."""
+    return fit_livi(split, run, target_scale="plain", noise="varying")
 
 
 def fit_deep_ensemble(split: Split, run: Run) -> Answer:
@@ -172,6 +175,7 @@ def fit_ngboost(split: Split, run: Run) -> Answer:
 
 METHODS: dict[str, Method] = {
     "livi": fit_livi,
+    "constant": fit_constant,
     "varying": fit_varying,
     "conformal": fit_conformal,
     "ensemble": fit_deep_ensemble,
@@ -180,7 +184,7 @@ METHODS: dict[str, Method] = {
     "boosting": fit_boosting,
     "ngboost": fit_ngboost,
 }
-FOR_TASK = {"varying": "regression"}  # methods for one task only
+FOR_TASK = {"constant": "regression", "varying": "regression"}  # methods for one task only
 
 
 def available_methods() -> tuple[str, ...]:

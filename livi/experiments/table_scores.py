@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from livi.posterior import metrics
-from livi.posterior.prediction import ClassificationPrediction, RegressionPrediction
+from livi.posterior.prediction import ClassificationPrediction, LogNormalPrediction, RegressionPrediction
 
 Array = NDArray[np.float64]
 
@@ -21,12 +21,12 @@ LEAST_PROBABILITY = 1e-15  # a true class counts as at least so probable, whatev
 
 @dataclass(frozen=True)
 class Band:
-    """Means and 90 % intervals, and where the method has a density, its density as a mixture of Gaussians."""
+    """Means and 90 % intervals, and where the method has a density, its density."""
 
     mean: Array  # (n,)
     lower: Array  # (n,)
     upper: Array  # (n,)
-    density: RegressionPrediction | None
+    density: RegressionPrediction | LogNormalPrediction | None
     log_density: Array | None  # (n,), of the test targets
 
 
@@ -41,7 +41,7 @@ class Classes:
 Answer = Band | Classes
 
 
-def band(prediction: RegressionPrediction, targets: Array, interval: Array | None = None) -> Band:
+def band(prediction: RegressionPrediction | LogNormalPrediction, targets: Array, interval: Array | None = None) -> Band:
     """The band of a predictive, with its own central interval if no other, (n, 2), is given."""
     ends = (
         (interval[:, 0], interval[:, 1])

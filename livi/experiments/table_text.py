@@ -13,7 +13,7 @@ from livi.experiments.rows import Row, spread
 Rows = Sequence[Mapping[str, Any]]
 
 COVERAGE = (0.85, 0.95)  # where the mean coverage of 90 % intervals should lie
-OURS, OURS_TOO = "livi", ("varying", "conformal")
+OURS, OURS_TOO = "livi", ("constant", "varying", "conformal")
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ def calibration_section(content: Content) -> Section:
             "histogram below, how many rows there are."
         )
         drawn = figure_html(figures[0], caption)
-    return Section("calibration", title, words + drawn + _coverage_table(content), figures)
+    return Section("calibration", title, words + drawn + _coverage_table(content) + _parts_table(content), figures)
 
 
 def unsure_section(content: Content) -> Section:
@@ -232,6 +232,24 @@ def _coverage_table(content: Content) -> str:
         f"{shortened(content.target, LONGEST)}."
     )
     return table(about, head, lines, words=(4,))
+
+
+def _parts_table(content: Content) -> str:
+    """By size of the prediction, and by group."""
+    if not content.parts:
+        return ""
+    lines = [
+        (
+            escape(shortened(part.name, LONGEST)),
+            f"{part.rows:,}",
+            percent(part.coverage.share),
+            f"{percent(part.coverage.low)} to {percent(part.coverage.high)}",
+            f'<span class="badge {SEVERITY[part.coverage.judgement]}">{escape(part.coverage.judgement)}</span>',
+        )
+        for part in content.parts
+    ]
+    about = "Share of targets held by the 90 % intervals, by size of the prediction and by group."
+    return table(about, ("among", "rows", "held", "expected of a calibrated model", ""), lines, words=(0, 4))
 
 
 def _class_table(rows: ClassificationRows) -> str:

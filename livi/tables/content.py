@@ -92,6 +92,16 @@ class Coverage:
 
 
 @dataclass(frozen=True)
+class Part:
+    """Coverage of the 90 % intervals among some of the rows."""
+
+    kind: Literal["size", "group"]  # a fifth by size of the prediction, or one value of a column
+    name: str  # "the fifth with the highest predictions of price", "rows with cut = Fair"
+    rows: int
+    coverage: Coverage
+
+
+@dataclass(frozen=True)
 class Driver:
     """A column, and the error of the same predictions without what it says: its values shuffled among the rows."""
 
@@ -157,6 +167,7 @@ class Content:
         rows: held-out targets and predictions; None where nothing was held out (`--validation 0`).
         metrics: on those rows; empty where there are none.
         coverage: by rising level; empty where there are no rows.
+        parts: coverage by size of the prediction and by group, for regression; empty where there are few rows.
         verdict: calibration in words, one sentence each; empty where there are no rows.
         unsure: the rows with the largest epistemic uncertainty, most uncertain first.
         findings: the diagnosis of the posterior in words; empty if it was not made.
@@ -176,6 +187,7 @@ class Content:
     rows: RegressionRows | ClassificationRows | None
     metrics: tuple[Metric, ...] = ()
     coverage: tuple[Coverage, ...] = ()
+    parts: tuple[Part, ...] = ()
     verdict: tuple[str, ...] = ()
     unsure: tuple[UnsureRow, ...] = ()
     findings: tuple[Finding, ...] = ()
@@ -201,5 +213,8 @@ class Content:
             },
             "drivers": [vars(one).copy() for one in self.drivers],
             "coverage": [vars(line).copy() for line in self.coverage],
+            "parts": [
+                {"kind": part.kind, "name": part.name, "rows": part.rows, **vars(part.coverage)} for part in self.parts
+            ],
             "verdict": list(self.verdict),
         }

@@ -26,14 +26,16 @@ from livi.tables.content import (
     Effect,
     Judgement,
     Metric,
+    Part,
     RegressionRows,
     UnsureRow,
 )
+from livi.tables.parts import worst
 
 SHOWN_LEVELS = (0.5, 0.8, 0.9, 0.95)
 ENOUGH_ROWS = 20
 FEWEST_ROWS = 5  # that are held against the mean or the most frequent class
-CRPS_ROWS = 4096  # at most, since the score costs the square of the number of weight draws for each
+CRPS_ROWS = 1024  # at most, since the score costs the square of the number of weight draws for each
 SURPRISING = 0.05  # probability under calibration below which a whole-distribution test speaks up
 SMALL = 0.01  # difference of shares that is of no consequence
 Band = tuple[float, float]
@@ -51,6 +53,7 @@ class Evaluation:
     coverage: tuple[Coverage, ...]
     verdict: tuple[str, ...]
     unsure: tuple[UnsureRow, ...] = ()
+    parts: tuple[Part, ...] = ()  # by size of the prediction and by group
     drivers: tuple[Driver, ...] = ()
     effects: tuple[Effect, ...] = ()
     poor: bool = False  # worse than the mean or the most frequent class, which the first words of the verdict then say
@@ -70,8 +73,23 @@ class Evaluation:
         numbers = ", ".join(f"{metric.name} {metric.text}" for metric in self.metrics[:2])
         return f"On {self.source}: {numbers}. {first}"
 
+    def with_parts(self, parts: tuple[Part, ...]) -> Evaluation:
+        """The same with the coverage of parts of the rows, of which the verdict names the worst first."""
+        astray = [_on_part(part) for kind in ("size", "group") if (part := worst([p for p in parts if p.kind == kind]))]
+        return replace(self, parts=parts, verdict=(*astray, *self.verdict))
+
     def __str__(self) -> str:
-        return "\n".join([self.source, "", *self._metric_lines(), "", *self._coverage_lines(), "", *self.verdict])
+        blocks = [[self.source], self._metric_lines(), self._coverage_lines(), self._part_lines(), list(self.verdict)]
+        return "\n\n".join("\n".join(lines) for lines in blocks if lines)
+
+    def _part_lines(self) -> list[str]:
+        """Every fifth, and of the groups those that are not calibrated."""
+        shown = [part for part in self.parts if part.kind == "size" or part.coverage.judgement in MISFITS]
+        lines = [(part, part.coverage) for part in shown]
+        return ["90% intervals by part"] * bool(lines) + [
+            f"{c.share:<7.1%}  {f'{c.low:.1%} to {c.high:.1%}':<17}  {c.judgement:<10}  {part.name}, {part.rows:,} rows"
+            for part, c in lines
+        ]
 
     def _metric_lines(self) -> list[str]:
         name, text = (max(len(getattr(metric, part)) for metric in self.metrics) for part in ("name", "text"))
@@ -163,6 +181,15 @@ def uniformity(pit: NDArray[np.float64]) -> tuple[float, float]:
     ordered, steps = np.sort(pit), np.arange(len(pit) + 1) / len(pit)
     distance = float(max((steps[1:] - ordered).max(), (ordered - steps[:-1]).max()))
     return distance, float(kstwo.sf(distance, len(pit)))
+
+
+def _on_part(part: Part) -> str:
+    """One part that is not like the whole."""
+    line = part.coverage
+    return (
+        f"Not for all rows alike: of {part.name}, {part.rows:,} rows, the {line.level:.0%} intervals held "
+        f"{line.share:.1%} ({line.low:.1%} to {line.high:.1%} expected): {line.judgement}."
+    )
 
 
 def _on_shape(distance: float, chance: float, coverage: tuple[Coverage, ...], kind: Kind) -> str:

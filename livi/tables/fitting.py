@@ -48,7 +48,7 @@ class FitOptions:
         missing: words that mean a gap, besides the usual ones.
         validation: share of the rows that is held out and only used to report how good the model is; 0 fits to all.
         seed: of the split and of the fit.
-        hidden, activation, steps, components, noise, interval: as in `livi.LIVIRegressor`.
+        hidden, activation, steps, components, target_scale, noise, interval: as in `livi.LIVIRegressor`.
         threads: of torch.
         diagnose: examine the posterior too, which takes seconds.
         progress: show the course of the fit on stderr.
@@ -67,7 +67,8 @@ class FitOptions:
     activation: str | None = None
     steps: int | None = None
     components: int | None = None
-    noise: Literal["constant", "varying"] | None = None
+    target_scale: Literal["plain", "log", "auto"] | None = None
+    noise: Literal["constant", "varying", "auto"] | None = None
     interval: Literal["posterior", "conformal"] | None = None
     threads: int | None = None
     diagnose: bool = True
@@ -102,8 +103,11 @@ def prepare(table: Table, target: str, options: FitOptions, note: Say) -> Prepar
     named = {*options.drop, *options.categorical, *([target] if options.task == "classification" else [])}
     table, notations = read_numbers(table, [name for name in table.columns if name not in named], target, note)
     task = choose_task(table, target, options.task, note)
-    if task == "classification" and options.noise is not None:
-        raise table.error("expected --noise for regression only, got classification; leave it out.", column=target)
+    for option, value in (("--noise", options.noise), ("--target-scale", options.target_scale)):
+        if task == "classification" and value is not None:
+            raise table.error(
+                f"expected {option} for regression only, got classification; leave it out.", column=target
+            )
     names = [name for name in table.columns if name != target and name not in options.drop]
     kinds = column_kinds(table, names, options.categorical)
     numbering = left_out(table, kinds, options.use)
@@ -248,7 +252,7 @@ def _fitted(training: Table, schema: Schema, options: FitOptions, note: Say) -> 
         "n_jobs": options.threads,
     }
     if schema.task == "regression":
-        chosen["noise"] = options.noise
+        chosen |= {"noise": options.noise, "target_scale": options.target_scale}
     chosen = {name: value for name, value in chosen.items() if value is not None}
     kind = LIVIRegressor if schema.task == "regression" else LIVIClassifier
     estimator = kind(random_state=options.seed, verbose=int(options.progress), **chosen)
@@ -312,12 +316,29 @@ def _facts(
         "Fit": f"{_steps(estimator)} in {seconds:.0f} s, seed {options.seed}",
         "Versions": f"livi {__version__}, torch {torch.__version__}",
     }
+    if schema.task == "regression":
+        facts["Target"] = _modelled(estimator)
     if hasattr(estimator, "relevance_"):
         facts["Most relevant"] = _most_relevant(estimator.relevance_, schema.features)
     if schema.classes:
         more = f" and {len(schema.classes) - _LISTED} more" if len(schema.classes) > _LISTED else ""
         facts["Classes"] = ", ".join(schema.classes[:_LISTED]) + more
     return facts
+
+
+def _modelled(estimator: Any) -> str:
+    """What was modelled of the target, and how that was chosen."""
+    text = f"{estimator.model_} was modelled"
+    if not estimator.trials_:
+        return text
+    tried = ", ".join(
+        f"{trial.model.target_scale} {trial.model.noise} {_score(trial.log_score)}" for trial in estimator.trials_
+    )
+    return f"{text}, by the log score on held-out rows of the fit ({tried})"
+
+
+def _score(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.3f}"
 
 
 def _steps(estimator: Any) -> str:
@@ -340,11 +361,11 @@ def _diagnosed(estimator: Any, training: Table, schema: Schema) -> tuple[Finding
     """The verdict on the posterior, from some of the rows that it was fitted to, which are not those of calibration."""
     kept, _ = estimator.split_rows(len(training))
     some = training.rows(np.random.default_rng(estimator.seed_).permutation(kept)[:_DIAGNOSED])
-    inputs = estimator.input_scaling_.standardise(encode(some, schema, lambda _: None))
+    inputs = estimator.standardised_inputs(encode(some, schema, lambda _: None))
     target = _target(some, schema)
     if schema.task == "regression":
-        target = estimator.target_scaling_.standardise(target)
-        target = target[:, None] if estimator.noise == "varying" else target
+        target = estimator.target_.standardise(target)
+        target = target[:, None] if estimator.model_.noise == "varying" else target
     posterior = estimator.posterior_
     moved = (torch.from_numpy(part).to(posterior.layout.device) for part in (inputs, target))
     rng = torch.Generator().manual_seed(estimator.seed_)

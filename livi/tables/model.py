@@ -22,6 +22,7 @@ from livi.tables.estimators import load_with_extra
 from livi.tables.evaluation import SHOWN_LEVELS, Evaluation, score_classification, score_regression
 from livi.tables.gaps import with_gaps
 from livi.tables.numbers import Say
+from livi.tables.parts import parts_of
 from livi.tables.predicting import (
     classification_columns,
     classification_rows,
@@ -145,7 +146,8 @@ class TableModel:
             rows, log_density, crps = regression_rows(self.estimator, features, truth, progress=progress)
             _refuse_nan(table, rows.total_std)
             found = score_regression(rows, log_density, crps, self.schema.target, self.estimator.interval)
-            return Evaluation(source, rows, *found, self._unsure(table, rows.epistemic_std))
+            scored = Evaluation(source, rows, *found, self._unsure(table, rows.epistemic_std))
+            return scored.with_parts(parts_of(rows, self._groups(table), self.schema.target))
         names = self.schema.classes
         classes, logs, sets = classification_rows(
             self.estimator, features, truth, names, SHOWN_LEVELS, progress=progress
@@ -153,6 +155,11 @@ class TableModel:
         _refuse_nan(table, classes.entropy)
         scores = score_classification(classes, logs, sets, self.estimator.interval)
         return Evaluation(source, classes, *scores, self._unsure(table, classes.mutual_information))
+
+    def _groups(self, table: Table) -> dict[str, list[str]]:
+        """The values of categorical columns."""
+        names = [column.name for column in self.schema.columns if column.kind == "categorical"]
+        return {name: [label(cell) for cell in table.columns[name]] for name in names}
 
     def _unsure(self, table: Table, uncertainty: NDArray[np.float64]) -> tuple[UnsureRow, ...]:
         places = np.argsort(-uncertainty, kind="stable")[:_UNSURE]
@@ -184,6 +191,7 @@ class TableModel:
             rows=None if evaluation is None else evaluation.rows,
             metrics=() if evaluation is None else evaluation.metrics,
             coverage=() if evaluation is None else evaluation.coverage,
+            parts=() if evaluation is None else evaluation.parts,
             verdict=() if evaluation is None else evaluation.verdict,
             unsure=() if evaluation is None else evaluation.unsure,
             findings=self.findings,

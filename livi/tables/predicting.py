@@ -14,6 +14,7 @@ from livi.inference.progress import Progress
 from livi.posterior import metrics
 from livi.tables.content import ClassificationRows, RegressionRows
 from livi.tables.estimators.conformal import rank, threshold
+from livi.tables.estimators.target import stretched
 from livi.tables.evaluation import CRPS_ROWS
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
@@ -48,16 +49,16 @@ def in_blocks(read: Callable[[slice], Part], rows: int, *, progress: bool) -> li
 
 def regression_columns(estimator: Any, features: Floats) -> dict[str, Floats]:
     """Mean, standard deviations and quantiles of each row by name, and a conformal 90 % interval where there is one."""
-    names = ("mean", "std_epistemic", "std_total", "p05", "p50", "p95")
-    found = estimator.read_predictive(
-        features,
-        lambda part, _: (part.mean, part.epistemic_std, part.total_std, *part.quantile(list(QUANTILES))),
-    )
-    columns = dict(zip(names, found, strict=True))
-    if estimator.interval == "conformal":
-        reach = threshold(estimator.conformity_scores_, 0.1) * columns["std_total"]
-        columns |= {"lower": columns["p50"] - reach, "upper": columns["p50"] + reach}
-    return columns
+    names = ["mean", "std_epistemic", "std_total", "p05", "p50", "p95"]
+    conformal = estimator.interval == "conformal"
+    reach = threshold(estimator.conformity_scores_, 0.1) if conformal else 0.0
+
+    def what(part: Any, _: slice) -> Sequence[torch.Tensor]:
+        ends = stretched(part, reach) if conformal else ()
+        return (part.mean, part.epistemic_std, part.total_std, *part.quantile(list(QUANTILES)), *ends)
+
+    found = estimator.read_predictive(features, what)
+    return dict(zip(names + ["lower", "upper"] * conformal, found, strict=True))
 
 
 def regression_rows(
@@ -69,7 +70,7 @@ def regression_rows(
 ) -> tuple[RegressionRows, Floats, float]:
     """Predictions for rows with known targets, the targets' log densities, and the CRPS.
 
-    The CRPS is that of at most 4,096 rows, drawn at random. A conformal model gives intervals of the levels it has rows
+    The CRPS is that of at most 1,024 rows, drawn at random. A conformal model gives intervals of the levels it has rows
     for.
     """
     levels = usable_levels(estimator, LEVELS)
@@ -103,8 +104,8 @@ def _conformal(estimator: Any, levels: Sequence[float]) -> Callable[[Any], Seque
     reaches = [threshold(estimator.conformity_scores_, round(1.0 - level, 4)) for level in levels]
 
     def ends(part: Any) -> Sequence[torch.Tensor]:
-        median, std = part.quantile(0.5), part.total_std
-        return [median + sign * reach * std for sign in (-1, 1) for reach in reaches]
+        found = [stretched(part, reach) for reach in reaches]
+        return [*(lower for lower, _ in found), *(upper for _, upper in found)]
 
     return ends
 

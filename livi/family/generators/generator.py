@@ -122,9 +122,10 @@ class Generator(Specified, nn.Module):
             self._init_skip(widths, rng)
         target = widths * (nonlinear_share if self.skip is not None else 1.0)
         z = self._probe_latents(rng)
-        _, deviation = self._moments(z)
-        self._rescale_branch(float(target.mean() / deviation.square().mean().sqrt().clamp_min(1e-12)))
-        if self.log_scale is not None:
+        if self.log_scale is None:
+            _, deviation = self._moments(z)
+            self._rescale_branch(float(target.mean() / deviation.square().mean().sqrt().clamp_min(1e-12)))
+        else:  # and the branch keeps its size: the last layer's weights would else be far below a step of Adam
             self._match_layers(target, z)
         centre, _ = self._moments(z)
         self._move_to(theta.to(centre), centre)

@@ -4,6 +4,7 @@ from livi.posterior.prediction.chunks import DEFAULT_MEMORY_LIMIT, evaluate
 from livi.posterior.prediction.classification import ClassificationPrediction
 from livi.posterior.prediction.density import DensityPrediction, DrawnPrediction
 from livi.posterior.prediction.functions import FunctionDraws
+from livi.posterior.prediction.log_normal import LogNormalPrediction
 from livi.posterior.prediction.networks import Networks, draw_networks, together, with_statistics
 from livi.posterior.prediction.outputs import SampledOutputs
 from livi.posterior.prediction.predictive import Prediction, outputs_of, predict, prediction_of
@@ -15,6 +16,7 @@ __all__ = [
     "DensityPrediction",
     "DrawnPrediction",
     "FunctionDraws",
+    "LogNormalPrediction",
     "Networks",
     "Prediction",
     "RegressionPrediction",

@@ -25,6 +25,7 @@ from livi.posterior.prediction.mixture import (
 from livi.posterior.prediction.moments import Moments, Quantiles, random_rows
 
 _ACCURACY = 1e-7  # of a quantile, in units of the total standard deviation
+_NEWTON_STEPS = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,11 +85,13 @@ class RegressionPrediction(Quantiles, Moments):
         return [RegressionPrediction(*pair) for pair in zip(self.means.unbind(-1), self.stds.unbind(-1), strict=True)]
 
     def quantile(self, q: Numbers) -> Tensor:  # (B, ...), or (Q, B, ...) for several
-        """Quantiles of the mixture, by bisection on its distribution function to 1e-7 of the total std.
+        """Quantiles of the mixture to 1e-7 of the total std, or as precisely as its dtype allows.
 
-        The bracket is the range of the components' own quantiles, which holds the mixture's.
+        By Newton's method, or by bisection where that does not settle, within the range of the components' own
+        quantiles, which holds the mixture's.
 
-        Cost: about 30 evaluations of S normal distribution functions for each target and quantile.
+        Cost: about 4 evaluations of S normal distribution functions and densities for each target and quantile; about
+        30 where the samples disagree by more than their noise.
 
         Raises:
             ValueError: a q is not strictly between 0 and 1.
@@ -99,7 +102,7 @@ class RegressionPrediction(Quantiles, Moments):
     def cdf(self, targets: Targets) -> Tensor:  # the targets' shape
         """P(Y <= y) for every target: uniform on [0, 1] over new data if the prediction is calibrated (PIT)."""
         means, stds, found = self._aligned(targets)
-        return _below((found - means) / stds).mean(0)
+        return below((found - means) / stds).mean(0)
 
     def log_prob(self, targets: Targets) -> Tensor:  # (B, ...) -> (B,)
         """Log density of the mixture for each example.
@@ -143,19 +146,49 @@ class RegressionPrediction(Quantiles, Moments):
     def _quantile(self, q: float) -> Tensor:
         mean = self.mean
         offsets = self.means - mean  # of which rounding is relative to the spread, not to the mean
-        ends = offsets + NormalDist().inv_cdf(q) * self.stds
-        low, high = ends.amin(0), ends.amax(0)
-        upper, mass = q > 0.5, min(q, 1.0 - q)  # the smaller tail, which does not round to 1
-        halvings = ((high - low) / (_ACCURACY * self.total_std)).nan_to_num(0.0, 0.0).amax().clamp_min(1.0).log2()
-        for _ in range(math.ceil(halvings.item())):
-            middle = low + 0.5 * (high - low)
-            units = (offsets - middle if upper else middle - offsets) / self.stds
-            tail = _below(units).mean(0)
-            too_low = tail > mass if upper else tail < mass
-            low, high = torch.where(too_low, middle, low), torch.where(too_low, high, middle)
-        return mean + low + 0.5 * (high - low)
+        samples = self.num_samples
+        found = _mixture_quantile(offsets.reshape(samples, -1), self.stds.reshape(samples, -1), q)
+        return mean + found.reshape(mean.shape)
 
 
-def _below(units: Tensor) -> Tensor:
+def _mixture_quantile(means: Tensor, stds: Tensor, q: float) -> Tensor:  # (S, n), (S, n) -> (n,)
+    """By steps of Newton's method, which are few where the mixture is about normal, and for the rest by bisection."""
+    unit = NormalDist().inv_cdf(q)
+    side, mass = (-1.0, 1.0 - q) if q > 0.5 else (1.0, q)  # the smaller tail, which does not round to 1
+    spread = (means.var(0, correction=0) + stds.square().mean(0)).sqrt()
+    accuracy = max(_ACCURACY, 4.0 * torch.finfo(means.dtype).eps) * spread
+    ends = means + unit * stds
+    low, high = ends.amin(0), ends.amax(0)
+    place = (means.mean(0) + unit * spread).clamp(low, high)
+    done = torch.zeros_like(place, dtype=torch.bool)
+    for _ in range(_NEWTON_STEPS):
+        units = side * (place - means) / stds
+        tail = below(units).mean(0)
+        # On the normal quantile of the distribution function, which is a straight line for one normal distribution.
+        own = torch.special.ndtri(tail)
+        slope = ((-0.5 * units.square()).exp() / stds).mean(0) / (-0.5 * own.square()).exp()
+        step = (unit - side * own) / slope
+        done = step.abs() <= accuracy
+        place = torch.where(done | ((place + step > low) & (place + step < high)), place + step, 0.5 * (low + high))
+        if bool(done.all()):
+            return place
+    left = ~done
+    place[left] = _bisected(means[:, left], stds[:, left], side, mass, low[left], high[left], accuracy[left])
+    return place
+
+
+def _bisected(
+    means: Tensor, stds: Tensor, side: float, mass: float, low: Tensor, high: Tensor, accuracy: Tensor
+) -> Tensor:  # (S, n), (S, n), (n,), (n,), (n,) -> (n,)
+    """Where a tail of the mixture, the lower one for `side` 1 and the upper one for -1, has this mass."""
+    halvings = ((high - low) / accuracy).nan_to_num(0.0, 0.0).amax().clamp_min(1.0).log2()
+    for _ in range(math.ceil(halvings.item())):
+        middle = low + 0.5 * (high - low)
+        too_low = side * (mass - below(side * (middle - means) / stds).mean(0)) > 0
+        low, high = torch.where(too_low, middle, low), torch.where(too_low, high, middle)
+    return low + 0.5 * (high - low)
+
+
+def below(units: Tensor) -> Tensor:
     """The standard normal distribution function. (torch.special.ndtr is 1 + erf, which rounds the lower tail off.)"""
     return 0.5 * torch.erfc(-math.sqrt(0.5) * units)

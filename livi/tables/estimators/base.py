@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
@@ -28,7 +29,7 @@ from livi.posterior.posterior import Posterior
 from livi.posterior.prediction import Prediction, predict
 from livi.tables.estimators.network import ACTIVATIONS, build_network, network_facts, threads, widths
 from livi.tables.estimators.prior import SCALES, prior_of
-from livi.tables.estimators.scaling import Array, Scaling
+from livi.tables.estimators.scaling import REACH, Array, Scaling
 
 # The defaults that shape the model.
 HIDDEN = (50,)
@@ -143,6 +144,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
             "feature_names_in_": [str(name) for name in getattr(self, "feature_names_in_", ())],
             "seed_": self.seed_,
             "input_scaling_": tuple(torch.from_numpy(part) for part in self.input_scaling_),
+            "input_reach_": self.input_reach_,
             "conformity_scores_": None if scores is None else torch.from_numpy(scores),
         }
 
@@ -154,6 +156,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
             self.feature_names_in_ = np.array(facts["feature_names_in_"], dtype=object)
         self.seed_ = facts["seed_"]
         self.input_scaling_ = Scaling(*(part.numpy() for part in facts["input_scaling_"]))
+        self.input_reach_ = float(facts.get("input_reach_", math.inf))  # older files draw nothing in
         scores = facts["conformity_scores_"]
         self.conformity_scores_ = None if scores is None else scores.numpy()
         return self
@@ -214,8 +217,8 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
     ) -> None:
         """Standardise the inputs and fit; targets are standardised already. Sets input_scaling_ and posterior_."""
         varying = isinstance(likelihood, HeteroscedasticGaussian)
-        self.input_scaling_ = Scaling.of(X, weights)
-        inputs = self.input_scaling_.standardise(X)
+        self.input_scaling_, self.input_reach_ = Scaling.of(X, weights), REACH
+        inputs = self.standardised_inputs(X)
         net = build_network(
             X.shape[1],
             widths(self.hidden),
@@ -285,9 +288,13 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
         """The same weight draws every time."""
         return self.posterior_.sample(int(self.num_samples), torch.Generator().manual_seed(self.seed_))
 
+    def standardised_inputs(self, X: Array) -> Array:
+        """The inputs as the network sees them."""
+        return self.input_scaling_.inputs(X, self.input_reach_)
+
     def _predict(self, X: Array, theta: Tensor) -> Any:
         posterior = self.posterior_
-        inputs = torch.from_numpy(self.input_scaling_.standardise(X)).to(theta)
+        inputs = torch.from_numpy(self.standardised_inputs(X)).to(theta)
         return self._in_units(predict(posterior.sampler, posterior.likelihood, inputs, theta=theta))
 
     def _calibration_scores(self) -> Array:

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from sklearn.base import RegressorMixin
+from sklearn.base import RegressorMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
 
@@ -16,10 +16,12 @@ from livi.model.likelihoods import Gaussian, HeteroscedasticGaussian
 from livi.posterior.posterior import Posterior
 from livi.posterior.prediction import Prediction, RegressionPrediction
 from livi.tables.estimators.base import ACTIVATION, HIDDEN, Estimator, as_numpy, check_alpha
+from livi.tables.estimators.choice import FEWEST, STEPS, Model, Trial, candidates, chosen, trial_rows
 from livi.tables.estimators.conformal import threshold
 from livi.tables.estimators.scaling import Array, Scaling
+from livi.tables.estimators.target import SCALES, TargetPrediction, TargetScale, modelled, stretched
 
-_NO_SPREAD = float(np.finfo(np.float64).tiny)  # whose square is 0: a scale that leaves means, and deviations of 0
+NOISES = ("constant", "varying")
 
 
 class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
@@ -31,7 +33,10 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
     Args:
         hidden: widths of the hidden layers; () is a linear model.
         activation: "relu", "tanh", "elu", "silu" or "gelu".
-        noise: "constant" learns one observation noise, "varying" one that is about log-linear in the inputs.
+        target_scale: "plain" models the target as it is, "log" its logarithm, for positive targets whose noise grows
+            with their size: answers are positive then, and skewed. "auto" tries both on some of the rows.
+        noise: "constant" learns one observation noise, "varying" one that is about log-linear in the inputs. "auto"
+            tries both.
         prior_scale: standard deviation of the weights under the prior; "fan_in" for 1.5 / sqrt(fan-in); or "learned",
             starting there, for one an input and one a further layer, so that inputs without effect count for little.
             "auto" is "learned".
@@ -48,8 +53,12 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
 
     Attributes:
         posterior_: the `livi.Posterior`, over the standardised problem.
-        input_scaling_, target_scaling_: shift and scale of each, as numpy arrays.
-        conformity_scores_: |y - median| / total std of the held-out rows, sorted; None without conformal intervals.
+        input_scaling_: shift and scale of each input, as numpy arrays.
+        target_: the scale of the target.
+        model_: the target scale and noise that were used.
+        trials_: what "auto" tried, with the log score of each on held-out rows, per unit of y; [] where nothing was.
+        conformity_scores_: |y - median| / total std of the held-out rows, sorted, on the scale that was modelled; None
+            without conformal intervals.
         history_: the course of the fit.
         relevance_: the learned prior scale of each input's weights, as a share of the largest.
         n_features_in_, feature_names_in_: as everywhere in scikit-learn.
@@ -70,7 +79,8 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         hidden: Any = HIDDEN,
         *,
         activation: str = ACTIVATION,
-        noise: str = "constant",
+        target_scale: str = "auto",
+        noise: str = "auto",
         prior_scale: float | str = "auto",
         components: int = 1,
         steps: int | None = None,
@@ -98,6 +108,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
             random_state=random_state,
             verbose=verbose,
         )
+        self.target_scale = target_scale
         self.noise = noise
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # (n, p), (n,), (n,)
@@ -108,57 +119,88 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
                 conformal fit counts every row that it holds out once.
         """
         self._check_params()
-        if self.noise not in ("constant", "varying"):
-            raise ValueError(f"noise: expected 'constant' or 'varying', got {self.noise!r}.")
+        for name, value, allowed in (("noise", self.noise, NOISES), ("target_scale", self.target_scale, SCALES)):
+            if value not in (*allowed, "auto"):
+                raise ValueError(f"{name}: expected one of {', '.join(allowed)} or auto, got {value!r}.")
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
         X, y, weights = self._weighted_rows(X, y.astype(np.float64), sample_weight)
+        if self.target_scale == "log" and not (y > 0).all():
+            raise ValueError(f"target_scale='log': expected targets above 0, got {y.min():.8g}; pass 'plain'.")
         self._draw_seed()
         kept, held = self.split_rows(len(X))
-        self.target_scaling_ = Scaling.of(y[kept], weights[kept])
-        targets = self.target_scaling_.standardise(y[kept])
-        if np.ptp(targets) == 0.0:
-            self.target_scaling_ = Scaling(y[kept][0], np.asarray(_NO_SPREAD))
+        self.model_ = self._choose(X[kept], y[kept], weights[kept])
+        self.target_ = TargetScale.of(self.model_.target_scale, y[kept], weights[kept])
+        if self.target_.constant:
             warnings.warn(
                 f"y: expected values that vary, got {y[kept][0]:.8g} in all rows fitted to; that is predicted for "
                 "every row, with a standard deviation of 0.",
                 UserWarning,
                 stacklevel=2,
             )
-        if self.noise == "constant":  # targets have a standard deviation of 1, with weights and all
+        targets = self.target_.standardise(y[kept])
+        if self.model_.noise == "constant":  # targets have a standard deviation of 1, with weights and all
             self._fit_posterior(X[kept], targets, weights[kept], Gaussian(1.0, learned=True), 1)
         else:
             varying = HeteroscedasticGaussian(floor=1e-3, learned=True)
             self._fit_posterior(X[kept], targets[:, None], weights[kept], varying, 1)
         self.conformity_scores_ = None
         if len(held):
-            median, std = self._median_and_std(X[held])
-            away = np.abs(y[held] - median)
-            without = np.where(away > 0.0, np.inf, 0.0)  # where the model has no spread
-            self.conformity_scores_ = np.sort(np.divide(away, std, out=without, where=std > 0.0))
+            self.conformity_scores_ = self._conformity(X[held], y[held])
         return self
+
+    def _choose(self, X: Array, y: Array, weights: Array) -> Model:
+        """The model that the settings name, or the best of those that they leave open. Sets trials_."""
+        models = candidates(self.target_scale, self.noise, y)
+        self.trials_: list[Trial] = []
+        if len(models) == 1 or len(y) < FEWEST or np.ptp(y) == 0.0:
+            return models[0]
+        fitted, scored = trial_rows(len(y), self.seed_)
+        common: dict[str, Any] = {"interval": "posterior", "components": 1, "num_samples": 50, "verbose": 0}
+        common |= {"random_state": self.seed_, "steps": min(STEPS, self.steps or STEPS)}
+
+        def score(model: Model) -> Array:
+            trial = clone(self).set_params(**common, **model._asdict())
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about a fit that is short on purpose
+                trial.fit(X[fitted], y[fitted], weights[fitted])
+            if trial.posterior_.plan.get("interrupted_at") is not None:
+                raise KeyboardInterrupt
+            densities: Array = trial.log_density(X[scored], y[scored])
+            return densities
+
+        best, self.trials_ = chosen(models, score)
+        return best
+
+    def _conformity(self, X: Array, y: Array) -> Array:  # (n, p), (n,) -> (n,)
+        """How far the targets are from the medians, in standard deviations of the scale that was modelled, sorted."""
+        values = np.log(y) if self.model_.target_scale == "log" else y
+        parts = self.read_predictive(X, lambda part, _: (modelled(part).quantile(0.5), modelled(part).total_std))
+        away, std = np.abs(values - parts[0]), parts[1]
+        without = np.where(away > 0.0, np.inf, 0.0)  # where the model has no spread
+        return np.sort(np.divide(away, std, out=without, where=std > 0.0))
 
     def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:  # (n,) or two of them
         """The mean of the posterior predictive, and with `return_std` its total standard deviation."""
         mean, std = self.read_predictive(self._checked(X), lambda part, _: (part.mean, part.total_std))
         return (mean, std) if return_std else mean
 
-    def predictive(self, X: Any) -> RegressionPrediction:
+    def predictive(self, X: Any) -> TargetPrediction:
         """The whole posterior predictive in the units of y: quantiles, epistemic and aleatoric parts, densities."""
-        prediction: RegressionPrediction = self._predict(self._checked(X), self._weights())
+        prediction: TargetPrediction = self._predict(self._checked(X), self._weights())
         return prediction
 
     def predict_interval(self, X: Any, alpha: float = 0.1) -> Array:  # (n, 2)
         """Lower and upper ends of intervals that hold y with probability 1 - alpha.
 
-        By the posterior, the central interval of the predictive. Conformal, median -+ q total std with q from the
-        held-out rows' `conformity_scores_`; infinite, with a warning, where they are fewer than 1 / alpha - 1.
+        By the posterior, the central interval of the predictive. Conformal, median -+ q total std, on the scale that
+        was modelled, with q from the held-out rows' `conformity_scores_`; infinite, with a warning, where they are
+        fewer than 1 / alpha - 1.
         """
         check_alpha(alpha)
         X = self._checked(X)
         if self.interval == "conformal":
             reach = threshold(self._calibration_scores(), alpha)
-            median, std = self._median_and_std(X)
-            return np.stack([median - reach * std, median + reach * std], axis=1)
+            return np.stack(self.read_predictive(X, lambda part, _: stretched(part, reach)), axis=1)
         return np.stack(self.read_predictive(X, lambda part, _: part.interval(1.0 - alpha)), axis=1)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:  # (n, n_samples)
@@ -177,21 +219,23 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         targets = torch.from_numpy(y).to(self.posterior_.layout.device)
         return self.read_predictive(X, lambda part, rows: (part.log_prob(targets[rows]),))[0]
 
-    def _in_units(self, prediction: Prediction) -> RegressionPrediction:
+    def _in_units(self, prediction: Prediction) -> TargetPrediction:
         assert isinstance(prediction, RegressionPrediction)
-        shift, scale = self.target_scaling_
-        if scale == _NO_SPREAD:  # one draw for all, whose average is exact
-            means = torch.full_like(prediction.means[:1], float(shift), dtype=torch.float64)
-            return RegressionPrediction(means, torch.full_like(means, float(scale)))
-        return prediction.rescaled(float(shift), float(scale))
-
-    def _median_and_std(self, X: Array) -> tuple[Array, Array]:
-        median, std = self.read_predictive(X, lambda part, _: (part.quantile(0.5), part.total_std))
-        return median, std
+        return self.target_.in_units(prediction)
 
     def _fitted_facts(self) -> dict[str, Any]:
-        return super()._fitted_facts() | {"target_scaling_": tuple(map(float, self.target_scaling_))}
+        trials = [{**trial.model._asdict(), "log_score": trial.log_score} for trial in self.trials_]
+        chosen = {"target_": self.target_.to_facts(), "model_": self.model_._asdict(), "trials_": trials}
+        return super()._fitted_facts() | chosen
 
     def _restore(self, facts: Mapping[str, Any], posterior: Posterior) -> Self:
-        self.target_scaling_ = Scaling(*(np.asarray(part) for part in facts["target_scaling_"]))
+        if "target_" in facts:
+            self.target_, self.model_ = TargetScale.from_facts(facts["target_"]), Model(**facts["model_"])
+        else:  # of before there was a choice
+            scaling = Scaling(*(np.asarray(float(part)) for part in facts["target_scaling_"]))
+            self.target_, self.model_ = TargetScale("plain", scaling), Model("plain", self.noise)
+        self.trials_ = [
+            Trial(Model(trial["target_scale"], trial["noise"]), trial["log_score"])
+            for trial in facts.get("trials_", ())
+        ]
         return super()._restore(facts, posterior)

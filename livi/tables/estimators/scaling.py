@@ -1,4 +1,9 @@
-"""Standardisation: columns of mean 0 and standard deviation 1 for the network, and the way back."""
+"""Standardisation: columns of mean 0 and standard deviation 1 for the network, and the way back.
+
+Inputs beyond five standard deviations are drawn in, to 5 + log(1 + distance beyond): in order, and never out of sight.
+One row at 40 of them, a typing error perhaps, would else rule the gradients of a fit, and the predictions for a new row
+that far out would be an extrapolation to nowhere.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+REACH = 5.0  # standard deviations
 
 
 class Scaling(NamedTuple):
@@ -32,3 +38,13 @@ class Scaling(NamedTuple):
 
     def standardise(self, values: Array) -> Array:
         return (values - self.shift) / self.scale
+
+    def inputs(self, values: Array, reach: float = REACH) -> Array:
+        """Standardised, and drawn in where they are beyond reach.
+
+        >>> Scaling(np.zeros(1), np.ones(1)).inputs(np.array([[-2.0], [5.0], [40.0]])).round(2).ravel()
+        array([-2.  ,  5.  ,  8.58])
+        """
+        units = self.standardise(values)
+        beyond = np.maximum(np.abs(units) - reach, 0.0)
+        return np.where(beyond > 0.0, np.sign(units) * (reach + np.log1p(beyond)), units)

@@ -1,0 +1,209 @@
+"""The benchmark on public tables: `livi fit` with its defaults beside histogram boosting, on files as users have them.
+
+Boosting has no density of its own. It is given a normal one whose standard deviation is that of its residuals on a
+fifth of the rows that it was not fitted to, and is then fitted to all of them.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.model_selection import train_test_split
+
+from livi import checks
+from livi.experiments.processes import threads
+from livi.experiments.public_data import DISTRIBUTIONS, TABLES, available, split_frame
+from livi.experiments.public_text import QUANTITIES, line, summary, text
+from livi.experiments.rows import Row
+from livi.experiments.runs import Job, Say, check_names, empty_document, listening, run_jobs
+from livi.experiments.table_scores import LEAST_PROBABILITY
+from livi.tables import Table
+from livi.tables.content import RegressionRows
+from livi.tables.encoding import encode, target_classes, target_numbers
+from livi.tables.fitting import FitOptions, fit_table
+from livi.tables.parts import LEVEL, parts_of
+from livi.tables.schema import Schema
+
+__all__ = ["METHODS", "Config", "available", "bench", "fit_row", "notes", "text"]
+
+FILE = "public.json"
+METHODS = ("livi", "boosting")
+_REACH = 1.6448536269514722  # standard deviations of a central 90 % interval
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to run.
+
+    Args:
+        first_split, splits: seeds of the rows that are held out, a fifth of each table. Seeds below 100 are for
+            development.
+        max_rows: of a table with more rows to fit to, so many are drawn.
+        quick: a few steps instead of a fit, to see that everything works; the numbers mean nothing.
+    """
+
+    data: tuple[str, ...]
+    methods: tuple[str, ...] = METHODS
+    splits: int = 1
+    first_split: int = 100
+    max_rows: int = 1_000_000
+    threads: int = 1
+    quick: bool = False
+
+    def __post_init__(self) -> None:
+        check_names("data", self.data, tuple(TABLES))
+        check_names("methods", self.methods, METHODS)
+        for name in ("splits", "max_rows", "threads"):
+            checks.positive_int(name, getattr(self, name))
+
+    def jobs(self) -> list[Job]:
+        numbers = range(self.first_split, self.first_split + self.splits)
+        return [(name, method, number) for number in numbers for name in self.data for method in self.methods]
+
+
+def bench(config: Config, out: Path, folder: Path | None = None, *, jobs: int = 1, say: Say = print) -> dict[str, Any]:
+    """Run what is not yet in out/public.json, adding to it after every fit, and return its content."""
+    del folder  # of other benchmarks' data
+    return run_jobs(
+        out / FILE,
+        empty_document("public", config, **{name: _version(name) for name in DISTRIBUTIONS.values()}),
+        config.jobs(),
+        partial(fit_row, config=config),
+        key=lambda row: (row["data"], row["method"], row["split"]),
+        notes=notes(config),
+        jobs=jobs,
+        summary=summary,
+        line=line,
+        say=say,
+    )
+
+
+def fit_row(job: Job, config: Config) -> Row:
+    """Fit one method to one split of a table and score it, ready for JSON."""
+    name, method, number = job
+    chosen = TABLES[name]
+    train, test = split_frame(name, number)
+    if len(train) > config.max_rows:
+        train = train.sample(config.max_rows, random_state=number)
+    row: Row = {"data": name, "method": method, "split": number, "task": chosen.task}
+    row |= {"train_rows": len(train), "test_rows": len(test), "model": None}
+    error: str | None = None
+    found: dict[str, Any] = dict.fromkeys(QUANTITIES[chosen.task])
+    tables = (Table.from_frame(train, name), Table.from_frame(test, name))
+    with threads(config.threads), listening() as caught:
+        begun = time.perf_counter()
+        try:
+            found |= (_livi if method == "livi" else _boosting)(tables, name, number, config.quick)
+            found["seconds"] = time.perf_counter() - begun
+        except Exception as problem:  # the other tables are worth having
+            error = f"{type(problem).__name__}: {problem}"
+    said = list(dict.fromkeys(str(warning.message) for warning in caught))
+    return row | found | {"warnings": said, "error": error}
+
+
+def notes(config: Config, folder: Path | None = None) -> list[str]:
+    """What a reader of the table has to know."""
+    del folder
+    found = ["Quick: a few steps instead of fits. The numbers mean nothing."] if config.quick else []
+    missing = sorted({DISTRIBUTIONS[TABLES[name].package] for name in TABLES if name not in available()})
+    if missing:
+        found.append(f'Left out: tables of {", ".join(missing)}; `pip install "livi[bench]"` brings them.')
+    return found
+
+
+def _options(seed: int, task: Any, quick: bool) -> FitOptions:
+    few: dict[str, Any] = {"steps": 10, "hidden": (5,)} if quick else {}
+    return FitOptions(task=task, validation=0.0, seed=seed, diagnose=False, **few)
+
+
+def _livi(tables: tuple[Table, Table], name: str, seed: int, quick: bool) -> dict[str, Any]:
+    """`livi fit` on the rows to fit to, with its defaults, and `livi evaluate` on the others."""
+    train, test = tables
+    model = fit_table(train, TABLES[name].target, _options(seed, TABLES[name].task, quick), _silent)
+    evaluation = model.evaluate(test, _silent)
+    scores = {metric.key: metric.value for metric in evaluation.metrics}
+    covered = next(line.share for line in evaluation.coverage if line.level == LEVEL)
+    if TABLES[name].task == "classification":
+        return {"accuracy": scores["accuracy"], "log_score": -scores["nll"], "coverage": covered}
+    fifths = [part.coverage.share for part in evaluation.parts if part.kind == "size"]
+    chosen = model.estimator.model_
+    return {
+        "rmse": scores["rmse"],
+        "r2": scores["r2"],
+        "log_score": scores["log_score"],
+        "coverage": covered,
+        "worst_fifth": _worst(fifths),
+        "model": f"{chosen.target_scale}, {chosen.noise}",
+    }
+
+
+def _boosting(tables: tuple[Table, Table], name: str, seed: int, quick: bool) -> dict[str, Any]:
+    """scikit-learn's histogram boosting with its defaults, on the features that livi is given."""
+    train, test = tables
+    schema = _schema(train, name, seed)
+    rows, others = encode(train, schema, _silent), encode(test, schema, _silent)
+    options: dict[str, Any] = {"random_state": seed} | ({"max_iter": 5} if quick else {})
+    if schema.task == "classification":
+        labels, truth = target_classes(train, schema), target_classes(test, schema)
+        classifier = HistGradientBoostingClassifier(**options).fit(rows, labels)
+        chances = classifier.predict_proba(others)
+        likely = np.maximum(chances[np.arange(len(truth)), truth], LEAST_PROBABILITY)
+        return {"accuracy": float((chances.argmax(1) == truth).mean()), "log_score": float(np.log(likely).mean())}
+    targets, known = target_numbers(train, schema), target_numbers(test, schema)
+    fitted, held = train_test_split(np.arange(len(rows)), test_size=0.2, random_state=seed)
+    trial = HistGradientBoostingRegressor(**options).fit(rows[fitted], targets[fitted])
+    sigma = float(np.sqrt(np.mean((targets[held] - trial.predict(rows[held])) ** 2)))
+    mean = HistGradientBoostingRegressor(**options).fit(rows, targets).predict(others)
+    return _normal_scores(mean, sigma, known)
+
+
+def _schema(train: Table, name: str, seed: int) -> Schema:
+    """How `livi fit` reads the table: the same features for both, from a fit of one step."""
+    task = TABLES[name].task
+    common: dict[str, Any] = {"validation": 0.0, "seed": seed, "diagnose": False, "steps": 1, "hidden": (1,)}
+    options = FitOptions(task=task, **common, **_ONE_MODEL[task])
+    return fit_table(train, TABLES[name].target, options, _silent).schema
+
+
+_ONE_MODEL: dict[str, dict[str, Any]] = {
+    "regression": {"target_scale": "plain", "noise": "constant"},
+    "classification": {},
+}
+
+
+def _normal_scores(mean: NDArray[np.float64], sigma: float, target: NDArray[np.float64]) -> dict[str, Any]:
+    unit = (target - mean) / sigma
+    reach = np.full((1, len(target)), _REACH * sigma)
+    flat = np.full(len(target), sigma)
+    rows = RegressionRows(target, mean, 0 * flat, flat, flat, flat, np.array([LEVEL]), mean - reach, mean + reach)
+    return {
+        "rmse": float(np.sqrt(np.mean((target - mean) ** 2))),
+        "r2": 1.0 - float(np.mean((target - mean) ** 2) / target.var()),
+        "log_score": float(np.mean(-0.5 * unit**2 - np.log(sigma) - 0.5 * np.log(2.0 * np.pi))),
+        "coverage": float((np.abs(unit) <= _REACH).mean()),
+        "worst_fifth": _worst([part.coverage.share for part in parts_of(rows, {}, "y")]),
+    }
+
+
+def _worst(shares: list[float]) -> float | None:
+    """The share that is furthest from the level."""
+    return max(shares, key=lambda share: abs(share - LEVEL), default=None)
+
+
+def _silent(_: str) -> None:
+    pass
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,91 @@
+"""The scale on which a target is modelled: as it is, or its logarithm; and the way back to its own units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from livi.posterior.prediction import LogNormalPrediction, RegressionPrediction
+from livi.tables.estimators.scaling import Array, Scaling
+
+SCALES = ("plain", "log")
+_ROOM = 0.5  # of the range of the logarithms seen, that a drawn network may go beyond it on either side
+_NO_SPREAD = float(np.finfo(np.float64).tiny)  # whose square is 0: a scale that leaves means, and deviations of 0
+
+TargetPrediction = RegressionPrediction | LogNormalPrediction
+
+
+@dataclass(frozen=True)
+class TargetScale:
+    """How targets become numbers of mean 0 and standard deviation 1, and predictions of these predictions of targets.
+
+    Args:
+        kind: "plain", or "log" for positive targets, whose noise then grows with their size.
+        scaling: of the targets, or of their logarithms.
+        limits: between which the predicted mean of a logarithm is held. Where a network extrapolates by a few standard
+            deviations, an exponential would make millions of it.
+    """
+
+    kind: str
+    scaling: Scaling
+    limits: tuple[float, float] | None = None
+
+    @classmethod
+    def of(cls, kind: str, targets: Array, weights: Array) -> Self:  # (n,), (n,)
+        values = np.log(targets) if kind == "log" else targets
+        scaling = Scaling.of(values, weights)
+        low, high = float(values.min()), float(values.max())
+        if np.ptp(scaling.standardise(values)) == 0.0:
+            scaling = Scaling(np.asarray(low), np.asarray(_NO_SPREAD))
+        room = _ROOM * (high - low)
+        return cls(kind, scaling, (low - room, high + room) if kind == "log" else None)
+
+    @property
+    def constant(self) -> bool:
+        """All targets are the same."""
+        return bool(self.scaling.scale == _NO_SPREAD)
+
+    def standardise(self, targets: Array) -> Array:
+        values = np.log(targets) if self.kind == "log" else targets
+        return np.zeros_like(values) if self.constant else self.scaling.standardise(values)
+
+    def in_units(self, prediction: RegressionPrediction) -> TargetPrediction:
+        """The prediction of a standardised target as one of the target itself."""
+        shift, scale = map(float, self.scaling)
+        if self.constant:  # one draw for all, whose average is exact
+            means = torch.full_like(prediction.means[:1], shift, dtype=torch.float64)
+            values = RegressionPrediction(means, torch.full_like(means, scale))
+        else:
+            values = prediction.rescaled(shift, scale)
+        if self.limits is None:
+            return values
+        return LogNormalPrediction(RegressionPrediction(values.means.clamp(*self.limits), values.stds))
+
+    def to_facts(self) -> dict[str, Any]:
+        return {"kind": self.kind, "scaling": tuple(map(float, self.scaling)), "limits": self.limits}
+
+    @classmethod
+    def from_facts(cls, facts: Any) -> Self:
+        """The opposite of `to_facts`."""
+        kind, limits = facts["kind"], facts["limits"]
+        if kind not in SCALES or (limits is None) != (kind == "plain"):
+            raise ValueError("another target scale than a fit has")
+        scaling = Scaling(*(np.asarray(float(part)) for part in facts["scaling"]))
+        return cls(kind, scaling, None if limits is None else (float(limits[0]), float(limits[1])))
+
+
+def modelled(prediction: TargetPrediction) -> RegressionPrediction:
+    """The prediction on the scale that was modelled: that of the logarithm, where that is what was predicted."""
+    return prediction.logs if isinstance(prediction, LogNormalPrediction) else prediction
+
+
+def stretched(prediction: TargetPrediction, reach: float) -> tuple[Tensor, Tensor]:  # (B,), (B,)
+    """So many total standard deviations below and above the median, on the scale that was modelled."""
+    values = modelled(prediction)
+    middle, reached = values.quantile(0.5), reach * values.total_std
+    lower, upper = middle - reached, middle + reached
+    return (lower.exp(), upper.exp()) if isinstance(prediction, LogNormalPrediction) else (lower, upper)

@@ -1,0 +1,140 @@
+"""The scale of a target: models of its logarithm, answers in its own units, and the choice by trial."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import integrate, stats
+
+from livi.posterior import metrics
+from livi.posterior.prediction import LogNormalPrediction, RegressionPrediction
+from livi.tables.estimators import LIVIRegressor, load
+from livi.tables.estimators.choice import FEWEST, Model, candidates, chosen
+from livi.tables.estimators.scaling import Scaling
+from livi.tables.estimators.target import TargetScale, stretched
+
+SHORT = {"hidden": (5,), "steps": 60, "num_samples": 30, "random_state": 0}
+
+
+def skewed(rows, seed=0):
+    """Positive targets with an error of a tenth of their size."""
+    random = np.random.default_rng(seed)
+    X = random.normal(size=(rows, 2))
+    return X, np.exp(7.0 + X[:, 0] + 0.1 * random.normal(size=rows))
+
+
+def mixture():
+    logs = RegressionPrediction(torch.tensor([[0.0, 1.0], [0.5, 1.5]], dtype=torch.float64), torch.tensor([0.3, 0.7]))
+    return logs, LogNormalPrediction(logs)
+
+
+def test_a_mixture_of_log_normals_is_what_scipy_says_it_is():
+    logs, prediction = mixture()
+    parts = [stats.lognorm(std, scale=np.exp(mean)) for mean, std in ((1.0, 0.7), (1.5, 0.7))]  # of the second target
+    target = torch.tensor([1.2, 3.4], dtype=torch.float64)
+    assert prediction.mean[1] == pytest.approx(np.mean([part.mean() for part in parts]))
+    second = np.mean([part.moment(2) for part in parts])
+    assert prediction.total_std[1] == pytest.approx(np.sqrt(second - float(prediction.mean[1]) ** 2))
+    assert prediction.log_prob(target)[1] == pytest.approx(np.log(np.mean([part.pdf(3.4) for part in parts])))
+    assert prediction.cdf(target)[1] == pytest.approx(np.mean([part.cdf(3.4) for part in parts]))
+    torch.testing.assert_close(prediction.cdf(prediction.quantile(0.2)), torch.full((2,), 0.2, dtype=torch.float64))
+    torch.testing.assert_close(prediction.quantile(0.2).log(), logs.quantile(0.2))
+
+
+def test_the_crps_of_log_normals_is_the_integral_that_it_stands_for():
+    _, prediction = mixture()
+    target = torch.tensor([1.2, 3.4], dtype=torch.float64)
+
+    def squared(point, place):
+        below = float(prediction.cdf(torch.full((2,), point, dtype=torch.float64))[place])
+        return (below - float(point >= float(target[place]))) ** 2
+
+    found = prediction.crps(target)
+    for place in range(2):
+        edge = float(target[place])
+        whole = sum(integrate.quad(squared, *ends, args=(place,), limit=200)[0] for ends in ((0, edge), (edge, 200)))
+        assert float(found[place]) == pytest.approx(whole, rel=1e-5)
+    assert metrics.crps(prediction, target) == pytest.approx(float(found.mean()))
+
+
+def test_a_target_that_cannot_be_is_given_no_density():
+    _, prediction = mixture()
+    targets = torch.tensor([0.0, -1.0], dtype=torch.float64)
+    assert prediction.log_prob(targets).tolist() == [-np.inf, -np.inf]
+    assert prediction.cdf(targets).tolist() == [0.0, 0.0]
+
+
+def test_draws_of_logarithms_stay_near_what_was_seen():
+    scale = TargetScale.of("log", np.array([1.0, np.e**2]), np.ones(2))
+    far = scale.in_units(RegressionPrediction(torch.tensor([[-50.0, 0.0, 50.0]]), torch.tensor(0.1)))
+    assert far.logs.means[0].tolist() == [-1.0, 1.0, 3.0]  # half the range beyond either end
+
+
+def test_intervals_are_stretched_on_the_scale_that_was_modelled():
+    logs, prediction = mixture()
+    for end, sign in zip(stretched(prediction, 2.0), (-1, 1), strict=True):
+        torch.testing.assert_close(end.log(), logs.quantile(0.5) + sign * 2.0 * logs.total_std)
+
+
+def test_positive_targets_with_relative_errors_are_modelled_by_their_logarithm(tmp_path):
+    X, y = skewed(300)
+    model = LIVIRegressor(**SHORT).fit(X[:200], y[:200])
+    assert model.model_.target_scale == "log"
+    scores = {trial.model: trial.log_score for trial in model.trials_}
+    assert scores[Model("log", "constant")] > scores[Model("plain", "constant")]
+    assert (model.predict_interval(X, 0.001) > 0).all()
+    assert (model.sample_y(X[:5], 50) > 0).all()
+    model.save(tmp_path / "model.livi")
+    again = load(tmp_path / "model.livi")
+    assert (again.model_, again.trials_) == (model.model_, model.trials_)
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+
+
+def test_the_log_score_is_per_unit_of_the_target():
+    X, y = skewed(120)
+    model = LIVIRegressor(**SHORT, target_scale="log", noise="constant").fit(X, y)
+    row = np.zeros((1, 2))
+    grid = np.exp(np.linspace(np.log(50), np.log(50_000), 4001))
+    density = np.exp(model.log_density(np.repeat(row, len(grid), 0), grid))
+    assert np.trapezoid(density, grid) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_conformal_intervals_of_logarithms_are_positive_and_hold_their_share():
+    X, y = skewed(600)
+    model = LIVIRegressor(**SHORT, target_scale="log", noise="constant", interval="conformal").fit(X[:300], y[:300])
+    lower, upper = model.predict_interval(X[300:], 0.2).T
+    assert (lower > 0).all()
+    assert 0.7 < np.mean((lower <= y[300:]) & (y[300:] <= upper)) < 0.9
+
+
+def test_what_can_be_tried_follows_from_targets_and_settings():
+    assert candidates("auto", "constant", np.array([1.0, 0.0])) == [Model("plain", "constant")]
+    assert candidates("log", "varying", np.array([1.0])) == [Model("log", "varying")]
+    assert candidates("auto", "auto", np.array([1.0]))[0] == Model("plain", "constant")  # the simplest comes first
+    with pytest.raises(ValueError, match=r"target_scale='log': expected targets above 0, got -1; pass 'plain'"):
+        LIVIRegressor(**SHORT, target_scale="log").fit([[0.0], [1.0]], [1.0, -1.0])
+
+
+def test_the_simpler_model_is_taken_in_doubt():
+    models, random = [Model("plain", "constant"), Model("log", "constant")], np.random.default_rng(0)
+    noise = random.normal(size=100)
+    for lead, expected in ((0.01, models[0]), (1.0, models[1])):
+        scores = dict(zip(models, (np.zeros(100), lead + noise), strict=True))
+        assert chosen(models, scores.__getitem__)[0] == expected
+    scores = dict(zip(models, (np.full(100, -np.inf), noise), strict=True))
+    best, trials = chosen(models, scores.__getitem__)
+    assert (best, trials[0].log_score) == (models[1], None)
+
+
+def test_few_rows_are_not_tried_on():
+    X, y = skewed(FEWEST - 1)
+    model = LIVIRegressor(**SHORT | {"steps": 5}).fit(X, y)
+    assert (model.model_, model.trials_) == (Model("plain", "constant"), [])
+
+
+def test_inputs_far_out_are_drawn_in_and_keep_their_order():
+    scaling = Scaling(np.zeros(1), np.ones(1))
+    values = np.array([[-1e6], [-6.0], [-5.0], [0.3], [5.0], [6.0], [1e6]])
+    found = scaling.inputs(values)[:, 0]
+    assert (np.diff(found) > 0).all()
+    np.testing.assert_array_equal(found[2:5], values[2:5, 0])
+    assert np.abs(found).max() < 20
