@@ -24,6 +24,7 @@ $(STAMP): pyproject.toml constraints.txt
 	  "livi needs python >= 3.11, but $(PYTHON) is " + v + "; try: make setup PYTHON=python3.11")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP_INSTALL) -e ".[dev]"
+	$(PIP_INSTALL) --no-deps laplace-torch asdfghjkl curvlinops-for-pytorch backpack-for-pytorch
 	@touch $@
 
 lint: setup ## ruff: rules and formatting

@@ -11,6 +11,7 @@ a GPU.
 from __future__ import annotations
 
 import argparse
+import gc
 import time
 import warnings
 from collections.abc import Callable
@@ -27,7 +28,7 @@ from livi.inference import Recipe, Run, Trainer
 from livi.inference.callbacks import Callback, Callbacks
 
 EXAMPLES = 50_000
-FIRST, LAST = 100, 300  # steps between which time is taken
+FIRST, LAST = 210, 410  # steps between which time is taken
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def plain(case: Case, net: nn.Module, x: Tensor, y: Tensor) -> tuple[float, int]
     """Seconds of a recorded step of Adam, and bytes."""
     net.train()
     if case.channels_last:
-        net.to(memory_format=torch.channels_last)
+        net, x = net.to(memory_format=torch.channels_last), x.contiguous(memory_format=torch.channels_last)
     optimiser = torch.optim.Adam(net.parameters(), capturable=True, fused=True)
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
@@ -101,10 +102,11 @@ def plain(case: Case, net: nn.Module, x: Tensor, y: Tensor) -> tuple[float, int]
     return (time.perf_counter() - started) / 50, torch.cuda.max_memory_allocated() - before
 
 
-def ours(case: Case, net: nn.Module, x: Tensor, y: Tensor, samples: int, every: int) -> tuple[Trainer, float, int]:
-    """A trainer after its steps, seconds of one, and bytes."""
+def ours(
+    case: Case, net: nn.Module, x: Tensor, y: Tensor, samples: int, every: int
+) -> tuple[Trainer, livi.Plan, float, int]:
+    """A trainer after its steps, its plan, seconds of one step, and bytes."""
     before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
     recipe = Recipe(steps=LAST, num_samples=samples, num_entropy_samples=1, entropy_every=every)
     options = {"batch_size": case.batch, "start": "net", "autocast": case.autocast}
     plan = livi.plan(net, (x, y), livi.Categorical(), recipe=recipe, **options)
@@ -113,7 +115,7 @@ def ours(case: Case, net: nn.Module, x: Tensor, y: Tensor, samples: int, every: 
     timer = Timer()
     trainer = Trainer(plan.bound, plan.data, plan.recipe, callbacks=Callbacks([timer]))
     trainer.run()
-    return trainer, timer.per_step, torch.cuda.max_memory_allocated() - before
+    return trainer, plan, timer.per_step, torch.cuda.max_memory_allocated() - before
 
 
 def main() -> None:
@@ -128,24 +130,28 @@ def main() -> None:
     torch.backends.cuda.matmul.allow_tf32 = chosen.tf32
     warnings.simplefilter("ignore")  # random data: nothing is learned here
     print(
-        "| network | weights | S | entropy every | plain (ms) | livi / plain | memory / plain | products | recorded |"
+        "| network | weights | S | entropy every | plain (ms) | livi / plain | plain (GB) | memory / plain | "
+        "planned time, memory | products | missed | recorded |"
     )
-    print("|---|---|---|---|---|---|---|---|---|", flush=True)
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
     for name, case in CASES.items():
         if name.split(",")[0] not in chosen.only.split(","):
             continue
         torch.manual_seed(0)
         x, y = torch.randn(EXAMPLES, *case.shape, device="cuda"), torch.randint(10, (EXAMPLES,), device="cuda")
-        x = x.contiguous(memory_format=torch.channels_last) if case.channels_last else x
         base, base_bytes = plain(case, case.build().cuda(), x[: case.batch], y[: case.batch])
         numbers = ([int(number) for number in text.split(",")] for text in (chosen.samples, chosen.every))
         for samples, every in product(*numbers):
-            trainer, taken, memory = ours(case, case.build().cuda(), x, y, samples, every)
+            trainer = plan = None
+            gc.collect()  # the last one's memory is free before the next one's is counted
+            trainer, plan, taken, memory = ours(case, case.build().cuda(), x, y, samples, every)
             weights = trainer.bound.posterior.num_params
             ways = ", ".join(str(way[0]) for _, way in trainer.stepper.recordings)
             print(
                 f"| {name} | {weights:,} | {samples} | {every} | {1e3 * base:.2f} | {taken / base:.2f} | "
-                f"{memory / base_bytes:.2f} | {trainer.products} | {ways or trainer.stepper.reason} |",
+                f"{base_bytes / 1e9:.2f} | {memory / base_bytes:.2f} | "
+                f"{plan.cost.seconds / taken:.2f}, {plan.cost.memory / memory:.2f} | {trainer.products} | "
+                f"{float(trainer.missed / trainer.estimated):.0%} | {ways or trainer.stepper.reason} |",
                 flush=True,
             )
 

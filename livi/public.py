@@ -22,6 +22,7 @@ from livi.inference import (
     plan,
     polish,
 )
+from livi.model.data import CropFlip
 from livi.model.likelihoods import (
     Bernoulli,
     Categorical,
@@ -55,6 +56,7 @@ __all__ = [
     "CSVLogger",
     "Callback",
     "Categorical",
+    "CropFlip",
     "Density",
     "DiagonalNoise",
     "Draw",

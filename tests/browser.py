@@ -84,6 +84,7 @@ class Browser:
         self.call("Page.navigate", {"url": path.resolve().as_uri()})
         while not self.loaded:
             self._note(self._receive())
+        self.run("Promise.resolve(window.drawn).then(() => 0)")  # what a page draws after it has loaded
         self.paint()
 
     def paint(self) -> None:

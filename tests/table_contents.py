@@ -2,16 +2,21 @@
 
 import json
 import re
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
 
+from livi.report.table_page import unpacked
 from livi.tables.content import (
+    Baseline,
     ClassificationRows,
     ColumnFacts,
     Content,
     Coverage,
+    Driver,
+    Effect,
     Finding,
     Metric,
     RegressionRows,
@@ -84,6 +89,22 @@ def unsure_rows(order, target, count=10):
     )
 
 
+def baselines(constant, linear):
+    return Baseline("constant", constant), Baseline("linear", linear)
+
+
+def effects(low, high, about=""):
+    """Of a column of each kind."""
+    rise = np.linspace(low, high, 21)
+    reach = 0.05 * (high - low) * np.linspace(0.5, 2.0, 21)
+    three, some = slice(0, 21, 10), ("Nørrebro", "Østerbro", "Vesterbro")
+    return (
+        Effect("area", "numeric", tuple(np.linspace(40.0, 300.0, 21)), rise, rise - reach, rise + reach, about),
+        Effect("sold on", "date", tuple(np.linspace(18000.0, 19500.0, 21)), rise, rise - reach, rise + reach, about),
+        Effect("quarter", "categorical", some, rise[three], (rise - reach)[three], (rise + reach)[three], about),
+    )
+
+
 def regression(n=128, scale=1.0, constant_noise=False, seed=0, **changes):
     """True spread over predicted spread is `scale`; prices in thousands."""
     rng = np.random.default_rng(seed)
@@ -131,10 +152,10 @@ def regression(n=128, scale=1.0, constant_noise=False, seed=0, **changes):
         "history": history(),
         "rows": rows,
         "metrics": (
-            Metric("rmse", "RMSE", 25.31, "25.31", "lower is better; the prices' own standard deviation is 93.4"),
-            Metric("mae", "MAE", 19.9, "19.90", "lower is better, in units of price"),
-            Metric("r2", "R²", 0.93, "0.930", "1 is perfect, 0 no better than the average"),
-            Metric("log_score", "Log score", -4.61, "-4.61", "higher is better, nats a row"),
+            Metric("rmse", "RMSE", 25.31, "25.31", "lower is better", baselines(93.4, 40.2)),
+            Metric("mae", "MAE", 19.9, "19.90", "lower is better, in units of price", baselines(74.0, 31.0)),
+            Metric("r2", "R²", 0.93, "0.930", "1 is perfect, 0 no better than the average", baselines(-0.001, 0.8)),
+            Metric("log_score", "Log score", -4.61, "-4.61", "higher is better, nats a row", baselines(-5.9, -5.1)),
             Metric("crps", "CRPS", 14.2, "14.20", "lower is better, in units of price"),
             Metric("coverage", "Coverage of 90%", share[0.9], f"{share[0.9]:.1%}", "should be 90%"),
         ),
@@ -145,6 +166,10 @@ def regression(n=128, scale=1.0, constant_noise=False, seed=0, **changes):
         ),
         "unsure": unsure_rows(np.argsort(-epistemic), "price"),
         "findings": FINDINGS,
+        "drivers": tuple(
+            Driver(one.name, 25.3, 25.3 + gain) for one, gain in zip(COLUMNS, (60, 9, 8, 0.1), strict=False)
+        ),
+        "effects": effects(220.0, 410.0),
     }
     return Content(**(given | changes))
 
@@ -180,7 +205,7 @@ def classification(n=200, classes=("no", "yes"), sharp=2.0, seed=0, **changes):
         "history": history(),
         "rows": ClassificationRows(target, tuple(classes), probabilities, entropy, information),
         "metrics": (
-            Metric("accuracy", "Accuracy", right, f"{right:.1%}", "the most frequent class: 52.0%"),
+            Metric("accuracy", "Accuracy", right, f"{right:.1%}", "higher is better", baselines(0.52, 0.61)),
             Metric("nll", "NLL", 0.41, "0.410", "lower is better, nats a row"),
             Metric("brier", "Brier score", 0.2, "0.203", "lower is better"),
             Metric("ece", "ECE", 0.03, "3.1%", "lower is better"),
@@ -189,6 +214,8 @@ def classification(n=200, classes=("no", "yes"), sharp=2.0, seed=0, **changes):
         "verdict": ("Confidence and accuracy agree within chance.",),
         "unsure": unsure_rows(np.argsort(-information), "churn"),
         "findings": FINDINGS,
+        "drivers": tuple(Driver(one.name, 0.2, 0.2 + gain) for one, gain in zip(COLUMNS, (0.2, 0.1), strict=False)),
+        "effects": effects(0.1, 0.8, classes[1]),
     }
     return Content(**(given | changes))
 
@@ -196,6 +223,7 @@ def classification(n=200, classes=("no", "yes"), sharp=2.0, seed=0, **changes):
 def unvalidated(**changes):
     """Of a fit on all rows."""
     nothing = {"rows": None, "metrics": (), "coverage": (), "verdict": (), "unsure": (), "source": ""}
+    nothing |= {"drivers": (), "effects": ()}
     words = "Fitted to all 640 rows; no rows were held out, so nothing is known of its errors."
     return regression(**(nothing | {"headline": words} | changes))
 
@@ -242,6 +270,8 @@ def hostile(kind):
         "columns": tuple(ColumnFacts(name, "dropped", name) for name in HOSTILE),
         "notes": HOSTILE,
         "metrics": tuple(Metric(name, name, 1.0, name, name) for name in HOSTILE),
+        "drivers": tuple(Driver(name, 1.0, 2.0) for name in HOSTILE),
+        "effects": tuple(replace(one, name=name) for one, name in zip(effects(1.0, 2.0, a), HOSTILE, strict=False)),
         "verdict": HOSTILE,
         "findings": tuple(Finding("ok", name, f"`{name}` {name}") for name in HOSTILE),
         "unsure": (UnsureRow(0, 2, {name: name for name in HOSTILE}),),
@@ -250,5 +280,5 @@ def hostile(kind):
 
 
 def figures_of(text):
-    found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', text, re.DOTALL)
-    return json.loads(found[1], parse_constant=lambda name: pytest.fail(f"{name} in the figures"))
+    found = re.search(r'<script type="text/plain" id="figures">(.*?)</script>', text, re.DOTALL)
+    return json.loads(unpacked(found[1]), parse_constant=lambda name: pytest.fail(f"{name} in the figures"))

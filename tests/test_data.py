@@ -130,11 +130,13 @@ def test_bad_data_is_a_clear_error(data, error, message):
         as_data(data, **KIND)
 
 
-def test_batches_differ_by_one_example_at_most():
+def test_batches_are_of_one_size_and_hold_every_example_at_least_once():
     data = as_data((torch.randn(2305, 2), torch.arange(2305)), **KIND)
-    sizes = [len(targets) for _, targets in data.epoch(0)]
-    assert len(sizes) == data.steps_per_epoch == 10
-    assert max(sizes) - min(sizes) <= 1
+    batches = [targets for _, targets in data.epoch(0)]
+    assert len(batches) == data.steps_per_epoch == 10
+    assert {len(targets) for targets in batches} == {231}
+    assert all(len(targets.unique()) == 231 for targets in batches)
+    assert len(torch.cat(batches).unique()) == 2305
 
 
 def test_a_subset_sampler_counts_its_subset_and_other_samplers_must_say():

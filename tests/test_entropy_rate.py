@@ -64,23 +64,42 @@ def test_gradients_add_up_to_those_of_steps_that_all_have_it(every, monkeypatch)
         torch.testing.assert_close(value, theirs[name], rtol=1e-5, atol=1e-6)
 
 
-def test_every_tenth_row_has_the_whole_bound():
+def test_a_costly_value_is_computed_at_the_first_row_then_at_every_fiftieth_step_and_repeated():
     one = trainer(4, entropy=livi.Lanczos(num_probes=2))
     seen = []
-    inner = one.bound.forward
+    inner = one.bound.accumulate
 
     def watch(*args, entropy="value", **kwargs):
         terms = inner(*args, entropy=entropy, **kwargs)
         seen.append((entropy, len(terms.reports)))
         return terms
 
-    one.bound.forward = watch
+    one.bound.accumulate = watch
     one.run()
     assert [part for part, _ in seen[:10]] == ["none"] * 3 + ["gradient"] + ["none"] * 3 + ["gradient", "none", "value"]
     assert all(bool(reports) == (part != "none") for part, reports in seen)
-    assert len(one.history) == 6
-    assert all(math.isfinite(row["entropy"]) and row["entropy"] != 0.0 for row in one.history)
-    assert float(one.estimated) == sum(part != "none" for part, _ in seen)
+    assert [step for step, (part, _) in enumerate(seen, start=1) if part == "value"] == [10, 50, 60]
+    entropies = [row["entropy"] for row in one.history]
+    assert entropies[:4] == [entropies[0]] * 4
+    assert len(set(entropies)) == 3
+    for row in one.history:
+        assert math.isfinite(row["bound"])
+        assert row["bound"] == pytest.approx(row["log_likelihood"] + row["log_prior"] + row["entropy"], rel=1e-6)
+
+
+def test_a_value_that_comes_with_its_gradient_is_in_every_row():
+    one = trainer(1)
+    one.run()
+    assert len({row["entropy"] for row in one.history}) == len(one.history) == 6
+
+
+def test_estimates_are_counted_whatever_they_leave_out():
+    one = trainer(4, entropy=livi.Lanczos(num_probes=2))
+    seen = []
+    inner = one.bound.accumulate
+    one.bound.accumulate = lambda *args, **kwargs: (seen.append(kwargs["entropy"]), inner(*args, **kwargs))[1]
+    one.run()
+    assert float(one.estimated) == sum(part != "none" for part in seen)
 
 
 def _gradients(value, parameters):

@@ -2,17 +2,21 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from estimating import SHORT, regions, wave
+from scipy.sparse import csr_matrix
 from sklearn.base import clone
+from sklearn.compose import make_column_transformer
 from sklearn.exceptions import NotFittedError
+from sklearn.impute import SimpleImputer
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import PolynomialFeatures
+from sklearn.preprocessing import OneHotEncoder, PolynomialFeatures, StandardScaler
 
 import livi
 from livi import LIVIClassifier, LIVIRegressor
@@ -183,3 +187,32 @@ except ImportError as error:
     process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr
     assert 'pip install "livi[tables]"' in process.stdout
+
+
+@pytest.mark.parametrize("kind", [LIVIRegressor, LIVIClassifier])
+def test_sparse_matrices_are_refused_in_scikit_learns_words(kind):
+    X, y = wave(30) if kind is LIVIRegressor else regions(30)
+    with pytest.raises(TypeError, match=r"Sparse data was passed.*but dense data is required.*\.toarray\(\)"):
+        kind(**SHORT).fit(csr_matrix(X), y)
+    with pytest.raises(TypeError, match="dense data is required"):
+        kind(**SHORT).fit(X, y).predict(csr_matrix(X))
+
+
+def test_words_and_numbers_go_through_a_dense_column_transformer():
+    X, y = wave(60)
+    frame = pd.DataFrame({"height": X[:, 0], "width": X[:, 1], "town": np.where(y > y.mean(), "Bath", "Ely")})
+    frame.loc[3, "height"] = np.nan
+    columns = make_column_transformer(
+        (make_pipeline(SimpleImputer(), StandardScaler()), ["height", "width"]),
+        (OneHotEncoder(handle_unknown="ignore", sparse_output=False), ["town"]),
+        sparse_threshold=0.0,
+    )
+    model = make_pipeline(columns, LIVIRegressor(**SHORT)).fit(frame, y)
+    assert model.score(frame, y) > 0.3
+    assert cross_val_score(model, frame, y, cv=2).shape == (2,)
+
+
+def test_there_is_no_partial_fit_and_the_docs_say_why():
+    assert not hasattr(LIVIRegressor(), "partial_fit")
+    words = " ".join((Path(__file__).resolve().parents[1] / "docs" / "estimators.md").read_text().split())
+    assert "There is no `partial_fit`" in words

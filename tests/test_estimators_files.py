@@ -89,3 +89,15 @@ def test_the_last_bias_of_a_regression_starts_as_small_as_the_weights_beside_it(
     torch.testing.assert_close(scale[f"{prefix}2.weight"], torch.full((1, 16), 1.5 / 4.0, dtype=torch.float64))
     torch.testing.assert_close(scale[f"{prefix}2.bias"], torch.tensor([1.5 / 4.0], dtype=torch.float64))
     torch.testing.assert_close(scale[f"{prefix}0.bias"], torch.full((16,), 1.5, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("kind", [LIVIRegressor, LIVIClassifier])
+def test_a_file_without_rows_answers_alike_and_holds_none(tmp_path, kind):
+    X, y = wave(40)
+    model = kind(**SHORT).fit(X, y if kind is LIVIRegressor else (y > 0).astype(int))
+    assert model.holds_rows_ == (kind is LIVIRegressor)
+    model.save(tmp_path / "rowless.livi", rowless=True)
+    again = load(tmp_path / "rowless.livi")
+    assert not again.holds_rows_
+    np.testing.assert_allclose(again.predict(X), model.predict(X), rtol=1e-9)
+    assert not any(name.endswith(("inputs", "targets")) for name in again.posterior_.sampler.state_dict())

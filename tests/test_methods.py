@@ -24,6 +24,7 @@ NEEDS = {
     "ivon": "ivon",
     "nuts": "numpyro",
 }
+QUICK = [name for name in METHODS if name != "nuts"]  # whose chains take seconds to be compiled: swept once
 pytestmark = pytest.mark.filterwarnings("ignore::livi.inference.FitWarning")
 
 
@@ -53,7 +54,7 @@ def test_numbers_are_predicted_scored_saved_and_loaded_alike(name, tmp_path):
     assert loaded.plan == posterior.plan
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", QUICK)
 def test_classes_are_predicted_and_scored_alike(name):
     inputs = torch.randn(24, 2)
     data = (inputs, (inputs[:, 0] > 0).long())
@@ -63,7 +64,7 @@ def test_classes_are_predicted_and_scored_alike(name):
     assert 0.0 <= float(livi.metrics.accuracy(prediction, data[1])) <= 1.0
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", QUICK)
 def test_the_same_seed_gives_the_same_posterior_and_leaves_everything_as_it_was(name):
     inputs = torch.randn(24, 2)
     data = (inputs, inputs.sum(1))

@@ -194,3 +194,32 @@ def test_inputs_of_the_wrong_length_are_an_error(problem, layout):
     bound = problem.bound(ImplicitPosterior(layout, Affine(4, 4)))
     with pytest.raises(ValueError, match="outputs: expected"):
         bound(problem.x, problem.y[:-1])
+
+
+@pytest.mark.parametrize("strategy", [livi.Vmap(), livi.Loop()])
+@pytest.mark.parametrize("part", ["value", "gradient", "none"])
+@pytest.mark.parametrize("apart", [True, False])
+def test_accumulated_gradients_are_those_of_one_backward_pass(strategy, part, apart):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 2)).double()
+    layout = Layout(net)
+    generators = [livi.MMNN((3, 3), layout.num_params, hidden=((4, 4),), offset=True) for _ in range(2)]
+    posterior = ImplicitPosterior(layout, generators, [DiagonalNoise(layout.num_params, 0.1) for _ in generators])
+    posterior.entropy_apart = apart
+    likelihood = livi.HeteroscedasticGaussian()
+    options = {"num_data": 50, "num_samples": 4, "strategy": strategy, "entropy": livi.Lanczos(num_probes=2)}
+    bound = Bound(posterior, likelihood, Normal(1.0, learned=True), **options).double()
+    batch = torch.randn(10, 3).double(), torch.randn(10, 1).double()
+
+    terms = bound(*batch, torch.Generator().manual_seed(1), entropy=part)
+    (-terms.tempered(0.5, 10.0) / 50).backward()
+    expected = [parameter.grad.clone() for parameter in bound.parameters()]
+    bound.zero_grad()
+    weights = {"kl_weight": 0.5, "entropy_weight": 10.0}
+    again = bound.accumulate(*batch, torch.Generator().manual_seed(1), entropy=part, **weights)
+
+    for name in ("log_likelihood", "log_prior", "entropy"):
+        torch.testing.assert_close(getattr(again, name), getattr(terms, name).detach())
+        assert not getattr(again, name).requires_grad
+    for parameter, gradient in zip(bound.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient)

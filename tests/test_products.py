@@ -286,10 +286,12 @@ def test_latents_of_the_wrong_shape_are_an_error():
 
 
 @pytest.mark.parametrize("name", ["MLP, everything", "MMNN, everything", "CMMNN, everything", "PerLayer", "Affine"])
-def test_products_record_nothing_and_forms_do(name):
+@pytest.mark.parametrize("shared", [True, False])
+def test_products_record_nothing_and_forms_do(name, shared):
     generator = CASES[name]()
     z = torch.randn(2, generator.latent_dim)
-    a = whitened(generator, z, torch.tensor(0.1, requires_grad=True))
+    std = torch.tensor(0.1) if shared else torch.linspace(0.1, 0.3, generator.num_params)
+    a = whitened(generator, z, std.requires_grad_())
     image = a.matvec(z)
     assert not image.requires_grad
     assert not a.rmatvec(image).requires_grad

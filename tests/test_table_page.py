@@ -26,16 +26,24 @@ from livi.report import table_figures as draw
 from livi.report.elements import clipped
 from livi.report.interactive import MOST_POINTS, label, sample, shortened
 from livi.report.table_page import page, write_report
+from livi.report.table_plain import SCORES, first_words
 from livi.tables.evaluation import ENOUGH_ROWS
 
-SECTIONS = [
-    "Predictions against the truth",
-    "Calibration",
-    "Where the model is unsure",
-    "What was fitted",
-    "The course of the fit",
-    "Diagnosis of the posterior",
-]
+
+def sections_of(content):
+    """The headings of a page, in their order."""
+    sure = "ranges" if content.task == "regression" else "probabilities"
+    return [
+        *(["What the predictions depend on"] if content.drivers else []),
+        "Predictions against the truth",
+        f"Can its {sure} be trusted?",
+        "Where the model is unsure",
+        "What was fitted",
+        "The course of the fit",
+        "Diagnosis of the posterior",
+    ]
+
+
 VOID = {"meta"}
 
 
@@ -78,7 +86,8 @@ class Reader(HTMLParser):
 @pytest.mark.parametrize("kind", CONTENTS)
 def test_every_page_has_every_section_and_a_sound_outline(kind):
     reader = Reader(page(content_of(kind)))
-    assert [words for tag, words in reader.headings if tag == "h2"] == SECTIONS
+    headings = [words for tag, words in reader.headings if tag == "h2"]
+    assert headings == sections_of(content_of(kind))
     levels = [int(tag[1]) for tag, _ in reader.headings]
     assert levels.count(1) == 1
     assert levels[0] == 1
@@ -114,9 +123,11 @@ def test_the_words_of_the_content_are_on_the_page():
     content = regression()
     text = Reader(page(content)).text
     for words in (content.headline, *content.notes, *content.verdict, *content.facts, *content.facts.values()):
-        assert words in text
+        assert words.replace(" ", "") in text.replace(" ", "")  # explanations are elements of their own
     for metric in content.metrics:
-        assert f"{metric.name} {metric.text}".replace("-", "−") in text
+        assert metric.name in text
+        for one in metric.baselines:
+            assert SCORES[metric.key].say(one.value).replace("-", "−") in text
     for finding in content.findings:
         assert f"{finding.topic} : {finding.text}".replace("-6", "−6").replace("`", "").split(";")[0] in text
     for column in content.columns:
@@ -158,7 +169,7 @@ def test_many_rows_are_sampled_and_the_page_says_so():
     assert text.count(f"Shown are {MOST_POINTS:,} of the 100,000 rows") == 2
     drawn = [trace for trace in figures["predictions"]["data"] if trace["mode"] == "markers"]
     assert sum(len(trace["x"]) for trace in drawn) == 4 * MOST_POINTS  # once for each level
-    assert len(text) < 6_500_000
+    assert len(text.encode()) < 2_000_000
 
 
 def test_listed_rows_are_drawn_even_where_rows_are_sampled():
@@ -181,7 +192,7 @@ def test_hostile_words_are_shown_and_never_obeyed(kind):
     assert not any(name.startswith("on") for _, attributes in reader.elements for name in attributes)
     assert HOSTILE[0] in reader.text
     raw = re.search(r'id="figures">(.*?)</script>', text, re.DOTALL)[1]
-    assert not set("<>&\u2028") & set(raw)
+    assert not set("<&\u2028") & set(raw)
     for found in re.findall(r'"(?:text|title|name|hovertemplate)": ?"([^"]*)"', json.dumps(figures_of(text))):
         assert not re.search(r"<(?!br>|extra>|/extra>)", found)
 
@@ -226,3 +237,43 @@ def test_without_plotly_the_error_says_what_to_install(tmp_path, monkeypatch):
     with pytest.raises(ImportError, match=r'pip install "livi\[tables\]"'):
         write_report(tmp_path / "report.html", unvalidated())
     assert list(tmp_path.iterdir()) == []
+
+
+# --- the first screen -----------------------------------------------------------------------------
+
+
+def test_the_first_words_are_plain_and_compare():
+    [misses, compared, promise] = first_words(regression())
+    assert misses.startswith("For 128 rows whose price it had not seen, the predictions were off by ")
+    assert compared == "The average for every row would be off by 74.00, a linear model by 31.00."
+    assert re.fullmatch(r"Its 90% ranges held the true value in [\d.]+% of them: as many as promised, .*", promise)
+    [right, compared] = first_words(classification())
+    assert "its answer was right in" in right
+    assert compared == "The most frequent class would be right in 52.0%, a linear model in 61.0%."
+    assert first_words(unvalidated()) == []
+
+
+def test_ranges_that_hold_too_little_are_not_praised():
+    assert "fewer than promised: these ranges are too narrow" in first_words(regression(400, 1.6))[-1]
+    assert "more than promised" in first_words(regression(400, 0.5))[-1]
+
+
+def test_a_model_worse_than_the_mean_is_warned_of_first():
+    words = "Worse than the mean: RMSE 9, against 7 by predicting their mean for all rows."
+    text = Reader(page(regression(verdict=(words,)))).text
+    assert text.index("Not to be used as it is.") < text.index("Typical error")
+
+
+def test_terms_of_the_trade_are_explained_where_they_first_stand():
+    reader = Reader(page(regression()))
+    titles = [one["title"] for one in reader.all("abbr")]
+    assert any("more data would take this part" in title for title in titles)
+    assert any("root of the mean squared error" in title.lower() for title in titles)
+
+
+def test_effects_have_one_vertical_range_and_dates_are_dates():
+    figures = figures_of(page(regression()))
+    ranges = {tuple(figures[f"effect-{i}"]["layout"]["yaxis"]["range"]) for i in range(3)}
+    assert len(ranges) == 1
+    assert figures["effect-1"]["data"][1]["x"][0] == "2019-04-14"
+    assert figures["drivers"]["data"][0]["x"][-1] == 60.0  # the most important one is on top

@@ -6,7 +6,7 @@ import pytest
 from browser import Browser, find_chromium
 from table_contents import CONTENTS, content_of, figures_of, hostile, regression, unvalidated
 
-from livi.report.table_page import page, write_report
+from livi.report.table_page import packed, page, unpacked, write_report
 
 DRAWN = """
 [...document.querySelectorAll('.drawing')].map(place => ({
@@ -131,6 +131,8 @@ def test_a_request_is_noticed(browser, tmp_path):
 def test_a_figure_that_was_not_drawn_is_noticed(browser, tmp_path):
     path = tmp_path / "report.html"
     text = page(unvalidated())
-    path.write_text(text.replace('"mode":"lines"', '"mode":"none"'), encoding="utf-8")
+    before = re.search(r'id="figures">(.*?)</script>', text)[1]
+    after = packed(unpacked(before).replace('"mode":"lines"', '"mode":"none"'))
+    path.write_text(text.replace(before, after), encoding="utf-8")
     browser.visit(path)
     assert [one["shapes"] for one in browser.run(DRAWN)] == [0, 0, 0, 0]

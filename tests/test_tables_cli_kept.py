@@ -132,10 +132,10 @@ def test_a_model_that_cannot_be_written_is_written_elsewhere(here, capsys, monke
     (here / "elsewhere").mkdir()
     save = TableModel.save
 
-    def failing(self, path):
+    def failing(self, path, **options):
         if Path(path).name == str(path):
             raise StorageError(f"{path}: expected a folder with room to write in, got No space left on device.")
-        save(self, path)
+        save(self, path, **options)
 
     monkeypatch.setattr(TableModel, "save", failing)
     assert cli.main([*FIT, "--steps", "20"]) == 1

@@ -1,4 +1,4 @@
-"""The command line: livi fit, predict and evaluate on tables, livi demo, livi bench toy, bench tables and bench plain.
+"""The command line: livi fit, predict and evaluate on tables, livi demo, livi data, and the benchmarks of livi bench.
 
 What needs torch is imported by the command that needs it, so that help and wrong usage are answered at once.
 """
@@ -13,7 +13,8 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from livi.cli import density_bench, plain_bench, table_bench, tables
+from livi.cli import comparing, data, density_bench, image_bench, plain_bench, table_bench, tables
+from livi.cli.benches import speaker
 from livi.cli.options import INTERRUPTED, names
 from livi.cli.parsing import Parser
 from livi.version import __version__
@@ -23,6 +24,7 @@ examples:
   livi fit houses.csv --target price --out houses.livi
   livi predict houses.livi new.csv --out predictions.csv
   livi evaluate houses.livi test.csv --report report.html
+  livi compare houses.csv --target price --report methods.html
   livi demo                           four posteriors on one page, in two minutes: livi-demo/index.html
   livi bench toy --quick              try out the toy benchmark; the numbers mean nothing
   livi bench toy --out results        every method on both toy problems, 5 seeds: about an hour on one core
@@ -30,6 +32,7 @@ examples:
   livi bench tables --quick           try out the benchmark on tables; the numbers mean nothing
   livi bench tables --out results     livi beside six other methods on bundled and UCI tables: hours on one core
   livi bench plain --out results      livi beside the plain network that it starts from, on seven small problems
+  livi bench mnist --quick            try out the benchmark on pictures; also cifar10, cifar100
 """
 START = """\
 livi fit DATA.csv --target COLUMN --out MODEL.livi          learn to predict a column of a table from the others
@@ -79,6 +82,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = parser.add_subparsers(required=True, metavar="command")
     tables.add_commands(commands)
+    comparing.add_command(commands)
+    data.add_commands(commands)
     demo = commands.add_parser("demo", help="four posteriors side by side, on one page", add_help=False)
     demo.set_defaults(command=_demo)
     benches = commands.add_parser("bench", help="run a benchmark").add_subparsers(required=True, metavar="benchmark")
@@ -99,6 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     table_bench.add_command(benches)
     plain_bench.add_command(benches)
     density_bench.add_command(benches)
+    image_bench.add_commands(benches)
     return parser
 
 
@@ -119,8 +125,10 @@ def _bench_toy(chosen: argparse.Namespace) -> int:
         )
     except ValueError as error:
         chosen.usage_error(_sentence(error))
-    document = toy.bench(config, chosen.out, lambda text: print(text, file=sys.stderr, flush=True))
-    print(toy.table(document["rows"]))
+    say, first = speaker()
+    document = toy.bench(config, chosen.out, say)
+    if first:
+        print(toy.table(document["rows"]))
     return 0
 
 
@@ -128,7 +136,7 @@ def _expected(error: Exception) -> bool:
     from livi.posterior.storage import StorageError
     from livi.tables import TableError
 
-    return isinstance(error, (StorageError, TableError, ImportError))
+    return isinstance(error, (StorageError, TableError, ImportError, OSError))
 
 
 def _sentence(error: Exception) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Callable
@@ -47,11 +48,24 @@ def run_bench(chosen: argparse.Namespace, bench: Any, configure: Callable[[Path 
         config = configure(folder)
     except ValueError as error:
         chosen.usage_error(str(error))
+    say, first = speaker()
     for note in bench.notes(config, folder):
-        _say(f"note: {note}")
-    print(bench.text(bench.bench(config, chosen.out, folder, jobs=chosen.jobs, say=_say)))
+        say(f"note: {note}")
+    document = bench.bench(config, chosen.out, folder, jobs=chosen.jobs, say=say)
+    if first:
+        print(bench.text(document))
     return 0
+
+
+def speaker() -> tuple[Callable[[str], None], bool]:
+    """How to say something on stderr, and whether to show the results: of several ranks the first one does."""
+    first: bool = importlib.import_module("livi.experiments.spreading").first_rank()
+    return (_say if first else _keep_quiet), first
 
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
+
+
+def _keep_quiet(text: str) -> None:
+    pass

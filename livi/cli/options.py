@@ -70,3 +70,11 @@ def result(text: str) -> str:
     if text != "-" and Path(text).suffix.lower() not in (".csv", ".parquet"):
         raise argparse.ArgumentTypeError(f"expected a name that ends in .csv or .parquet, or -, got {text!r}")
     return text
+
+
+def page(text: str) -> str:
+    """The name of an HTML file, or one without an ending."""
+    if Path(text).suffix.lower() not in (".html", ".htm", ""):
+        remedy = "; a browser prints the page to a PDF" if text.lower().endswith(".pdf") else ""
+        raise argparse.ArgumentTypeError(f"expected a name that ends in .html, got {text!r}{remedy}")
+    return text

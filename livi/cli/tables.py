@@ -7,11 +7,12 @@ import json
 import shlex
 import sys
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from livi.cli.extras import load
-from livi.cli.options import INTERRUPTED, count, delimiter, names, result, seed, share, widths
+from livi.cli.options import INTERRUPTED, count, delimiter, names, page, result, seed, share, widths
 
 DATA = """\
 Data are CSV files (UTF-8, a header; the delimiter is found among comma, semicolon and tab) or Parquet files.
@@ -111,6 +112,7 @@ def add_commands(commands: Any) -> None:
         metavar="FILE",
         help="write the fit there now and then; where the file exists, go on from it (with the same data and options)",
     )
+    fit.add_argument("--rowless", action="store_true", help="a MODEL without rows of DATA, which it else may hold")
     fit.add_argument("--allow-poor", action="store_true", help="exit code 0 even if worse than the mean; else 3")
     fit.add_argument("--threads", type=count, help="of the processor (default: torch's own choice)")
     _shared(fit)
@@ -152,7 +154,9 @@ def _command(commands: Any, name: str, help: str, description: str, examples: st
 
 def _shared(parser: argparse.ArgumentParser, *, report: bool = True) -> None:
     if report:
-        parser.add_argument("--report", metavar="FILE.html", help="write a page with figures and the verdict")
+        parser.add_argument(
+            "--report", type=page, metavar="FILE.html", help="write a page with figures and the verdict"
+        )
     parser.add_argument("--delimiter", type=delimiter, help="of CSV files; 'tab' for a tab (default: by the header)")
     parser.add_argument("--decimal", choices=("point", "comma"), help="of CSV files (default: point, or as in the fit)")
     parser.add_argument("--force", action="store_true", help="replace files that exist")
@@ -188,12 +192,15 @@ def _fit(chosen: argparse.Namespace) -> int:
         threads=chosen.threads,
         progress=not chosen.quiet,
         checkpoint=chosen.checkpoint,
+        explain=chosen.report is not None,
     )
     table = tables.read_table(chosen.data, delimiter=chosen.delimiter, decimal=chosen.decimal or "point")
     if chosen.checkpoint is not None and Path(chosen.checkpoint).exists():
         say(f"going on from {chosen.checkpoint}")
     model = fitting.fit_table(table, chosen.target, options, say)
-    written, trouble = tables.save_somewhere(model.save, chosen.out)
+    written, trouble = tables.save_somewhere(partial(model.save, rowless=chosen.rowless), chosen.out)
+    if model.estimator.holds_rows_ and not chosen.rowless:
+        say(f"{written} holds the rows it was fitted to: share it as you would share those; --rowless leaves them out")
     print(_facts(model.facts))
     if model.validation is not None:
         print(f"\n{model.validation}")
@@ -261,8 +268,9 @@ def _evaluate(chosen: argparse.Namespace) -> int:
         (_quiet if chosen.quiet else _note)(text)
 
     table = tables.read_table(chosen.data, delimiter=chosen.delimiter, decimal=chosen.decimal or model.schema.decimal)
-    evaluation = model.evaluate(table, say, strict=chosen.strict, progress=not chosen.quiet)
-    content = model.content(evaluation, heard)
+    explain = chosen.report is not None
+    evaluation = model.evaluate(table, say, strict=chosen.strict, progress=not chosen.quiet, explain=explain)
+    content = model.content(evaluation, heard, table.name)
     print(evaluation)
     if chosen.json is not None:
         text = json.dumps(content.summary(), indent=2, ensure_ascii=False, allow_nan=False)

@@ -153,9 +153,7 @@ class Comparison:
         behind = "–" if row is self.rows[0] else f"{difference:.3f} ± {error:.3f}"
         values = [_number(name, row.scores.get(name, math.nan)) for name in shown]
         gradients = "–" if row.gradients is None else f"{row.gradients:,}"
-        seconds = [
-            f"{value:.1f}" if value < 100 else f"{value:,.0f}" for value in (row.seconds, row.prediction_seconds)
-        ]
+        seconds = map(_seconds, (row.seconds, row.prediction_seconds))
         return [f"{row.scores['nll']:.3f} ± {row.nll_error:.3f}", behind, *values, *seconds, gradients]
 
 

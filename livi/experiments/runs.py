@@ -11,8 +11,8 @@ from typing import Any
 
 from livi import checks
 from livi.experiments.machine import machine, versions
-from livi.experiments.processes import side_by_side
 from livi.experiments.rows import Row, complete, started
+from livi.experiments.spreading import run_all
 
 Job = tuple[str, str, int]  # data, method, seed or split
 Say = Callable[[str], None]
@@ -57,7 +57,8 @@ def run_jobs(
     A row with an `error` is tried again.
 
     Args:
-        jobs: fits at a time, each in a process of its own.
+        jobs: fits at a time, each in a process of its own; under torchrun its processes share the fits instead, and
+            the first one writes.
 
     Raises:
         ValueError: the file belongs to something else than this empty document.
@@ -71,7 +72,7 @@ def run_jobs(
         document,
         wanted,
         key=key,
-        run=lambda left: map(fit, left) if jobs == 1 else side_by_side(fit, left, jobs),
+        run=lambda left: run_all(fit, left, jobs),
         summary=summary,
         line=line,
         say=say,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from livi import checks
 from livi.experiments.machine import machine, versions
 from livi.experiments.rows import Row, complete, spread, started
+from livi.experiments.spreading import run_all
 from livi.experiments.toy import method_named, run
 from livi.experiments.toy_data import check_name, reference
 from livi.inference import Recipe
@@ -66,12 +68,16 @@ def bench(config: Config, folder: str | Path, say: Callable[[str], None] = print
         document,
         config.jobs(),
         key=_key,
-        run=lambda jobs: (run(*job, recipe=QUICK, num_draws=100) if config.quick else run(*job) for job in jobs),
+        run=lambda jobs: run_all(partial(_fit, quick=config.quick), jobs),
         summary=summary,
         line=_line,
         say=say,
     )
     return document
+
+
+def _fit(job: tuple[str, str, int], quick: bool) -> Row:
+    return run(*job, recipe=QUICK, num_draws=100) if quick else run(*job)
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> list[Row]:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from livi.family.entropy import EntropyEstimate, EntropyEstimator, EntropyReport
 from livi.family.latents import Latents
+from livi.family.share import Share
 from livi.model.priors import Prior
 from livi.network import Layout
 from livi.spec import Specified
@@ -81,6 +82,7 @@ class Family(Specified, nn.Module, ABC):
     num_components = 1
     learns_spread = True  # so that weights which hardly vary are worth a warning
     capturable = False  # whether `draw` and `entropy` read no result back, so that a step can be a CUDA graph
+    entropy_apart = False  # whether `entropy` has a graph of its own, which shares nothing with that of the draw
 
     def __init__(self, layout: Layout) -> None:
         super().__init__()
@@ -101,6 +103,24 @@ class Family(Specified, nn.Module, ABC):
         Where only KL(q || p) can be estimated, -KL - E log p(theta) serves, the mean taken over `draw.theta`, with the
         prior p in `how.prior`.
         """
+
+    def draw_share(
+        self, share: Share, num_samples: int, rng: torch.Generator | None = None, *, latents: Latents | None = None
+    ) -> Draw:
+        """The weights of `draw` that are this rank's, by the same random numbers on every rank.
+
+        All are drawn and its own kept; a family whose draws are dear makes only those.
+        """
+        draw = self.draw(num_samples, rng, latents=latents)
+        own = torch.cat([part[share.samples] for part in draw.theta.chunk(self.num_components)])
+        return Draw(own, tuple(z[share.samples] for z in draw.latents))
+
+    def entropy_share(self, share: Share, draw: Draw, how: Estimation) -> tuple[tuple[EntropyEstimate, ...], float]:
+        """`entropy` as far as this rank estimates it, and its weight; weighted, those of all ranks add up to H[q].
+
+        As many random numbers must be drawn on every rank, so that `how.rng` stays the same on all of them.
+        """
+        return self.entropy(draw, how), 1.0 / share.ranks
 
     @abstractmethod
     def centre(self) -> Tensor:  # (m,)

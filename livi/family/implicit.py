@@ -11,11 +11,12 @@ from torch import Tensor, nn
 
 from livi import checks
 from livi.draws import normal
-from livi.family.entropy import DensityEstimate, EntropyEstimate, EntropyEstimator, importance_log_density
+from livi.family.entropy import DensityEstimate, Divisible, EntropyEstimate, EntropyEstimator, importance_log_density
 from livi.family.family import Draw, Estimation, Family, Rates
 from livi.family.generators import Generator
 from livi.family.latents import Independent, Latents, mirrored
 from livi.family.noise import FixedNoise, Noise
+from livi.family.share import Share
 from livi.network import Layout
 
 
@@ -35,6 +36,7 @@ class ImplicitPosterior(Family):
     """
 
     capturable = True
+    entropy_apart = True  # the generator is evaluated anew, which costs little: without its last layer
 
     def __init__(
         self,
@@ -73,6 +75,12 @@ class ImplicitPosterior(Family):
         """`sample` with the latents, in exactly equal shares: num_samples must be a multiple of num_components."""
         return self._draw(num_samples, rng, latents or Independent(), exact_shares=True)
 
+    def draw_share(
+        self, share: Share, num_samples: int, rng: torch.Generator | None = None, *, latents: Latents | None = None
+    ) -> Draw:
+        """All latents, and the weights of this rank's."""
+        return self._draw(num_samples, rng, latents or Independent(), exact_shares=True, rows=share.samples)
+
     def centre(self) -> Tensor:  # (m,)
         """The first component's weights at z = 0: one network for a quick, deterministic answer."""
         generator = self._generators()[0]
@@ -85,6 +93,16 @@ class ImplicitPosterior(Family):
         """Each component's entropy, at the first few of its latents."""
         share = how.num_samples // self.num_components
         return self.entropy_at([z[:share] for z in draw.latents], how.estimator, how.rng)
+
+    def entropy_share(self, share: Share, draw: Draw, how: Estimation) -> tuple[tuple[EntropyEstimate, ...], float]:
+        """At this rank's latents; an estimator that cannot be told which these are has a random stream of its own."""
+        rows, weight = share.latents(how.num_samples // self.num_components)
+        if isinstance(how.estimator, Divisible):
+            estimator, rng = how.estimator.of_rows(rows), how.rng
+        else:
+            estimator, rng = how.estimator, share.stream(how.rng)
+        latents = [z[rows.start : rows.stop : rows.step] for z in draw.latents]
+        return self.entropy_at(latents, estimator, rng), weight
 
     def entropy_at(
         self,
@@ -167,7 +185,15 @@ class ImplicitPosterior(Family):
             "noise": type(self.noises[0]).__name__,
         }
 
-    def _draw(self, num_samples: int, rng: torch.Generator | None, scheme: Latents, *, exact_shares: bool) -> Draw:
+    def _draw(
+        self,
+        num_samples: int,
+        rng: torch.Generator | None,
+        scheme: Latents,
+        *,
+        exact_shares: bool,
+        rows: slice | None = None,
+    ) -> Draw:
         checks.rng("rng", rng)
         shares = self._shares(checks.positive_int("num_samples", num_samples), rng, exact_shares)
         dtype, device = self.layout.dtype, self.layout.device
@@ -182,8 +208,10 @@ class ImplicitPosterior(Family):
 
             # A mirrored latent gets mirrored noise, so that the pair is antithetic in theta itself.
             eps = mirrored(share, draw_eps) if scheme.antithetic else draw_eps(share)
-            thetas.append(generator(z) + noise.std() * eps)
             latents.append(z)
+            if rows is not None:
+                z, eps = z[rows], eps[rows].clone()  # not a view, which would keep all of it
+            thetas.append(torch.addcmul(generator(z), noise.std(), eps))
         return Draw(torch.cat(thetas), tuple(latents))
 
     def _shares(self, num_samples: int, rng: torch.Generator | None, exact: bool) -> list[int]:

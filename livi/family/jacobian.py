@@ -44,6 +44,10 @@ class LinearMap(Protocol):
         """J^T u, without a graph."""
         ...
 
+    def gram(self, weights: Tensor) -> Callable[[Tensor], Tensor]:  # () or (m,)
+        """v -> J^T diag(weights) J v, without a graph: (S, d) -> (S, d)."""
+        ...
+
     def bilinear(self, u: Tensor, v: Tensor) -> Tensor:  # (S, m), (S, d) -> (S,)
         """<u, J v> with v held fixed, differentiable in everything that g depends on, and in u."""
         ...
@@ -91,6 +95,9 @@ class Jacobian:
 
     def rmatvec(self, u: Tensor) -> Tensor:  # (S, m) -> (S, d), or (P, S, m) -> (P, S, d)
         return self._product(self.value, self._z, u)
+
+    def gram(self, weights: Tensor) -> Callable[[Tensor], Tensor]:  # () or (m,)
+        return lambda v: self.rmatvec(self.matvec(v) * weights.detach())
 
     def bilinear(self, u: Tensor, v: Tensor) -> Tensor:  # (S, m), (S, d) -> (S,), or with P in front of all
         """<u, J v> with v held fixed, differentiable in everything that g depends on, and in u.

@@ -9,13 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from livi import checks
-from livi.family.entropy import EntropyEstimate, EntropyEstimator, EntropyReport, Exact, Valueless
+from livi.family.entropy import EntropyEstimator, EntropyReport, Exact, Valueless
 from livi.family.family import Draw, Estimation, Family
 from livi.family.latents import Latents, Orthogonal
+from livi.family.share import Share
 from livi.model.likelihoods import Likelihood
 from livi.model.priors import Prior
 from livi.model.problem import log_likelihood
-from livi.network import Strategy
+from livi.network import Loop, Strategy
 
 EntropyPart: TypeAlias = Literal["value", "gradient", "none"]  # what of the entropy a step needs
 
@@ -36,11 +37,6 @@ class BoundTerms:
     def bound(self) -> Tensor:
         """log_likelihood + log_prior + entropy."""
         return self.log_likelihood + self.log_prior + self.entropy
-
-    def detached(self) -> BoundTerms:
-        """The same numbers without their graph."""
-        parts = (self.log_likelihood.detach(), self.log_prior.detach(), self.entropy.detach())
-        return BoundTerms(*parts, self.reports)
 
     def tempered(self, kl_weight: float | Tensor = 1.0, entropy_weight: float | Tensor = 1.0) -> Tensor:
         """log_likelihood - kl_weight KL(q || p): what to maximise during a warm-up, or for a cold posterior (< 1).
@@ -129,21 +125,95 @@ class Bound(nn.Module):
             entropy: "gradient" leaves its value out where the estimator can do without, "none" all of it; the term is
                 0 then, and the bound no bound.
         """
-        draw = self.posterior.draw(self.num_samples, rng, latents=self.latents)
-        estimates = () if entropy == "none" else self._entropy(draw, rng, value=entropy == "value")
-        nats = [estimate.nats for estimate in estimates] or [draw.theta.new_zeros(1)]
+        draw = self._draw(rng)
+        nats, reports = self._entropy(draw, rng, entropy)
         return BoundTerms(
             log_likelihood=self.num_data * self.log_likelihood(draw.theta, inputs, targets).mean(),
             log_prior=self.prior.log_prob(draw.theta).mean(),
-            entropy=torch.stack(nats).mean(),
-            reports=tuple(estimate.report for estimate in estimates),
+            entropy=nats,
+            reports=reports,
         )
 
-    def _entropy(self, draw: Draw, rng: torch.Generator | None, *, value: bool) -> tuple[EntropyEstimate, ...]:
+    def accumulate(
+        self,
+        inputs: Any,
+        targets: Tensor,
+        rng: torch.Generator | None = None,
+        *,
+        entropy: EntropyPart = "value",
+        kl_weight: float | Tensor = 1.0,
+        entropy_weight: float | Tensor = 1.0,
+        share: Share | None = None,
+        weight: float = 1.0,
+    ) -> BoundTerms:
+        """The terms, without their graph, and the gradient of -tempered(...) / num_data added to every `grad`.
+
+        The same as `forward` and a backward pass, in less memory: the entropy's graph is gone before the network
+        runs, where the family allows it, and a weight vector's before that of the next, where they go one by one.
+
+        Args:
+            share: of one of several ranks, from its own examples. Terms and gradients of all ranks add up to the whole,
+                where `rng` is in the same state on every rank, as it is afterwards again.
+            weight: how much of the step's examples these are.
+        """
+        draw = self._draw(rng, share)
+        scale = -1.0 / self.num_data
+        nats, reports = self._entropy(draw, rng, entropy, share)
+        entropy_loss = scale * kl_weight * entropy_weight * nats
+        if self.posterior.entropy_apart and entropy_loss.requires_grad:
+            entropy_loss.backward()
+            entropy_loss = entropy_loss.detach()
+        examples = self.num_data if share is None else self.num_data * weight / share.groups
+        if isinstance(self.strategy, Loop):
+            log_likelihood, slopes = self._one_by_one(draw.theta, inputs, targets, examples)
+        else:
+            log_likelihood, slopes = examples * self.log_likelihood(draw.theta, inputs, targets).mean(), None
+        log_prior = self.prior.log_prob(draw.theta).mean()
+        log_prior = log_prior if share is None else log_prior / share.ranks
+        loss = scale * (log_likelihood + kl_weight * log_prior) + entropy_loss
+        if slopes is None:
+            torch.autograd.backward(loss)
+        else:
+            torch.autograd.backward([loss, draw.theta], [torch.ones_like(loss), slopes])
+        return BoundTerms(log_likelihood.detach(), log_prior.detach(), nats.detach(), reports)
+
+    def _one_by_one(
+        self, theta: Tensor, inputs: Any, targets: Tensor, examples: float
+    ) -> tuple[Tensor, Tensor]:  # (), (S, m)
+        """The log likelihood of so many examples, its mean over weight vectors, and its slopes by the loss's scale.
+
+        What the likelihood learns itself has its gradient by then.
+        """
+        total, slopes = theta.new_zeros(()), []
+        for row in theta.detach():
+            leaf = row[None].requires_grad_()
+            value = examples * self.log_likelihood(leaf, inputs, targets).mean() / len(theta)
+            torch.autograd.backward(-value / self.num_data)
+            total = total + value.detach()
+            slopes.append(leaf.grad)
+        return total, torch.cat(slopes)
+
+    def _draw(self, rng: torch.Generator | None, share: Share | None = None) -> Draw:
+        if share is None:
+            return self.posterior.draw(self.num_samples, rng, latents=self.latents)
+        return self.posterior.draw_share(share, self.num_samples, rng, latents=self.latents)
+
+    def _entropy(
+        self, draw: Draw, rng: torch.Generator | None, part: EntropyPart, share: Share | None = None
+    ) -> tuple[Tensor, tuple[EntropyReport, ...]]:
+        """H[q], or a rank's share of it."""
+        if part == "none":
+            return draw.theta.new_zeros(()), ()
         estimator = self.entropy
-        if not value and isinstance(estimator, Valueless):
+        if part == "gradient" and isinstance(estimator, Valueless):
             estimator = estimator.without_value()
-        return self.posterior.entropy(draw, Estimation(estimator, self.num_entropy_samples, rng, self.prior))
+        how = Estimation(estimator, self.num_entropy_samples, rng, self.prior)
+        if share is None:
+            estimates, weight = self.posterior.entropy(draw, how), None
+        else:
+            estimates, weight = self.posterior.entropy_share(share, draw, how)
+        nats = torch.stack([estimate.nats for estimate in estimates]).mean()
+        return nats if weight is None else weight * nats, tuple(estimate.report for estimate in estimates)
 
     def log_likelihood(self, theta: Tensor, inputs: Any, targets: Tensor) -> Tensor:  # (S, m) -> (S, B)
         """log p(y | x, theta) of each example, not scaled."""

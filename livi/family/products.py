@@ -54,6 +54,18 @@ class Products:
     def rmatvec(self, u: Tensor) -> Tensor:  # (S, m) -> (S, d), or (P, S, m) -> (P, S, d)
         return self._function.piece.pull(u)
 
+    @torch.no_grad()
+    def gram(self, weights: Tensor) -> Callable[[Tensor], Tensor]:  # () or (m,)
+        """v -> J^T W J v, with as few passes over the m weights as there can be."""
+        piece, weights = _absorbed(self._function.piece, weights.detach())
+        shared = weights.ndim == 0  # then it is cheaper to weigh the d numbers of v
+
+        @torch.no_grad()
+        def product(v: Tensor) -> Tensor:
+            return piece.pull(piece.push(v * weights) if shared else piece.push(v) * weights)
+
+        return product
+
     def bilinear(self, u: Tensor, v: Tensor) -> Tensor:  # (S, m), (S, d) -> (S,), or with P in front of all
         """<u, J v> with v held fixed, by differentiating the written-out J v once."""
         return (u * self._function.piece.push(v.detach())).sum(-1)
@@ -202,6 +214,22 @@ class Blocks:
             image = piece.pull(in_a_row([self.cuts[i].pull(shares[i]) for i in members]))
             results.update(zip(members, image.split([self.inputs[i] for i in members], -1), strict=True))
         return in_a_row([results[i] for i in range(len(shares))])
+
+
+def _absorbed(piece: Piece, weights: Tensor) -> tuple[Piece, Tensor]:
+    """J^T W J = K^T V K: what J ends in, as far as it is diagonal or a cut, goes into the weights."""
+    while isinstance(piece, Chain) and len(piece.pieces) > 1:
+        *before, last = piece.pieces
+        if isinstance(last, Gate):
+            weights = last.slope.square() * weights
+        elif isinstance(last, Cut):
+            weights = last.pull(weights.expand(last.kept) if weights.ndim == 0 else weights)
+        elif isinstance(last, Chain):
+            before = [*before, *last.pieces]
+        else:
+            break
+        piece = Chain(tuple(before))
+    return piece, weights
 
 
 def in_a_row(tensors: Sequence[Tensor]) -> Tensor:

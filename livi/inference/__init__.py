@@ -4,8 +4,9 @@ from livi.inference.begin import begin
 from livi.inference.callbacks import Callback, Run
 from livi.inference.csv_logger import CSVLogger
 from livi.inference.density import fit_density
+from livi.inference.divergence import FitError
 from livi.inference.fitting import fit
-from livi.inference.loop import FitError, Trainer
+from livi.inference.loop import Trainer
 from livi.inference.optimiser import make_optimiser
 from livi.inference.planning import plan
 from livi.inference.plans import Plan

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from livi.inference.plans import Plan
 from livi.inference.progress import Progress
+from livi.inference.ranks import Alone
 from livi.inference.start import MapStart
 
 
@@ -29,6 +30,7 @@ def begin(
     state: Mapping[str, Any] | None = None,
     save: Callable[[dict[str, Any]], None] | None = None,
     save_every: int = 500,
+    ranks: Alone | None = None,
 ) -> Beginning:
     """Find where to start, and put every component there.
 
@@ -44,6 +46,7 @@ def begin(
         seed=seed,
         capture=prepared.capture,
         progress=progress,
+        ranks=ranks,
     )
     if state is not None:
         search.load(dict(state))

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from livi.family.objective import Bound
 from livi.inference.parameters import assign, values
+from livi.inference.ranks import Alone
 from livi.inference.recipe import Recipe
 from livi.inference.validation import PREFIX, Validation, named
 from livi.model.data import Data
@@ -29,6 +30,7 @@ class Training(Protocol):
     average: dict[str, Tensor] | None
     stopped: str
     parameters_of: int | None
+    ranks: Alone
 
 
 class Run:
@@ -52,6 +54,11 @@ class Run:
     def steps(self) -> int:
         """Steps of the whole fit."""
         return self._training.recipe.steps
+
+    @property
+    def rank(self) -> int:
+        """Which of the processes that fit together this is: 0 is the one to print and write files."""
+        return self._training.ranks.rank
 
     @property
     def epoch(self) -> int:
@@ -85,7 +92,10 @@ class Run:
         return self._posterior(bound)
 
     def stop(self, reason: str = "a callback asked for it") -> None:
-        """End the fit after this step. The posterior's plan and repr say so."""
+        """End the fit after this step, or where several processes fit, after the next logged one.
+
+        The posterior's plan and repr say so. One process that asks for it stops all.
+        """
         self._training.stopped = reason
 
     def parameters(self) -> dict[str, Tensor]:
@@ -105,7 +115,8 @@ class Callback:
     """Called while a fit runs: override what is of use. `livi.fit(..., callbacks=[MyCallback()])`.
 
     `on_step` is called after every step; on a GPU, reading a tensor there would hold up every step, so do that where
-    `run.row` is not None, at logged steps. Where a fit diverges it goes back, and steps are seen again.
+    `run.row` is not None, at logged steps. Where a fit diverges it goes back, and steps are seen again. Where several
+    processes fit together, each calls its own callbacks: print and write where `run.rank` is 0.
 
     >>> class Loud(Callback):
     ...     def on_validation(self, run):
@@ -139,14 +150,14 @@ class Callback:
 
 
 class _Function(Callback):
-    """A function of each logged row."""
+    """A function of each logged row, called by the first process alone."""
 
     def __init__(self, function: Callable[[Row], object]) -> None:
         self.function = function
 
     def on_step(self, run: Run) -> None:
         row = run.row
-        if row is not None:
+        if row is not None and run.rank == 0:
             self.function(dict(row))
 
 

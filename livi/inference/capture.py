@@ -11,6 +11,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -28,6 +29,7 @@ DIFFERENCE = 5e-2  # between both ways, as a share of the distance that a tensor
 MOST_DIFFERENCE = 0.3  # and that is always
 GAIN = 0.9  # of the time that a step takes, at most, for a recording to be worth its memory
 MOST_SHAPES = 4  # recordings of batches of different shapes
+RARE = 20  # times that a second shape must come before it is worth a recording: an epoch's last batch is often smaller
 
 
 class CaptureError(RuntimeError):
@@ -87,7 +89,7 @@ class Stepper(Generic[T]):
         if (shapes, how) in self.recordings:
             self.captured = True
             return self.recordings[shapes, how].replay(batch)
-        self.taken[how] += 1
+        self.taken[shapes, how] += 1
         if self._ready(shapes, how):
             try:
                 self.recordings[shapes, how] = self._record(batch, how)
@@ -99,9 +101,10 @@ class Stepper(Generic[T]):
         return self.step(batch, *how)
 
     def _ready(self, shapes: Hashable, how: Hashable) -> bool:
-        warm = self.taken.total() > WARM_UP and self.taken[how] > 1
+        others = sum(way == how for _, way in self.recordings)
+        warm = self.taken.total() > WARM_UP and self.taken[shapes, how] > (RARE if others else 1)
         wanted = self.capture is not False and how not in self.refused and shapes is not None and warm
-        return wanted and sum(way == how for _, way in self.recordings) < MOST_SHAPES
+        return wanted and others < MOST_SHAPES
 
     def _record(self, batch: Batch, how: tuple[Hashable, ...]) -> _Recording[T]:
         """A recording that has proved itself; everything is left as it was.
@@ -121,7 +124,7 @@ class Stepper(Generic[T]):
             if self.rng is not None and draws is not None:
                 self.rng.set_state(draws)
 
-        aside = torch.cuda.Stream()  # the default stream's unfinished work must not leak into the recording
+        aside = _aside(torch.cuda.current_device())
         aside.wait_stream(torch.cuda.current_stream())
         try:
             with torch.cuda.stream(aside):
@@ -176,7 +179,7 @@ class _Recording(Generic[T]):
         used = [torch.cuda.default_generators[torch.cuda.current_device()], *([] if rng is None else [rng])]
         kept = [generator.clone_state() for generator in used]
         try:
-            with torch.cuda.graph(self.graph, pool=pool):
+            with torch.cuda.graph(self.graph, pool=pool, stream=_aside(torch.cuda.current_device())):
                 self.outputs = step(self.batch)
         except BaseException:
             for generator, state in zip(used, kept, strict=True):
@@ -189,6 +192,28 @@ class _Recording(Generic[T]):
                 mine.copy_(given)
         self.graph.replay()
         return self.outputs
+
+
+def replay_seconds(step: Callable[[Batch], T], batch: Batch, rng: torch.Generator) -> float | None:
+    """Seconds of a step that is replayed, None where it cannot be; it must read no result back."""
+    gc.collect()
+    aside = _aside(torch.cuda.current_device())
+    aside.wait_stream(torch.cuda.current_stream())
+    try:
+        with torch.cuda.stream(aside):
+            step(batch)
+        torch.cuda.current_stream().wait_stream(aside)
+        recording = _Recording(step, batch, rng, torch.cuda.graph_pool_handle())
+    except RuntimeError:
+        return None
+    return _seconds(lambda: recording.replay(batch))
+
+
+@cache
+def _aside(device: int) -> torch.cuda.Stream:
+    """A stream for recordings, into which the default stream's unfinished work cannot leak. One for all: on each,
+    torch's linear algebra keeps tens of megabytes to work in."""
+    return torch.cuda.Stream(device)
 
 
 def _shapes(batch: Batch) -> Hashable:

@@ -15,7 +15,8 @@ class CSVLogger(Callback):
 
     A row is one line, appended whole. Where that does not do, at the start, for a column that was not there before, or
     after a divergence that is rolled back, the file is replaced at once by one of all rows so far. A new fit writes a
-    new file; a resumed one goes on with the rows of its checkpoint. Where a row has no number, its cell is empty.
+    new file; a resumed one goes on with the rows of its checkpoint. Where a row has no number, its cell is empty. Of
+    several processes that fit together the first one writes.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -25,11 +26,12 @@ class CSVLogger(Callback):
 
     def on_start(self, run: Run) -> None:
         self._columns, self._last = ["step"], 0.0
-        self._write(run.history)
+        if run.rank == 0:
+            self._write(run.history)
 
     def on_step(self, run: Run) -> None:
         row = run.row
-        if row is None:
+        if row is None or run.rank != 0:
             return
         if row.keys() <= set(self._columns) and row["step"] > self._last:
             with self.path.open("a", newline="", encoding="utf-8") as file:

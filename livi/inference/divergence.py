@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+
+class FitError(RuntimeError):
+    """A fit that could not go on, or ended far from where it began; the message says what to try.
+
+    Attributes:
+        posterior: what was reached all the same, where there is something; None otherwise.
+    """
+
+    posterior: Any = None
 
 
 class Window(NamedTuple):

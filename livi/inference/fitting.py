@@ -15,8 +15,9 @@ from torch import nn
 from livi.inference.alarms import alarms
 from livi.inference.begin import Beginning, begin, spread_out
 from livi.inference.callbacks import Callback, Callbacks, Row, as_callbacks
+from livi.inference.divergence import FitError
 from livi.inference.judgement import expected_log_likelihood, lost_likelihood
-from livi.inference.loop import FitError, Trainer
+from livi.inference.loop import Trainer
 from livi.inference.memory import kept_memory
 from livi.inference.options import PlanOptions, checked
 from livi.inference.parameters import copied
@@ -24,8 +25,9 @@ from livi.inference.planning import plan
 from livi.inference.plans import Plan
 from livi.inference.polishing import polish
 from livi.inference.progress import Progress
+from livi.inference.ranks import Alone, joined
 from livi.inference.result import Result
-from livi.inference.resume import plan_again
+from livi.inference.resume import FREE, plan_again
 from livi.inference.stopping import EarlyStopping
 from livi.inference.validation import Validation, split_off, validation_of
 from livi.model.likelihoods import Likelihood
@@ -54,6 +56,8 @@ def fit(
     validation: Any = None,
     validate_every: int | str | None = None,
     callbacks: Sequence[Callback | Callable[[Row], object]] = (),
+    distributed: bool | None = None,
+    shard: bool | None = None,
     **options: Unpack[PlanOptions],
 ) -> Posterior:
     """An implicit posterior over the weights of `net`, from defaults that need no tuning.
@@ -75,6 +79,10 @@ def fit(
         validate_every: steps between validations, or "epoch"; a twentieth of the fit where not given. See `Validation`.
         callbacks: objects of `livi.Callback`, such as `livi.EarlyStopping()` and `livi.CSVLogger(path)`, and functions
             that are called with each logged row.
+        distributed: by default all processes that torchrun started fit together, and each returns the same posterior;
+            False fits in this process alone. See docs/distributed.md.
+        shard: each process keeps a part of the optimiser's state; by default where parameters, gradients and that state
+            would take more than a quarter of a GPU.
         **options: as in `plan`, which shows what will be done without doing it.
 
     Raises:
@@ -83,30 +91,39 @@ def fit(
         ValueError: the checkpoint is of another fit; the message names what differs.
         TypeError: there is no such option; the message names the nearest.
     """
-    called = as_callbacks(callbacks)
+    called, ranks = as_callbacks(callbacks), joined(distributed)
+    options = ranks.placed(options, net)
     if isinstance(validation, Real):
         data, validation = split_off(data, float(validation), seed)
     elif validation is None and validate_every is not None:
         raise ValueError("validate_every: expected only with validation data, got none; pass validation=0.1 or (X, y).")
-    resumed = storage.read_checkpoint(checkpoint) if checkpoint is not None and Path(checkpoint).exists() else None
+    written = ranks.agreed(checkpoint is not None and Path(checkpoint).exists())
+    resumed = storage.read_checkpoint(checkpoint) if checkpoint is not None and written else None
     if resumed is None:
         prepared = plan(net, data, likelihood, seed=seed, **options)
     else:
         prepared = plan_again(resumed, net, data, likelihood, seed=seed, **options)
-    show = Progress(prepared.recipe.steps, quiet=not progress, log_dir=log_dir)
+    facts = prepared.summary()
+    _make_equal(prepared, ranks, facts | {"seed": seed}, resumed)
+    quiet = not progress or not ranks.first
+    show = Progress(prepared.recipe.steps, quiet=quiet, log_dir=log_dir if ranks.first else None)
+    if prepared.standardised:
+        show.say(f"{' and '.join(prepared.standardised)} are standardised inside, for they are far from order one")
     try:
         result = Result(prepared)
         trainer = Trainer(
             prepared.bound,
-            prepared.data,
+            ranks.part(prepared.data, prepared.bound, divisible=prepared.problem.integrated is None),
             prepared.recipe,
             seed=seed,
             progress=show,
             checkpoint=checkpoint,
             checkpoint_every=checkpoint_every,
-            facts=prepared.summary(),
+            facts=facts,
             capture=prepared.capture,
-            callbacks=_watched(result, [show, *called], validation, validate_every, options),
+            callbacks=_watched(result, [show, *called], validation, validate_every, options, ranks),
+            ranks=ranks,
+            sharded=ranks.shards(prepared.bound, shard),
         )
         with kept_memory():
             return _run(prepared, trainer, result, None if resumed is None else resumed["state"])
@@ -114,8 +131,22 @@ def fit(
         show.close()
 
 
+def _make_equal(prepared: Plan, ranks: Alone, facts: dict[str, Any], resumed: dict[str, Any] | None) -> None:
+    """The same network and posterior on every rank, after a look at whether they are about to do the same."""
+    fixed = {name: value for name, value in facts.items() if name not in FREE}
+    reached = None if resumed is None else resumed["state"].get("step", "the start")
+    ranks.check_same("fit", fixed | {"recipe": facts["recipe"], "the checkpoint's step": reached})
+    integrated = prepared.problem.integrated
+    ranks.equal(prepared.bound, prepared.layout.module, *([] if integrated is None else [integrated.layout.module]))
+
+
 def _watched(
-    result: Result, callbacks: list[Callback], validation: Any, every: int | str | None, options: PlanOptions
+    result: Result,
+    callbacks: list[Callback],
+    validation: Any,
+    every: int | str | None,
+    options: PlanOptions,
+    ranks: Alone,
 ) -> Callbacks:
     """The callbacks with their validation, which is tried on its first batch, so that it fails now or never."""
     prepared = result.prepared
@@ -130,6 +161,7 @@ def _watched(
             device=prepared.layout.device,
             dtype=prepared.layout.dtype,
             unpack=options.get("unpack"),
+            ranks=ranks,
         )
         try:
             metrics = tuple(scoring.scores(result.copied(prepared.bound), batches=1))
@@ -161,6 +193,7 @@ def _run(prepared: Plan, trainer: Trainer, result: Result, state: dict[str, Any]
             prepared.bound.load_state_dict(before)
             if begun is not None:
                 spread_out(prepared, begun.theta, NARROWER)
+                trainer.ranks.equal(prepared.bound)
             trainer.restart(rate_scale=0.5)
             trouble = _train(prepared, trainer)
     posterior = _finish(result, trainer)
@@ -179,7 +212,10 @@ def _polished(prepared: Plan, posterior: Posterior, trainer: Trainer) -> Posteri
     assert prepared.chains is not None
     quiet = trainer.progress.quiet
     try:
-        return polish(posterior, prepared.data, seed=trainer.seed, progress=not quiet, **asdict(prepared.chains))
+        found = polish(posterior, prepared.data, seed=trainer.seed, progress=not quiet, **asdict(prepared.chains))
+        assert isinstance(found.sampler, nn.Module)
+        trainer.ranks.equal(found.sampler)
+        return found
     except KeyboardInterrupt:
         text = "interrupted while polishing: keeping the short fit that the chains started from; fit again for more."
         warnings.warn(text, FitWarning, stacklevel=5)
@@ -200,8 +236,10 @@ def _begin(prepared: Plan, trainer: Trainer, state: dict[str, Any] | None) -> Be
         state=state,
         save=None if trainer.checkpoint is None else trainer.save_search,
         save_every=trainer.checkpoint_every,
+        ranks=trainer.ranks,
     )
-    trainer.start_log_likelihood, trainer.interrupted = begun.log_likelihood, begun.interrupted
+    trainer.ranks.equal(prepared.bound)
+    trainer.start_log_likelihood, trainer.interrupted = trainer.ranks.agreed(begun.log_likelihood), begun.interrupted
     return begun
 
 
@@ -213,13 +251,15 @@ def _train(prepared: Plan, trainer: Trainer) -> str:
         return str(error)
     if trainer.interrupted:
         return ""
-    return lost_likelihood(prepared.bound, prepared.data, trainer.start_log_likelihood, trainer.rng)
+    lost = lost_likelihood(prepared.bound, prepared.data, trainer.start_log_likelihood, trainer.rng)
+    return trainer.ranks.agreed(lost)
 
 
 def _finish(result: Result, trainer: Trainer) -> Posterior:
     bound = trainer.bound
     unconverged = float(trainer.missed) / max(1.0, float(trainer.estimated))
-    if trainer.history and not trainer.interrupted and result.prepared.chains is None:  # a short fit is no end
+    looked_at = trainer.history and not trainer.interrupted and result.prepared.chains is None  # a short fit is no end
+    if looked_at and trainer.ranks.first:
         recent = [row["log_likelihood"] for row in trainer.history[-10:]]
         for text in alarms(bound, sum(recent) / len(recent), trainer.start_log_likelihood, unconverged, trainer.rng):
             warnings.warn(text, FitWarning, stacklevel=5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from pathlib import Path
 from typing import Any
@@ -9,15 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from livi.family.entropy import Capturable
+from livi.family.entropy import Capturable, Valueless
 from livi.family.objective import Bound, BoundTerms, EntropyPart
 from livi.inference.callbacks import Callbacks
 from livi.inference.capture import CaptureError, Stepper
-from livi.inference.divergence import Window
-from livi.inference.optimiser import for_optimiser, make_optimiser, set_rate
+from livi.inference.divergence import FitError, Window
+from livi.inference.optimiser import clip, load_state, make_optimiser, own_state, set_rate, whole_state
 from livi.inference.parameters import assign, blend, copied, values
 from livi.inference.progress import Progress
-from livi.inference.recipe import LOG_EVERY, Recipe
+from livi.inference.ranks import Alone
+from livi.inference.recipe import LOG_EVERY, VALUE_EVERY, Recipe
 from livi.model.data import Batch, Data, remaining_batches
 from livi.model.trial import FitWarning
 from livi.posterior import storage
@@ -31,16 +33,6 @@ TERMS = ("log_likelihood", "log_prior", "entropy")
 NEVER = 2**62  # a step that no run reaches
 
 
-class FitError(RuntimeError):
-    """A fit that could not go on, or ended far from where it began; the message says what to try.
-
-    Attributes:
-        posterior: what was reached all the same, where there is something; None otherwise.
-    """
-
-    posterior: Any = None
-
-
 class Trainer:
     """One fit's state: what the next step needs. `run` takes it to the end; `state` and `load` carry it elsewhere.
 
@@ -49,6 +41,8 @@ class Trainer:
         facts: the plan's summary, written along so that a resumed run can be checked against it.
         capture: replay steps as CUDA graphs; see `livi.inference.capture.Stepper`.
         callbacks: called between steps, never within one; by default the progress alone.
+        ranks: the processes that take every step together; see `livi.inference.ranks`.
+        sharded: each of them keeps a part of the optimiser's state.
 
     Attributes:
         stopped: why a callback stopped the fit; empty where none did.
@@ -68,6 +62,8 @@ class Trainer:
         facts: dict[str, Any] | None = None,
         capture: bool | None = None,
         callbacks: Callbacks | None = None,
+        ranks: Alone | None = None,
+        sharded: bool = False,
     ) -> None:
         self.bound, self.data, self.recipe, self.seed = bound, data, recipe, seed
         self.progress = progress or Progress(recipe.steps, quiet=True)
@@ -75,7 +71,8 @@ class Trainer:
         self.checkpoint, self.checkpoint_every = checkpoint, checkpoint_every
         self.facts = facts or {}
         self.start_log_likelihood = float("-inf")
-        self.optimiser = make_optimiser(bound, recipe)
+        self.ranks, self.sharded = ranks or Alone(), sharded
+        self.optimiser = make_optimiser(bound, recipe, sharded=sharded)
         device, dtype = bound.posterior.layout.device, bound.posterior.layout.dtype
         self.rng = torch.Generator(device=device).manual_seed(seed)
         self.step = 0
@@ -96,6 +93,7 @@ class Trainer:
         self.interrupted, self.stopped = False, ""
         self.parameters_of: int | None = None
         self.entropy, self.products, self.converging = bound.entropy, 0, True
+        self.has_value = True  # whether the last step computed the entropy's value
         self.recordings = 0
         self.stepper = Stepper(
             self._advance, self._changed, self.rng, capture=capture, prepare=self._prepare, release=self._release
@@ -117,6 +115,8 @@ class Trainer:
                 if trouble:
                     self._roll_back(trouble)
         except KeyboardInterrupt:
+            if self.ranks.count > 1:
+                raise  # ranks are interrupted at different steps: what they have in common is the last checkpoint
             self.interrupted = True
             self.progress.say(f"interrupted at step {self.step}")
             self._restore()
@@ -136,32 +136,31 @@ class Trainer:
 
     def restart(self, rate_scale: float) -> None:
         """Forget everything but the bound's parameters as they are now, and take smaller steps."""
-        self.optimiser = make_optimiser(self.bound, self.recipe)
+        self.optimiser = make_optimiser(self.bound, self.recipe, sharded=self.sharded)
         self.rng.manual_seed(self.seed + 1)
         self.step, self.rate_scale, self.rollbacks, self.rolled_back_at = 0, rate_scale, 0, 0
         self.history, self.windows, self.stopped, self.parameters_of = [], [], "", None
-        for counter, value in (
-            (self.clock, 0),
-            (self.missed, 0),
-            (self.estimated, 0),
-            (self.usual_norm, 0),
-            (self.failed_at, NEVER),
-        ):
-            counter.fill_(value)
+        for counter in (self.clock, self.missed, self.estimated, self.usual_norm):
+            counter.zero_()
+        self.failed_at.fill_(NEVER)
         self.stepper.reset()
 
     def _run_until_trouble(self) -> str:
         """Train to the end, or to the first sign of divergence, which is returned."""
         for batch in remaining_batches(self.data, self.seed, self.step, self.recipe.steps):
             terms = self._step(batch)
-            if self.step % LOG_EVERY == 0 or self.step == self.recipe.steps:
+            logged = self.step % LOG_EVERY == 0 or self.step == self.recipe.steps
+            if logged:
                 broken = self._broken()
                 if broken:
                     return f"{', '.join(broken[:3])} became non-finite"
                 self._log(terms)
                 self._record_anew(terms)
             self.callbacks.step()
-            if self.stopped and not self._broken():  # else the next logged step goes back to sound parameters
+            if logged:
+                self.stopped = self.ranks.any_of(self.stopped)
+            asked = self.stopped and (logged or self.ranks.count == 1)
+            if asked and not self._broken():  # else the next logged step goes back to sound parameters
                 return ""
             due = self.checkpoint is not None and self.step % self.checkpoint_every == 0
             if due or self.step % SNAPSHOT_EVERY == 0:
@@ -185,7 +184,9 @@ class Trainer:
             set_rate(group, factor * group["peak"])
         self.kl_weight.fill_(self.recipe.kl_weight(self.step))
         self.entropy_weight.fill_(self.recipe.entropy_weight(self.step))
-        terms = self.stepper(batch, self._part())
+        part = self._part()
+        terms = self.stepper(batch, part)
+        self.has_value = part == "value"
         self.step += 1
         if self._watched(terms):
             self.products = max(report.products for report in terms.reports)
@@ -199,18 +200,22 @@ class Trainer:
 
     def _part(self) -> EntropyPart:
         """What the next step needs of the entropy."""
-        if (self.step + 1) % LOG_EVERY == 0 or self.step + 1 == self.recipe.steps:
+        step, last = self.step + 1, self.step + 1 == self.recipe.steps
+        cheap = not isinstance(self.entropy, Valueless)
+        due = step % (LOG_EVERY if cheap or not self.history else VALUE_EVERY) == 0
+        if due or last:
             return "value"
         return "gradient" if self.recipe.entropy_weight(self.step) else "none"
 
     def _advance(self, batch: Batch, part: EntropyPart) -> BoundTerms:
         """The part of a step that runs on the device. It changes tensors in place, and reads none."""
         self.bound.posterior.prepare_step(self.bound.prior, self.rng)
-        terms: BoundTerms = self.bound(*batch, self.rng, entropy=part)
         self.optimiser.zero_grad()
-        (-terms.tempered(self.kl_weight, self.entropy_weight) / self.bound.num_data).backward()
+        terms = self.ranks.accumulate(
+            self.bound, batch, self.rng, entropy=part, kl_weight=self.kl_weight, entropy_weight=self.entropy_weight
+        )
         if self.recipe.clip_factor is not None:
-            self._clip(self.recipe.clip_factor)
+            clip(self.bound.parameters(), self.recipe.clip_factor, self.usual_norm)
         self.optimiser.step()
         self.clock += 1
         self._note_failures(terms)
@@ -219,7 +224,7 @@ class Trainer:
             self.estimated += 1
         if self.average is not None and self.recipe.averaging is not None:
             blend(self.average, self.bound, self.recipe.averaging)
-        return terms.detached()
+        return terms
 
     def _changed(self) -> list[Tensor]:
         """Every tensor that `_advance` changes."""
@@ -251,39 +256,36 @@ class Trainer:
                 self.products, self.converging = NEVER, False
 
     def _log(self, terms: BoundTerms) -> None:
+        parts = torch.stack([terms.bound, terms.log_likelihood, terms.log_prior, terms.entropy])
+        bound, log_likelihood, log_prior, entropy = parts.tolist()  # one wait for the device
+        if not self.has_value and self.history:
+            entropy = self.history[-1]["entropy"]
+            bound = log_likelihood + log_prior + entropy
         row = {
             "step": float(self.step),
-            "bound": terms.bound.item(),
-            "log_likelihood": terms.log_likelihood.item(),
-            "log_prior": terms.log_prior.item(),
-            "entropy": terms.entropy.item(),
+            "bound": bound,
+            "log_likelihood": log_likelihood,
+            "log_prior": log_prior,
+            "entropy": entropy,
             "kl_weight": self.recipe.kl_weight(self.step - 1),
-            "rate": float(self.optimiser.param_groups[0]["lr"]),
+            "rate": self.recipe.rate_factor(self.step - 1) * self.rate_scale * self.optimiser.param_groups[0]["peak"],
         }
         self.history.append(row | self.callbacks.scores())
 
     def _broken(self) -> tuple[str, ...]:
         """Names of the terms that were first to be non-finite at any step, or of such parameters."""
-        first = int(self.failed_at.min())
-        if first < NEVER:
-            return tuple(name for name, step in zip(TERMS, self.failed_at, strict=True) if step == first)
-        return tuple(name for name, p in self.bound.named_parameters() if not bool(torch.isfinite(p).all()))
+        failed = self.failed_at.tolist()
+        if min(failed) < NEVER:
+            return tuple(name for name, step in zip(TERMS, failed, strict=True) if step == min(failed))
+        named = dict(self.bound.named_parameters())
+        sizes = torch.stack([norm.double() for norm in torch._foreach_norm(list(named.values()), float("inf"))])
+        return tuple(name for name, size in zip(named, sizes.tolist(), strict=True) if not math.isfinite(size))
 
     def _note_failures(self, terms: BoundTerms) -> None:
         """Remember, without reading a result back, the step at which each term first became non-finite."""
         values = torch.stack([getattr(terms, name).detach() for name in TERMS])
         new = ~torch.isfinite(values) & (self.failed_at > self.clock)
         self.failed_at.copy_(torch.where(new, self.clock, self.failed_at))
-
-    def _clip(self, factor: float) -> None:
-        """Scale the gradient down to `factor` times the running average of its norm; no result is read back."""
-        gradients = [parameter.grad for parameter in self.bound.parameters() if parameter.grad is not None]
-        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-        allowed = torch.where(self.usual_norm > 0, factor * self.usual_norm, norm)
-        scale = torch.clamp(allowed / norm.clamp_min(1e-30), max=1.0)
-        torch._foreach_mul_(gradients, scale)
-        kept = torch.where(torch.isfinite(norm), norm * scale, self.usual_norm)
-        self.usual_norm.copy_(torch.where(self.usual_norm > 0, 0.98 * self.usual_norm + 0.02 * kept, kept))
 
     def _fell(self, count: int) -> bool:
         """Whether the last so many logged steps lie far below earlier ones, by today's weight of the KL term."""
@@ -308,11 +310,11 @@ class Trainer:
         self.rng.manual_seed(self.seed + 1_000_003 * (rollbacks + self.step))  # the same draws would fail again
         self.rolled_back_at = failed_at
 
-    def state(self) -> dict[str, Any]:
-        """Everything the next step depends on."""
+    def state(self, optimiser: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Everything the next step depends on; of the optimiser what all ranks keep, or the state that is given."""
         return {
             "bound": self.bound.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
+            "optimiser": whole_state(self.optimiser) if optimiser is None else optimiser,
             "rng": self.rng.get_state(),
             "step": self.step,
             "seed": self.seed,
@@ -331,9 +333,10 @@ class Trainer:
             "steps": self.recipe.steps,
         }
 
-    def load(self, state: dict[str, Any]) -> None:
+    def load(self, state: dict[str, Any], *, own: bool = False) -> None:
+        """Go on from a state, whose optimiser's is that of all ranks or this one's own."""
         self.bound.load_state_dict(state["bound"])
-        self.optimiser.load_state_dict(for_optimiser(state["optimiser"], self.optimiser))
+        load_state(self.optimiser, state["optimiser"], own=own)
         draws = state["rng"].cpu()
         if draws.shape == self.rng.get_state().shape:
             self.rng.set_state(draws)
@@ -358,26 +361,32 @@ class Trainer:
         self.stepper.reset()  # the optimiser has new tensors now
 
     def save(self) -> None:
+        """Write a checkpoint: the first rank does, and the others wait."""
         assert self.checkpoint is not None
-        storage.write_checkpoint(self.checkpoint, {"facts": self.facts, "state": self.state()})
+        state = self.state()
+        if self.ranks.first:
+            storage.write_checkpoint(self.checkpoint, {"facts": self.facts, "state": state})
+        self.ranks.wait()
 
     def save_search(self, state: dict[str, Any]) -> None:
         """Write a checkpoint of a search for the start, which comes before this loop."""
         assert self.checkpoint is not None
-        kept = {"facts": self.facts, "state": {"start": state, "seed": self.seed}}
-        storage.write_checkpoint(self.checkpoint, kept)
+        if self.ranks.first:
+            kept = {"facts": self.facts, "state": {"start": state, "seed": self.seed}}
+            storage.write_checkpoint(self.checkpoint, kept)
+        self.ranks.wait()
 
     def _keep(self) -> None:
         """Remember this state as one to go back to. Long after the last trouble, steps grow again, one by one."""
         if self.rollbacks and self.step - self.rolled_back_at >= FORGIVEN_AFTER:
             self.rollbacks, self.rate_scale, self.rolled_back_at = self.rollbacks - 1, 2.0 * self.rate_scale, self.step
-        state = self.state()
+        state = self.state(own_state(self.optimiser))
         shared = {"history": self.history[:], "callbacks": state["callbacks"]}  # of values that do not change
         self._kept = copied(state | dict.fromkeys(shared)) | shared
 
     def _restore(self) -> None:
         shared = {name: self._kept[name] for name in ("history", "callbacks")}
-        self.load(copied(self._kept | dict.fromkeys(shared)) | shared)
+        self.load(copied(self._kept | dict.fromkeys(shared)) | shared, own=True)
 
 
 def _converged(terms: BoundTerms) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -11,8 +13,12 @@ from livi.family.objective import Bound
 from livi.inference.recipe import Recipe
 
 
-def make_optimiser(bound: Bound, recipe: Recipe) -> torch.optim.Adam:
-    """Adam with three learning rates: affine, nonlinear, and the hyper-parameters of noise, likelihood and prior."""
+def make_optimiser(bound: Bound, recipe: Recipe, *, sharded: bool = False) -> torch.optim.Optimizer:
+    """Adam with three learning rates: affine, nonlinear, and the hyper-parameters of noise, likelihood and prior.
+
+    Args:
+        sharded: each rank keeps the moments of some parameters, updates those, and sends them to the others.
+    """
     affine, nonlinear, scales = bound.posterior.rates()
     hyper = [*scales, *bound.likelihood.parameters(), *bound.prior.parameters()]
     groups = [
@@ -24,7 +30,7 @@ def make_optimiser(bound: Bound, recipe: Recipe) -> torch.optim.Adam:
         )
         if parameters
     ]
-    return adam(groups, betas=recipe.betas)
+    return _sharded(groups, recipe.betas) if sharded else adam(groups, betas=recipe.betas)
 
 
 def adam(parameters: Any, **options: Any) -> torch.optim.Adam:
@@ -46,8 +52,52 @@ def set_rate(group: dict[str, Any], rate: float) -> None:
         group["lr"] = rate
 
 
+def clip(parameters: Iterable[Tensor], factor: float, usual_norm: Tensor) -> None:
+    """Scale the gradient down to `factor` times the running average of its norm, and go on with that average.
+
+    No result is read back.
+    """
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    allowed = torch.where(usual_norm > 0, factor * usual_norm, norm)
+    scale = torch.clamp(allowed / norm.clamp_min(1e-30), max=1.0)
+    torch._foreach_mul_(gradients, scale)
+    kept = torch.where(torch.isfinite(norm), norm * scale, usual_norm)
+    usual_norm.copy_(torch.where(usual_norm > 0, 0.98 * usual_norm + 0.02 * kept, kept))
+
+
+def _sharded(groups: list[dict[str, Any]], betas: tuple[float, float]) -> torch.optim.Optimizer:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # torch's, about itself
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+    optimiser = ZeroRedundancyOptimizer(groups, torch.optim.Adam, betas=betas)
+    for whole, own in zip(optimiser.param_groups, optimiser.optim.param_groups, strict=True):
+        whole |= {name: value for name, value in own.items() if name not in whole}  # Adam's own defaults
+    return optimiser
+
+
+def own_state(optimiser: torch.optim.Optimizer) -> dict[str, Any]:
+    """What this rank's part of the optimiser remembers; all of it where it is not sharded."""
+    return getattr(optimiser, "optim", optimiser).state_dict()
+
+
+def load_state(optimiser: torch.optim.Optimizer, state: dict[str, Any], *, own: bool) -> None:
+    """Go on from what `own_state` gave on this rank, or `whole_state` on the first."""
+    part = getattr(optimiser, "optim", optimiser) if own else optimiser
+    part.load_state_dict(for_optimiser(state, part))
+
+
+def whole_state(optimiser: torch.optim.Optimizer) -> dict[str, Any]:
+    """What all ranks' parts remember, as an optimiser that is not sharded would have it; for the first rank alone."""
+    if hasattr(optimiser, "consolidate_state_dict"):
+        optimiser.consolidate_state_dict(to=0)
+        return optimiser.state_dict() if optimiser.rank == 0 else {}  # type: ignore[attr-defined]
+    return optimiser.state_dict()
+
+
 def for_optimiser(state: dict[str, Any], optimiser: torch.optim.Optimizer) -> dict[str, Any]:
     """An optimiser's saved state for this one, which may live on another kind of device."""
     pairs = zip(state["param_groups"], optimiser.param_groups, strict=True)
     kept = ("lr", "capturable", "fused", "foreach")
-    return state | {"param_groups": [group | {name: mine[name] for name in kept} for group, mine in pairs]}
+    groups = [group | {name: mine[name] for name in kept} for group, mine in pairs]
+    return state | {"state": dict(state["state"]), "param_groups": groups}

@@ -17,7 +17,7 @@ from livi.family.generators import Generator
 from livi.family.latents import Latents
 from livi.family.noise import Noise
 from livi.inference.recipe import Recipe
-from livi.model.data import Unpack
+from livi.model.data import Augment, Unpack
 from livi.model.priors import Prior
 from livi.model.problem import Choice
 from livi.network.parameters import Forward
@@ -36,6 +36,7 @@ class PlanOptions(TypedDict, total=False):
     unpack: Unpack | None
     num_data: int | None
     batch_size: int | None
+    augment: Augment | None
     family: Choice[Family]
     generator: Choice[Generator]
     noise: Choice[Noise]
@@ -51,6 +52,7 @@ class PlanOptions(TypedDict, total=False):
     capture: bool | None
     last_layer: str
     device: torch.device | str | None
+    standardise: bool | str
 
 
 def check_options(function: str, given: Iterable[str], known: Iterable[str]) -> None:

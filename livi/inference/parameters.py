@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-ASIDE = 2**28  # bytes of a copy on a GPU from which it goes to the CPU
+ASIDE = 2**25  # bytes of a copy on a GPU from which it goes to the CPU
+MOST_PINNED = 2**32  # bytes up to which it goes to memory that the GPU reaches by itself, ten times as fast
 
 
 def values(module: nn.Module) -> dict[str, Tensor]:
@@ -34,7 +35,17 @@ def blend(average: Mapping[str, Tensor], module: nn.Module, decay: float) -> Non
 
 def copied(state: Any) -> Any:
     """A state of tensors, numbers and optimisers, copied; to the CPU where it would take much of a GPU's memory."""
-    leaves = [leaf for leaf in pytree.tree_leaves(state) if isinstance(leaf, Tensor)]
-    if sum(leaf.numel() * leaf.element_size() for leaf in leaves if leaf.is_cuda) <= ASIDE:
+    leaves = [leaf for leaf in pytree.tree_leaves(state) if isinstance(leaf, Tensor) and leaf.is_cuda]
+    size = sum(leaf.numel() * leaf.element_size() for leaf in leaves)
+    if size <= ASIDE:
         return copy.deepcopy(state)
-    return pytree.tree_map(lambda leaf: leaf.detach().cpu() if isinstance(leaf, Tensor) else copy.deepcopy(leaf), state)
+
+    def put_aside(leaf: Any) -> Any:
+        if not (isinstance(leaf, Tensor) and leaf.is_cuda):
+            return copy.deepcopy(leaf)
+        room = torch.empty_like(leaf, device="cpu", pin_memory=size <= MOST_PINNED, requires_grad=False)
+        return room.copy_(leaf.detach(), non_blocking=True)
+
+    found = pytree.tree_map(put_aside, state)
+    torch.cuda.synchronize(leaves[0].device)
+    return found

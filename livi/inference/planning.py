@@ -21,10 +21,11 @@ from livi.inference.continuation import Continuation
 from livi.inference.options import checked
 from livi.inference.plans import Choices, Plan, make_plan
 from livi.inference.recipe import Recipe
-from livi.model.data import Unpack
+from livi.model.data import Augment, Unpack
 from livi.model.likelihoods import Likelihood
 from livi.model.priors import Prior
 from livi.model.problem import Choice, Problem
+from livi.network import InputScaling
 from livi.network.parameters import Forward
 from livi.posterior.posterior import Posterior
 
@@ -43,6 +44,7 @@ def plan(
     unpack: Unpack | None = None,
     num_data: int | None = None,
     batch_size: int | None = None,
+    augment: Augment | None = None,
     family: Choice[Family] = None,
     generator: Choice[Generator] = None,
     noise: Choice[Noise] = None,
@@ -58,6 +60,7 @@ def plan(
     capture: bool | None = None,
     last_layer: str = "exact if possible",
     device: torch.device | str | None = None,
+    standardise: bool | str = "auto",
     seed: int = 0,
 ) -> Plan:
     """What `fit` would do with these arguments, and what a step costs: `print(livi.plan(net, data, likelihood))`.
@@ -68,6 +71,8 @@ def plan(
         num_data: N, where it cannot be found from the data.
         batch_size: for (X, y) data; by default all of it, up to 2,048 examples and 2 million multiplications, or
             256.
+        augment: for (X, y) data, what is done to the inputs of every batch: a function of them and a torch.Generator on
+            their device, such as `livi.CropFlip()` for pictures.
         generator, noise, prior: an object, or a function of the layout that makes one.
         family: another posterior than livi's, likewise; see `livi.Family`.
         recipe, steps: the schedule, as far as it is named; `steps` alone changes its length, and shortens the start in
@@ -88,6 +93,10 @@ def plan(
             epoch, all of which is used at every step. "exact if possible" does so for up to 20,000 examples (256 MB
             of batches), and else samples it; the plan says why. See `livi.family.last_layer`.
         device: where to fit; by default where the network is.
+        standardise: True fits inputs and targets of any size as if they were of order one; predictions, scores and
+            files are in your units all the same (see `livi.model.units`). "auto" does so for each side where it is far
+            from order one and the network is not made for it: a trained one (`start="net"`) stays as it is, and so does
+            one that scales inputs or outputs itself. A posterior to start from brings its own.
     """
     checks.positive_int("components", components)
     if isinstance(start, str) and start not in ("map", "net"):
@@ -97,6 +106,7 @@ def plan(
         include, exclude = earlier.parameters(net, include, exclude, forward), ()
         likelihood, prior = earlier.likelihood_like(likelihood), earlier.prior_unless(prior)
         last_layer = earlier.last_layer(last_layer)
+    units = _units(standardise, start)
     problem = Problem.of(
         net,
         data,
@@ -108,7 +118,9 @@ def plan(
         unpack=unpack,
         num_data=num_data,
         batch_size=batch_size,
+        augment=augment,
         device=device,
+        standardise=units,
     )
     own = (copy.deepcopy(family), copy.deepcopy(generator), copy.deepcopy(noise))
     word = start if isinstance(start, str) else "posterior"
@@ -120,6 +132,20 @@ def plan(
         return made
     shorter = None if made.chains is None else made.chains.lasting(steps / made.recipe.steps)
     return replace(made, recipe=made.recipe.lasting(steps), chains=shorter)
+
+
+def _units(standardise: bool | str, start: str | Posterior) -> bool | str | InputScaling:
+    """What `Problem.of` is told: weights that mean something keep the units in which they do."""
+    if standardise == "auto" and isinstance(start, Posterior):
+        return start.layout.scaling or False
+    if standardise == "auto" and start == "net":
+        return False
+    if standardise is True and start != "map":
+        raise ValueError(
+            "standardise=True: expected start='map', for weights to start at would mean something else in other units, "
+            f"got start={start if isinstance(start, str) else type(start).__name__!r}; leave standardise out."
+        )
+    return standardise
 
 
 def _check_family(choices: Choices) -> None:

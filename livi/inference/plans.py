@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -19,6 +18,7 @@ from livi.family.last_layer import LinearGaussian
 from livi.family.latents import Latents, Orthogonal
 from livi.family.noise import Noise
 from livi.family.objective import Bound
+from livi.inference.measuring import Cost, measure_step
 from livi.inference.recipe import Recipe
 from livi.inference.rules import (
     Chains,
@@ -32,10 +32,11 @@ from livi.inference.rules import (
     wants_polish,
 )
 from livi.inference.start import measure_start
-from livi.model.data import Data
+from livi.model.data import Data, TensorData
+from livi.model.likelihoods import Weighted
+from livi.model.likelihoods.located import Located
 from livi.model.problem import Choice, Problem, chosen_for
 from livi.network import Layout
-from livi.network.evaluation import synchronise
 from livi.posterior import storage
 from livi.spec import NotSpecifiedError, Specified, spec_of
 
@@ -69,12 +70,15 @@ class Plan:
     bound: Bound
     problem: Problem
     recipe: Recipe
-    seconds_per_step: float
+    cost: Cost
     seconds_per_map_step: float
-    saved_bytes: int
     capture: bool | None = None
     start: str = "map"
     chains: Chains | None = None  # that polish what was fitted
+
+    @property
+    def seconds_per_step(self) -> float:
+        return self.cost.seconds
 
     @property
     def layout(self) -> Layout:
@@ -107,6 +111,8 @@ class Plan:
             "network": storage.network.layers(self.layout.module),
             "num_data": self.data.num_data,
             "steps_per_epoch": self.data.steps_per_epoch,
+            "standardised": self.standardised,
+            "augment": _augment(self.data),
             "last_layer": "sampled" if integrated is None else f"exact: {integrated.name}",
             "last_layer_reason": self.problem.why_sampled,
             **posterior.facts(),
@@ -124,8 +130,7 @@ class Plan:
             "first_batch": _digest(self.data.first()),
             "seconds_per_step": self.seconds_per_step,
             "seconds_per_map_step": self.seconds_per_map_step,
-            # parameters, gradients and Adam's moments, and a copy of all but the gradients to go back to
-            "memory_bytes": self.saved_bytes + 7 * weights * self.layout.dtype.itemsize,
+            "memory_bytes": self.cost.memory,
         }
 
     def __str__(self) -> str:
@@ -152,14 +157,25 @@ class Plan:
             "schedule": f"{recipe.steps:,} steps of Adam, rates {recipe.affine_rate:g} affine, "
             f"{recipe.nonlinear_rate:g} nonlinear, {recipe.hyper_rate:g} hyper; KL warm-up {recipe.kl_warm_up:.0%}",
             "cost": f"{1e3 * facts['seconds_per_step']:.1f} ms per step, about {_duration(start)} for the start and "
-            f"{_duration(seconds)} for the rest{self._at_most()}; {_bytes(facts['memory_bytes'])} of tensors",
+            f"{_duration(seconds)} for the rest{self._how()}; {_bytes(facts['memory_bytes'])} of tensors",
         }
         if self.chains is not None:
             rows["polish"] = f"{self.chains.chains} Markov chains of {self.chains.steps:,} steps from its draws"
+        if facts["standardised"]:
+            rows["units"] = f"{' and '.join(facts['standardised'])} standardised inside, answers in yours"
         if self.problem.why_sampled:
             rows["last layer"] = f"sampled: {self.problem.why_sampled}"
         width = max(map(len, rows))
         return "\n".join(f"{name:<{width}}  {text}" for name, text in rows.items())
+
+    @property
+    def standardised(self) -> list[str]:
+        """Of inputs and targets those that are fitted in other units than the user's."""
+        likelihood: Any = self.bound.likelihood
+        likelihood = likelihood.noise if isinstance(likelihood, LinearGaussian) else likelihood
+        likelihood = likelihood.base if isinstance(likelihood, Weighted) else likelihood
+        located = isinstance(likelihood, Located) and likelihood.centre is not None
+        return ["inputs"] * (self.layout.scaling is not None) + ["targets"] * located
 
     def _posterior(self, facts: dict[str, Any]) -> str:
         weights = f"{facts['variational_params']:,} variational parameters"
@@ -174,9 +190,8 @@ class Plan:
         others = self.problem.integrated.layout.num_params - self.layout.num_params
         return f", and {others:,} of the last layer integrated out"
 
-    def _at_most(self) -> str:
-        captured = self.layout.device.type == "cuda" and self.capture is not False
-        return ", less where a step can be replayed as a CUDA graph" if captured else ""
+    def _how(self) -> str:
+        return ", replayed as CUDA graphs" if self.cost.replayed else ""
 
 
 def make_plan(problem: Problem, choices: Choices, *, seed: int) -> Plan:
@@ -204,10 +219,10 @@ def make_plan(problem: Problem, choices: Choices, *, seed: int) -> Plan:
         strategy=problem.strategy,
         autocast=choices.autocast,
     )
-    seconds, saved = measure_step(bound, *problem.data.first())
+    cost = measure_step(bound, problem.data.first(), recipe, capture=choices.capture)
     climbing = measure_start(problem, recipe.map_restarts) if recipe.map_steps else 0.0
     chains = Chains() if polished else None
-    return Plan(bound, problem, recipe, seconds, climbing, saved, choices.capture, choices.start, chains)
+    return Plan(bound, problem, recipe, cost, climbing, choices.capture, choices.start, chains)
 
 
 def _implicit(size: Size, choices: Choices) -> ImplicitPosterior:
@@ -223,36 +238,18 @@ def _implicit(size: Size, choices: Choices) -> ImplicitPosterior:
     return ImplicitPosterior(layout, generators, noises)
 
 
-def measure_step(bound: Bound, inputs: Any, targets: Tensor) -> tuple[float, int]:
-    """Seconds of one forward and backward pass, and bytes that autograd keeps between them."""
-    rng = torch.Generator(device=bound.posterior.layout.device).manual_seed(0)
-    saved = 0
-
-    def count(tensor: Tensor) -> Tensor:
-        nonlocal saved
-        saved += tensor.numel() * tensor.element_size()
-        return tensor
-
-    seconds = float("inf")
-    for _ in range(3):
-        saved = 0
-        synchronise(bound.posterior.layout.flatten())
-        started = time.perf_counter()
-        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-            loss = -bound(inputs, targets, rng).bound
-        loss.backward()
-        synchronise(loss)
-        seconds = min(seconds, time.perf_counter() - started)
-    bound.zero_grad(set_to_none=True)
-    return seconds, saved
-
-
 def _described(part: nn.Module) -> Any:
     """How a part was made, as JSON; a part made with a function is known by its class alone."""
     try:
         return spec_of(part) if isinstance(part, Specified) else type(part).__name__
     except NotSpecifiedError:
         return type(part).__name__
+
+
+def _augment(data: Data) -> str | None:
+    """How batches are augmented, to recognise it by: a function by its name."""
+    made = data.augment if isinstance(data, TensorData) else None
+    return getattr(made, "__qualname__", None) or (None if made is None else repr(made))
 
 
 def _digest(batch: Any) -> str:

@@ -174,7 +174,8 @@ def _whole_problem(posterior: Posterior, data: Any, unpack: Unpack | None) -> Pr
         prior = _whole_prior(sampler)
         if sampler.likelihood.counts is not None:
             names = [slot.name for slot in layout.slots]
-            layout, likelihood = Layout(layout.module, names, forward=pass_weights), Weighted(likelihood)
+            layout = Layout(layout.module, names, forward=pass_weights, scaling=layout.scaling)
+            likelihood = Weighted(likelihood)
             inputs = (inputs, sampler.likelihood.counts)
         whole = TensorData(inputs, sampler.targets, len(sampler.targets))
     elif data is None:
@@ -259,7 +260,7 @@ def _show(progress: Progress, step: int, values: Tensor) -> None:
 
 @torch.no_grad()
 def _report(problem: Problem, run: ChainRun, seconds: float) -> PolishReport:
-    followed = _predictions(problem, run.draws)
+    followed = followed_predictions(problem, run.draws)
     rhat, effective = split_rhat(followed), effective_size(followed)
     levels = run.log_density[..., None]
     return PolishReport(
@@ -281,7 +282,7 @@ def _report(problem: Problem, run: ChainRun, seconds: float) -> PolishReport:
     )
 
 
-def _predictions(problem: Problem, draws: Tensor) -> Tensor:  # (T, C, m) -> (T, C, Q)
+def followed_predictions(problem: Problem, draws: Tensor) -> Tensor:  # (T, C, m) -> (T, C, Q)
     """What each network predicts at some training inputs."""
     inputs, targets = problem.data.first()
     rows = torch.linspace(0, len(targets) - 1, min(PROBES, len(targets)), device=targets.device).long()

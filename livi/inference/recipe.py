@@ -9,6 +9,7 @@ from typing import Any, Self
 from livi import checks
 
 LOG_EVERY = 10  # steps from one row of history to the next; what is costly to know is computed there only
+VALUE_EVERY = 50  # and an entropy's value that costs more than its gradient at these; rows in between repeat the last
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Recipe:
         relative_spread: `spread` is a share of the root mean square of each parameter's start.
         num_samples, num_entropy_samples: weight vectors per component and step for the likelihood, and for the entropy.
         entropy_every: k. The entropy is part of every k-th step, with the weight k: its gradient costs much and varies
-            slowly, and on average the steps are the same. Its value is computed at logged steps.
+            slowly, and on average the steps are the same.
         clip_factor: clip a step's gradient at so many times the running average of its norm. None, the default, does
             not: clipping shortens the likelihood's rare large gradients but not the entropy's steady ones, and so
             favours spread.

@@ -12,6 +12,16 @@ from livi.inference.plans import Plan
 from livi.inference.recipe import Recipe
 from livi.model.likelihoods import Likelihood
 
+FREE = {  # what may be another number or name where the same fit goes on
+    "seconds_per_step",
+    "seconds_per_map_step",
+    "memory_bytes",
+    "strategy",
+    "device",
+    "recipe",
+    "last_layer_reason",
+}
+
 
 def plan_again(
     resumed: dict[str, Any], net: nn.Module, data: Any, likelihood: Likelihood, *, seed: int, **options: Any
@@ -33,16 +43,7 @@ def plan_again(
                 f"and is {value}; pass the same arguments, or another checkpoint file."
             )
     now = prepared.summary()
-    free = {
-        "seconds_per_step",
-        "seconds_per_map_step",
-        "memory_bytes",
-        "strategy",
-        "device",
-        "recipe",
-        "last_layer_reason",
-    }
-    for name in sorted((now.keys() & before.keys()) - free, key=lambda name: (name != "num_data", name)):
+    for name in sorted((now.keys() & before.keys()) - FREE, key=lambda name: (name != "num_data", name)):
         if before.get(name) != now[name]:
             raise ValueError(
                 f"checkpoint: expected the same fit as before, but {_difference(name, before.get(name), now[name])}; "

@@ -81,7 +81,7 @@ class Size:
             data.steps_per_epoch,
             work=multiplications(problem.layout, *args, **kwargs),
             classes=problem.classes,
-            one_by_one=problem.strategy == Loop(),
+            one_by_one=isinstance(problem.strategy, Loop),
             gram=None if integrated is None else integrated.multiplications,
             polished=polished,
         )
@@ -225,7 +225,8 @@ def wants_polish(problem: Problem) -> bool:
     (docs/benchmarks/polish.md).
     """
     middle = SMALL < problem.layout.num_params <= MIDDLE and problem.integrated is None
-    one_batch = isinstance(problem.data, TensorData) and problem.data.steps_per_epoch == 1
+    data = problem.data
+    one_batch = isinstance(data, TensorData) and data.steps_per_epoch == 1 and data.augment is None
     return middle and one_batch and isinstance(problem.likelihood, HeteroscedasticGaussian)
 
 

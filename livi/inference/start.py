@@ -14,6 +14,7 @@ from livi.draws import normal
 from livi.inference.capture import Stepper
 from livi.inference.optimiser import adam, for_optimiser, set_rate
 from livi.inference.progress import Progress
+from livi.inference.ranks import Alone
 from livi.inference.recipe import Recipe, cosine
 from livi.model.data import Batch, remaining_batches
 from livi.model.problem import Problem
@@ -67,11 +68,13 @@ class MapStart:
         seed: int,
         capture: bool | None = None,
         progress: Progress | None = None,
+        ranks: Alone | None = None,
     ) -> None:
+        self.ranks = ranks or Alone()
         self.problem, self.recipe, self.seed = problem, recipe, seed
         self.progress = progress or Progress(recipe.map_steps, quiet=True)
         self.theta = initial_weights(problem.layout, recipe.map_restarts, seed).requires_grad_()
-        self.ascent = _Ascent(problem, self.theta, recipe.map_rate)
+        self.ascent = _Ascent(problem, self.theta, recipe.map_rate, self.ranks)
         self.stepper = Stepper(self.ascent.advance, self.ascent.changed, capture=capture)
         self.step = 0
         self.interrupted = False
@@ -81,7 +84,8 @@ class MapStart:
         recipe, group = self.recipe, self.ascent.optimiser.param_groups[0]
         self.progress.begin(self.step, max(1, recipe.map_steps), "MAP start")
         try:
-            for batch in remaining_batches(self.problem.data, self.seed, self.step, recipe.map_steps):
+            own = self.ranks.part(self.problem.data, divisible=self.problem.integrated is None)
+            for batch in remaining_batches(own, self.seed, self.step, recipe.map_steps):
                 set_rate(group, recipe.map_rate * cosine(self.step / recipe.map_steps))
                 fit, penalty = self.stepper(batch)
                 self.step += 1
@@ -94,6 +98,8 @@ class MapStart:
                 if save is not None and self.step % save_every == 0:
                     save()
         except KeyboardInterrupt:
+            if self.ranks.count > 1:
+                raise
             self.interrupted = True
             self.progress.say(f"interrupted at step {self.step} of the MAP start: keeping the weights found by now")
             if save is not None:
@@ -121,22 +127,24 @@ class MapStart:
 class _Ascent:
     """One step towards the MAP estimate, for all rows at once."""
 
-    def __init__(self, problem: Problem, theta: Tensor, rate: float) -> None:
-        self.problem, self.theta = problem, theta
+    def __init__(self, problem: Problem, theta: Tensor, rate: float, ranks: Alone) -> None:
+        self.problem, self.theta, self.ranks = problem, theta, ranks
         self.parameters = [theta, *problem.likelihood.parameters()]
         self.optimiser = adam(self.parameters, lr=rate)
         self.limits = problem.likelihood.lower_limits()
 
     def advance(self, batch: Batch) -> tuple[Tensor, Tensor]:  # (R,), (R,)
-        fit, penalty = self.problem.on_batch(self.theta, batch)
+        fit, penalty = self.ranks.on_batch(self.problem, self.theta, batch)
         self.optimiser.zero_grad()
         (-(fit + penalty).sum() / self.problem.data.num_data).backward()
+        self.ranks.add_gradients(self.parameters)
         _forget_non_finite(self.optimiser)
         self.optimiser.step()
         with torch.no_grad():
             for parameter, least in self.limits:
                 parameter.clamp_(min=least)
-        return fit.detach(), penalty.detach()
+        fit, penalty = self.ranks.sums(fit.detach(), penalty.detach())
+        return fit, penalty
 
     def changed(self) -> list[Tensor]:
         moments = [value for state in self.optimiser.state.values() for value in state.values()]

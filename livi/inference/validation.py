@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
 from livi import checks
+from livi.inference.ranks import Alone
 from livi.inference.recipe import LOG_EVERY
 from livi.model.data import Data, TensorData, Unpack, as_data, default_unpack, to_tensor
 from livi.model.data.conversion import is_column
@@ -34,10 +35,12 @@ class Validation:
         data: the examples.
         every: steps from one validation to the next; scores are taken at the first logged step (every tenth) from
             there on, and at the last step.
+        ranks: the processes that divide the examples; all of them get the scores.
     """
 
-    def __init__(self, data: Data, every: int) -> None:
+    def __init__(self, data: Data, every: int, ranks: Alone | None = None) -> None:
         self.data, self.every = data, checks.positive_int("validate_every", every)
+        self.ranks = ranks or Alone()
 
     def due(self, step: int, steps: int) -> bool:
         """Whether this logged step of so many is one to validate at: a function of its number alone."""
@@ -49,21 +52,23 @@ class Validation:
 
         Cost: 32 forward passes over the examples.
         """
-        totals: dict[str, float] = dict.fromkeys(SCORES, 0.0)
-        counts: dict[str, int] = dict.fromkeys(SCORES, 0)
+        totals, counts = [0.0] * len(SCORES), [0.0] * len(SCORES)
         # A likelihood with draws of its own takes their seed from torch's stream, which is the user's.
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            for index, (inputs, targets) in enumerate(self.data.epoch(0)):
+            for index, (inputs, targets, *weight) in enumerate(self.ranks.part(self.data).epoch(0)):
                 if index == batches:
                     break
+                if weight == [0.0]:
+                    continue
                 prediction = posterior.predict(inputs, num_samples=DRAWS)
-                for name in SCORES:
+                for place, name in enumerate(SCORES):
                     count = _count(name, prediction, targets)
                     if count and METRICS[name].applies_to(prediction):
                         value = METRICS[name](prediction, targets)
-                        totals[name] += count * (value**2 if name == "rmse" else value)
-                        counts[name] += count
-        means = {name: totals[name] / counts[name] for name in SCORES if counts[name]}
+                        totals[place] += count * (value**2 if name == "rmse" else value)
+                        counts[place] += count
+        sums = zip(SCORES, self.ranks.total(totals), self.ranks.total(counts), strict=True)
+        means = {name: total / count for name, total, count in sums if count}
         return {name: math.sqrt(value) if name == "rmse" else value for name, value in means.items()}
 
 
@@ -84,6 +89,7 @@ def validation_of(
     device: torch.device,
     dtype: torch.dtype,
     unpack: Unpack | None = None,
+    ranks: Alone | None = None,
 ) -> Validation:
     """The validation of a fit, from what the user gave: (X, y), a DataLoader, a Dataset, batches.
 
@@ -94,8 +100,8 @@ def validation_of(
         raise ValueError(f"validate_every: expected a number of steps or 'epoch', got {every!r}.")
     chosen = max(LOG_EVERY, steps // TIMES) if every is None else steps_per_epoch if isinstance(every, str) else every
     if _is_pair(data):
-        return Validation(as_data(data, device=device, dtype=dtype, batch_size=EXAMPLES), chosen)
-    return Validation(as_data(data, device=device, dtype=dtype, unpack=unpack), chosen)
+        return Validation(as_data(data, device=device, dtype=dtype, batch_size=EXAMPLES), chosen, ranks)
+    return Validation(as_data(data, device=device, dtype=dtype, unpack=unpack), chosen, ranks)
 
 
 def split_off(data: Any, share: float, seed: int) -> tuple[Any, Any]:

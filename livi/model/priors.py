@@ -203,11 +203,7 @@ class Relevance(Prior):
         self, groups: Tensor, start: Tensor, *, spread: float = 1.0, gain: float = 1.5, learned: bool = True
     ) -> None:
         super().__init__()
-        if groups.ndim != 1 or start.ndim != 1 or int(groups.max()) >= len(start) or int(groups.min()) < 0:
-            raise ValueError(
-                f"groups: expected one number for each weight, from 0 to below {len(start)} as there are start scales, "
-                f"got shape {tuple(groups.shape)} with values up to {int(groups.max())}."
-            )
+        _check_groups(groups, start)
         if not bool((torch.isfinite(start) & (start > 0)).all()):
             raise ValueError(f"start: expected positive numbers, got {start.min().item()} among them.")
         self.spread, self.gain = checks.positive_float("spread", spread), checks.positive_float("gain", gain)
@@ -247,6 +243,10 @@ class Relevance(Prior):
             start += [scale] * columns
         prior = cls(torch.cat(groups), torch.tensor(start), spread=spread, gain=gain, learned=learned)
         return prior.to(layout.device, layout.dtype)
+
+    def check_loaded(self, state: Mapping[str, Tensor]) -> None:
+        """Raise a ValueError where tensors of a file do not belong together."""
+        _check_groups(state["groups"], state["log_start"])
 
     def scale(self) -> Tensor:  # (m,)
         return self.log_scale.exp().index_select(0, self.groups)
@@ -313,6 +313,15 @@ class FunctionPrior(Prior):
             got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
             raise ValueError(f"log_prob: expected one value for each of {theta.shape[0]} samples, got {got}.")
         return values
+
+
+def _check_groups(groups: Tensor, start: Tensor) -> None:
+    """Every weight has one of the scales."""
+    if groups.ndim != 1 or start.ndim != 1 or int(groups.max()) >= len(start) or int(groups.min()) < 0:
+        raise ValueError(
+            f"groups: expected one number for each weight, from 0 to below {len(start)} as there are start scales, "
+            f"got shape {tuple(groups.shape)} with values from {int(groups.min())} to {int(groups.max())}."
+        )
 
 
 def _check_apart(groups: Tensor, chosen: Tensor) -> None:

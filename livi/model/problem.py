@@ -12,12 +12,13 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from livi import checks
-from livi.model.data import Batch, Data, TensorData, Unpack, as_data
+from livi.model.data import Augment, Batch, Data, TensorData, Unpack, as_data
 from livi.model.defaults import default_prior
 from livi.model.likelihoods import ClassificationLikelihood, Likelihood
 from livi.model.priors import Prior
-from livi.model.trial import try_first_batch
-from livi.network import Layout, Strategy, apply_many, as_call, multiplications, suitable_strategy
+from livi.model.trial import try_first_batch, warn_of_doubts
+from livi.model.units import in_natural_units
+from livi.network import InputScaling, Layout, Strategy, apply_many, as_call, multiplications, suitable_strategy
 from livi.network.parameters import Forward
 
 FULL_BATCH_WORK = 2e6  # multiplications of the network on all examples, up to which a step uses them all
@@ -80,9 +81,13 @@ class Problem:
         unpack: Unpack | None = None,
         num_data: int | None = None,
         batch_size: int | None = None,
+        augment: Augment | None = None,
         device: torch.device | str | None = None,
+        standardise: bool | str | InputScaling = "auto",
     ) -> Problem:
         """From what the user has, which is copied, after a trial on the first batch. Arguments as in `livi.plan`.
+
+        An `InputScaling` in place of `standardise` is that of an earlier fit, and the likelihood is as it is.
 
         Raises:
             TypeError, ValueError: network, data and likelihood do not go together; the message says how.
@@ -95,17 +100,29 @@ class Problem:
         if not isinstance(net, nn.Module):
             raise TypeError(f"net: expected a torch.nn.Module, got {type(net).__name__}.")
         module = copy.deepcopy(net) if device is None else copy.deepcopy(net).to(checks.device(device))
-        layout = Layout(module, include, exclude, forward=forward)
+        scaling = standardise if isinstance(standardise, InputScaling) else None
+        layout = Layout(module, include, exclude, forward=forward, scaling=scaling)
         if layout.dtype not in (torch.float32, torch.float64):
             raise ValueError(
                 f"net: expected weights in float32 or float64, got {layout.dtype}; fit `net.float()`, with "
                 "autocast=torch.bfloat16 where speed matters."
             )
         batches = as_data(
-            data, device=layout.device, dtype=layout.dtype, unpack=unpack, batch_size=batch_size, num_data=num_data
+            data,
+            device=layout.device,
+            dtype=layout.dtype,
+            unpack=unpack,
+            batch_size=batch_size,
+            num_data=num_data,
+            augment=augment,
         )
-        own = copy.deepcopy(likelihood).to(layout.device, layout.dtype).started_from(batches.first()[1])
-        try_first_batch(layout, batches, own)
+        own = copy.deepcopy(likelihood).to(layout.device, layout.dtype)
+        trial, given = try_first_batch(layout, batches, own), layout
+        if not isinstance(standardise, InputScaling):
+            layout, own = in_natural_units(layout, batches, own, standardise)
+        own = own.to(layout.device, layout.dtype).started_from(batches.first()[1])
+        trial = trial if layout is given else try_first_batch(layout, batches, own)
+        warn_of_doubts(trial, layout, own, batches.first())
         if isinstance(batches, TensorData) and batch_size is None:
             batches = batches.within(FULL_BATCH_WORK / _work_per_example(layout, batches))
         classes = isinstance(own, ClassificationLikelihood)

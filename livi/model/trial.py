@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from livi.model.data import Data
+from livi.model.data import Batch, Data
 from livi.model.likelihoods import Bernoulli, Categorical, Likelihood, Weighted
+from livi.model.units import entered_by
 from livi.network import Layout, as_call
 
 
@@ -19,18 +20,31 @@ class FitWarning(UserWarning):
     """Something about a problem or a fit that makes its result doubtful."""
 
 
-def try_first_batch(layout: Layout, data: Data, likelihood: Likelihood) -> None:
-    """The network runs, its parameters matter, its outputs suit the targets, and a N(0, 1) prior can reach these."""
+class Trial(NamedTuple):
+    """What came of running a first batch."""
+
+    unused: tuple[str, ...]  # parameters without effect
+    outputs: Any
+
+
+def try_first_batch(layout: Layout, data: Data, likelihood: Likelihood) -> Trial:
+    """Raises where the network does not run, no parameter matters, or outputs and targets do not go together."""
     inputs, targets = data.first()
     args, kwargs = as_call(inputs)
     try:
         unused = layout.verify(*args, **kwargs)
     except (RuntimeError, TypeError, AttributeError) as error:
         raise type(error)(_failed(inputs, layout.dtype, error)) from error
-    with torch.no_grad():  # raises where outputs and targets do not go together
+    with torch.no_grad():
         outputs = layout.apply(layout.flatten(), *args, batch_statistics=True, **kwargs)
         likelihood.log_prob(pytree.tree_map(lambda leaf: leaf[None], outputs), targets)
-    for doubt in _doubts(unused, layout.module, likelihood, outputs, targets):
+    return Trial(unused, outputs)
+
+
+def warn_of_doubts(trial: Trial, layout: Layout, likelihood: Likelihood, batch: Batch) -> None:
+    """Parameters that do not matter, images of bytes, outputs that are no logits, targets out of a prior's reach."""
+    doubts = _doubts(*trial, layout.module, likelihood, batch[1])
+    for doubt in (*doubts, *_on_bytes(layout, batch[0])):
         warnings.warn(doubt, FitWarning, stacklevel=7)  # past of, plan and fit, and what checks their options
 
 
@@ -47,7 +61,7 @@ def _failed(inputs: Any, dtype: torch.dtype, error: Exception) -> str:
 
 
 def _doubts(
-    unused: tuple[str, ...], module: nn.Module, likelihood: Likelihood, outputs: Any, targets: Tensor
+    unused: tuple[str, ...], outputs: Any, module: nn.Module, likelihood: Likelihood, targets: Tensor
 ) -> Iterator[str]:
     if unused:
         yield (
@@ -61,6 +75,22 @@ def _doubts(
     far = likelihood.out_of_reach(targets)
     if far is not None:
         yield far
+
+
+@torch.no_grad()
+def _on_bytes(layout: Layout, inputs: Any) -> Iterator[str]:
+    """Images (B, C, H, W) of whole numbers up to 255 that go into a convolution as they are."""
+    if not isinstance(inputs, Tensor) or inputs.ndim != 4 or layout.scaling is not None:
+        return
+    if not (20 < float(inputs.max()) <= 255 and float(inputs.min()) >= 0 and bool((inputs == inputs.round()).all())):
+        return
+    with entered_by(layout.module, inputs, (nn.Conv2d,)) as entered:
+        layout.apply(layout.flatten(), inputs, batch_statistics=True)
+    if entered and not set(entered) & {name.rpartition(".")[0] + "." for name in layout.fixed}:
+        yield (
+            f"inputs: expected numbers of order 1, got whole ones up to {float(inputs.max()):.0f}, as of images of "
+            "bytes; divide them by 255, or pass standardise=True."
+        )
 
 
 def _on_probabilities(module: nn.Module, likelihood: Likelihood, outputs: Tensor) -> Iterator[str]:

@@ -3,11 +3,13 @@
 from livi.network.cost import multiplications, suitable_strategy
 from livi.network.evaluation import Loop, Strategy, Vmap, apply_many, record_statistics
 from livi.network.parameters import Layout
+from livi.network.scaling import InputScaling
 from livi.network.slots import Group, Slot
 from livi.network.statistics import as_call, estimate_statistics, has_batch_norm
 
 __all__ = [
     "Group",
+    "InputScaling",
     "Layout",
     "Loop",
     "Slot",

@@ -51,7 +51,8 @@ def multiplications(layout: Layout, *args: Any, **kwargs: Any) -> int:
 def suitable_strategy(layout: Layout, *args: Any, **kwargs: Any) -> Strategy:
     """How to evaluate many weight vectors on such inputs: by a rule, so that no clock decides how a fit rounds.
 
-    `Vmap`, but `Loop` where the module has an operation that cannot be batched, and for large convolutions.
+    `Vmap`, but `Loop` where the module has an operation that cannot be batched, and for large convolutions; these have
+    pictures channels last on a GPU, where the module can take them.
     """
     theta = layout.flatten().expand(2, -1)
     try:
@@ -65,4 +66,16 @@ def suitable_strategy(layout: Layout, *args: Any, **kwargs: Any) -> Strategy:
         return Loop()
     convolves = any(isinstance(layer, _ConvNd) for layer in layout.module.modules())
     limit = _GROUPED_TOO_SLOW.get(layout.device.type, math.inf)
-    return Loop() if convolves and multiplications(layout, *args, **kwargs) > limit else Vmap()
+    if not convolves or multiplications(layout, *args, **kwargs) <= limit:
+        return Vmap()
+    return Loop(channels_last=layout.device.type == "cuda" and _takes_channels_last(layout, *args, **kwargs))
+
+
+@torch.no_grad()
+def _takes_channels_last(layout: Layout, *args: Any, **kwargs: Any) -> bool:
+    try:
+        theta = layout.flatten()[None]
+        apply_many(layout, theta, *args, batch_statistics=True, strategy=Loop(channels_last=True), **kwargs)
+    except RuntimeError:  # a view of what is not laid out in its order
+        return False
+    return True

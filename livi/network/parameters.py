@@ -13,6 +13,7 @@ from torch.func import functional_call
 
 from livi import checks
 from livi.network.modes import evaluation_mode
+from livi.network.scaling import InputScaling, scaled
 from livi.network.slots import Slot, grouped
 from livi.network.text import table
 
@@ -50,6 +51,7 @@ class Layout:
         module: any nn.Module whose chosen parameters share one floating dtype and one device.
         include, exclude: patterns such as "*", "head.*", ("*.lora_A", "*.lora_B").
         forward: `forward(module, *args, **kwargs)`, called instead of `module(*args, **kwargs)`.
+        scaling: of the first argument, before the module or `forward` sees it.
 
     >>> net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
     >>> layout = Layout(net, exclude="0.*")
@@ -66,11 +68,13 @@ class Layout:
         exclude: str | Sequence[str] = (),
         *,
         forward: Forward | None = None,
+        scaling: InputScaling | None = None,
     ) -> None:
         if not isinstance(module, nn.Module):
             raise TypeError(f"module: expected a torch.nn.Module, got {type(module).__name__}.")
         self.module = module
         self.include, self.exclude, self.forward = _patterns(include), _patterns(exclude), forward
+        self.scaling = scaling
         self._root, self._prefix = (module, "") if forward is None else (_Called(module, forward), "module.")
         self.slots, self.fixed = _choose(module, self.include, self.exclude)
         self._places = _places(module)
@@ -191,7 +195,8 @@ class Layout:
             for place in self._places.get(name, (name,))  # a buffer may be newer than the layout
         }
         # Torch's own tying would replace the parameters of a submodule with two names twice and restore them wrongly.
-        outputs = functional_call(self._root, named, args, dict(kwargs), tie_weights=False)
+        given = scaled(self.scaling, args)
+        outputs = functional_call(self._root, named, given, dict(kwargs), tie_weights=False)
         return outputs if self.forward is not None else _logits_of(outputs)
 
     def check_buffers(self, buffers: Mapping[str, Tensor], num_samples: int | None = None) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+FAR = 4.0  # times as far behind the best as half of the methods, beyond which a score is written at the edge
 MOST_CURVES = 6  # in the calibration panel, the best ones: more cannot be told apart
 DASHES = ("-", (0, (4, 1.5)), (0, (1.5, 1.5)), (0, (6, 1.5, 1.5, 1.5)), (0, (3, 3)), (0, (8, 2)))
 
@@ -31,10 +32,24 @@ def comparison_figure(rows: Sequence[Compared]) -> Figure:
 
 
 def _scores(ax: Axes, rows: list[Compared]) -> None:
-    places = np.arange(len(rows))
-    values, errors = [row.scores["nll"] for row in rows], [2.0 * row.nll_error for row in rows]
-    for place, value, error, colour in zip(places, values, errors, COLOURS, strict=False):
-        ax.errorbar(value, place, xerr=error, fmt="o", markersize=4, color=colour, elinewidth=1.2)
+    values = [row.scores["nll"] for row in rows]
+    farthest = values[0] + FAR * max(float(np.median(values)) - values[0], 2.0 * rows[0].nll_error, 1e-9)
+    for place, (row, value, colour) in enumerate(zip(rows, values, COLOURS, strict=False)):
+        if value > farthest:  # it would leave the others no room
+            ax.plot(farthest, place, ">", markersize=4, color=colour)
+            ax.annotate(
+                f"{value:.3g} ",
+                (farthest, place),
+                ha="right",
+                va="center",
+                fontsize=6.5,
+                xytext=(-4, 0),
+                textcoords="offset points",
+            )
+        else:
+            ax.errorbar(value, place, xerr=2.0 * row.nll_error, fmt="o", markersize=4, color=colour, elinewidth=1.2)
+    if values[-1] > farthest:
+        ax.set_xlim(right=farthest + 0.03 * (farthest - values[0]))
     ax.axvline(values[0], color=FAINT, linewidth=0.7, dashes=(4, 2.5), zorder=0)
     _methods(ax, rows)
     ax.set(xlabel="negative log likelihood, nats (± 2 standard errors)", title="score: left is better")
@@ -54,7 +69,7 @@ def _calibration(ax: Axes, rows: list[Compared]) -> None:
     ends = np.concatenate([row.curve[0] for row in rows if row.curve is not None] or [np.zeros(1)])
     lowest = float(np.floor(10.0 * ends.min()) / 10.0) if classes else 0.0
     ax.set(xlim=(lowest, 1.0), ylim=(0.0, 1.02))
-    ax.legend(loc="upper left", fontsize=6.5, handlelength=2.4)
+    ax.legend(loc="lower right", fontsize=6.5, handlelength=2.4)
 
 
 def _times(ax: Axes, rows: list[Compared]) -> None:

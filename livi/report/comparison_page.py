@@ -13,7 +13,13 @@ from livi.report.comparison_figure import comparison_figure
 from livi.report.elements import prose, table
 from livi.version import __version__
 
-STYLE = page_style.STYLE + "figure img { width: 100%; height: auto; display: block }\n"
+STYLE = (
+    page_style.STYLE
+    + """
+figure img { width: 100%; min-width: 720px; height: auto; display: block }
+td { white-space: nowrap }
+"""
+)
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 
 
@@ -66,7 +72,7 @@ def _figure(rows: Sequence[Compared]) -> str:
     comparison_figure(rows).savefig(file, format="png", dpi=220)
     code = base64.b64encode(file.getvalue()).decode()
     about = "scores with standard errors, calibration curves and seconds of every method"
-    return f'<figure><img src="data:image/png;base64,{code}" alt="{about}"></figure>'
+    return f'<figure class="scroll"><img src="data:image/png;base64,{code}" alt="{about}"></figure>'
 
 
 def _remarks(title: str, remarks: Iterable[tuple[str, str]]) -> str:

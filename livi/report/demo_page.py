@@ -30,6 +30,9 @@ STYLE = (
 .quick { border-left: 4px solid #d55e00; background: #fdf3ec; padding: 10px 16px; margin-bottom: 24px; font-weight: 600;
   position: sticky; top: 0 }
 figure img { width: 100%; height: auto; display: block }
+figure .scroll { background: none; margin: 0 }
+@media (max-width: 680px) { figure img { width: 720px } td { white-space: nowrap } /* to be read by scrolling */ }
+@media print { figure img { width: 100% } }
 th:first-child, td:first-child { text-align: left }
 tr.reference td { border-top: 0.75px solid #c9c9cc; color: #55555a }
 pre { background: #f6f6f7; padding: 14px 16px; border-radius: 6px; overflow-x: auto; font: 14px/1.5 ui-monospace,
@@ -279,7 +282,8 @@ def _table(document: Document) -> str:
 def _figure(png: bytes, alternative: str, caption: str) -> str:
     encoded = base64.b64encode(png).decode("ascii")
     return (
-        f'<figure><img alt="{escape(alternative)}" src="data:image/png;base64,{encoded}">'
+        f'<figure><div class="scroll" tabindex="0" role="region" aria-label="figure">'
+        f'<img alt="{escape(alternative)}" src="data:image/png;base64,{encoded}"></div>'
         f"<figcaption>{prose(caption)}</figcaption></figure>"
     )
 

@@ -12,6 +12,7 @@ from livi.experiments.density_targets import TARGETS
 from livi.report.style import INK, PALETTE, TEXT_WIDTH, new_figure, save, style
 
 SIDE = 120  # points of a grid
+LEVELS = (0.01, 0.1, 0.3, 0.6, 0.9)  # of the peak
 TITLES = {"livi": "livi", "sivi": "SIVI", "full_rank": "full rank", "mean_field": "mean field"}
 
 
@@ -29,7 +30,14 @@ def draw(results: Path, figure: Path) -> None:
             sides = [np.linspace(truth[:, i].min(), truth[:, i].max(), SIDE) for i in (0, 1)]
             grid = torch.tensor(np.stack(np.meshgrid(*sides), -1).reshape(-1, 2), dtype=torch.float32)
             density = target.log_prob(grid).exp().reshape(SIDE, SIDE).numpy()
-            ax.contour(*sides, density, levels=5, colors=INK, linewidths=0.4, alpha=0.6)
+            ax.contour(
+                *sides,
+                density,
+                levels=[share * density.max() for share in LEVELS],
+                colors=INK,
+                linewidths=0.4,
+                alpha=0.6,
+            )
             ax.scatter(points[:, 0], points[:, 1], s=2.0, color=PALETTE[methods.index(row["method"])], linewidths=0)
             ax.set(xlim=(sides[0][0], sides[0][-1]), ylim=(sides[1][0], sides[1][-1]), xticks=[], yticks=[])
             ax.set_title(f"{TITLES.get(row['method'], row['method'])}, KL {row['kl']:.3f}")

@@ -10,6 +10,17 @@ from html import escape
 from livi.report.interactive import Figure, shortened
 
 SEVERITIES = ("warning", "notice", "ok")
+GLOSSARY = {  # no meaning holds another term
+    "[Ee]pistemic": "about the model itself: more data would take this part of the uncertainty away",
+    "[Aa]leatoric": "about the target: scatter that remains however many rows there are",
+    "calibrated": "its ranges and probabilities hold as often as they say",
+    "PIT": "probability integral transform: where in its predicted distribution the truth fell, from 0 to 1",
+    "nats": "natural units of information; one is a factor of 2.7 in probability",
+    "posterior": "all networks that fit the data, each with its plausibility",
+    "RMSE": "root of the mean squared error, in units of the target",
+    "log evidence": "log probability of the data under the model as a whole",
+    "mutual information": "how much the networks disagree about the class",
+}
 LONGEST, MOST = 48, 1000  # letters of a cell, and of its title
 
 
@@ -23,7 +34,7 @@ def figure_html(figure: Figure, caption: str) -> str:
     choices = (
         f'<div class="choices" role="group" aria-label="level of the intervals">{buttons}</div>' if buttons else ""
     )
-    words = f"<figcaption>{prose(caption)}</figcaption>" if caption else ""
+    words = f"<figcaption>{explained(prose(caption))}</figcaption>" if caption else ""
     title = f"<h3>{escape(figure.title)}</h3>" if figure.title else ""
     height = figure.layout["height"]
     return (
@@ -82,6 +93,17 @@ def prose(words: str) -> str:
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", re.sub(r"(?<!\w)-(?=\d)", "−", escape(words)))
 
 
+def explained(html: str) -> str:
+    """Text in HTML with an explanation to hover over at the first mention of each term of the trade.
+
+    >>> explained("5 nats, then 7 nats")
+    '5 <abbr title="natural units of information; one is a factor of 2.7 in probability">nats</abbr>, then 7 nats'
+    """
+    for term, meaning in GLOSSARY.items():
+        html = re.sub(rf"(?<![\w<=\"]){term}\b(?![^<]*>)", rf'<abbr title="{meaning}">\g<0></abbr>', html, count=1)
+    return html
+
+
 def clipped(text: str, longest: int = LONGEST) -> str:
     """The user's text for HTML, shortened, with all of it in the title; a dash where there is none."""
     short = shortened(text, longest)
@@ -104,8 +126,13 @@ def number(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    return f"{share:.1%}"
+    """To a tenth of a per cent; nothing is never negative.
+
+    >>> percent(0.9123), percent(-0.0001)
+    ('91.2%', '0.0%')
+    """
+    return f"{share:.1%}" if abs(share) >= 5e-4 else "0.0%"
 
 
 def note(words: str) -> str:
-    return f'<p class="note">{prose(words)}</p>'
+    return f'<p class="note">{explained(prose(words))}</p>'

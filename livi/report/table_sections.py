@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 
 import numpy as np
@@ -13,6 +11,7 @@ from livi.report.elements import (
     LONGEST,
     SEVERITIES,
     clipped,
+    explained,
     figure_html,
     findings_list,
     note,
@@ -23,29 +22,22 @@ from livi.report.elements import (
     table,
 )
 from livi.report.interactive import MOST_POINTS, Figure, shortened
+from livi.report.table_drivers import drivers_section
 from livi.report.table_figures import level_text
+from livi.report.table_parts import Section
+from livi.report.table_plain import LEVEL
 from livi.tables.content import ClassificationRows, Content, RegressionRows, UnsureRow
 from livi.tables.evaluation import ENOUGH_ROWS
 
 SEVERITY = {"calibrated": "ok", "too sure": "warning", "too unsure": "notice", "too few rows": "notice"}
-LEVEL = 0.9  # of the intervals shown first
 REMEDY = "Fit with <code>--validation 0.2</code>, or run <code>livi evaluate</code> on rows that the fit has not seen."
 MOST_COLUMNS, MOST_ROWS = 40, 25  # of the table of unsure rows
-
-
-@dataclass(frozen=True)
-class Section:
-    """A part of the page under a heading of its own."""
-
-    name: str
-    title: str
-    body: str  # HTML
-    figures: Sequence[Figure] = ()
 
 
 def sections(content: Content) -> list[Section]:
     """All of them, in the order of the page."""
     return [
+        *([drivers_section(content)] if content.drivers else []),
         predictions_section(content),
         calibration_section(content),
         unsure_section(content),
@@ -91,10 +83,13 @@ def predictions_section(content: Content) -> Section:
 
 
 def calibration_section(content: Content) -> Section:
-    title, rows = "Calibration", content.rows
+    title, rows = (
+        "Can its ranges be trusted?" if content.task == "regression" else "Can its probabilities be trusted?",
+        content.rows,
+    )
     if rows is None:
         return Section("calibration", title, _nothing_held_out("calibration cannot be checked."))
-    words = "".join(f"<li>{prose(sentence)}</li>" for sentence in content.verdict)
+    words = explained("".join(f"<li>{prose(sentence)}</li>" for sentence in content.verdict))
     words = f"<ul>{words}</ul>" if words else ""
     figures: list[Figure] = []
     if len(rows) < ENOUGH_ROWS:
@@ -182,7 +177,7 @@ def fit_section(content: Content) -> Section:
         kinds = [one.kind for one in content.columns]
         counts = ", ".join(f"{kinds.count(kind):,} {kind}" for kind in dict.fromkeys(kinds))
         body += f"<details{' open' if len(lines) <= 12 else ''}><summary>Columns: {counts}</summary>{inner}</details>"
-    return Section("fit", "What was fitted", body)
+    return Section("fit", "What was fitted", body, kicker="For experts")
 
 
 def course_section(content: Content) -> Section:

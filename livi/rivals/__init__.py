@@ -12,6 +12,7 @@ from livi.rivals.mc_dropout import DropoutWeights, fit_mc_dropout
 from livi.rivals.mean_field import Constant, fit_mean_field
 from livi.rivals.methods import METHODS, Method, method_named
 from livi.rivals.mnf import MultiplicativeFlow, fit_mnf
+from livi.rivals.nuts import NutsReport, fit_nuts
 from livi.rivals.sivi import SemiImplicit, fit_sivi
 from livi.rivals.swag import fit_swag
 
@@ -24,6 +25,7 @@ __all__ = [
     "KernelImplicit",
     "Method",
     "MultiplicativeFlow",
+    "NutsReport",
     "SemiImplicit",
     "fit_avb",
     "fit_ensemble",
@@ -37,6 +39,7 @@ __all__ = [
     "fit_mc_dropout",
     "fit_mean_field",
     "fit_mnf",
+    "fit_nuts",
     "fit_sivi",
     "fit_swag",
     "method_named",

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from livi import checks
+from livi.draws import rademacher
 from livi.family.gaussians import LowRankCovariance
 from livi.inference.recipe import cosine
 from livi.model.data import remaining_batches
@@ -18,10 +19,12 @@ from livi.model.likelihoods import Likelihood
 from livi.model.priors import Normal
 from livi.model.problem import Problem
 from livi.posterior.posterior import Posterior
-from livi.rivals.map_start import Start, as_posterior, best_map
+from livi.rivals.map_start import Start, as_posterior, best_map, loss_gradient
 from livi.rivals.options import needed
 
 INSTALL = 'pip install "livi[ivon]".'
+RATE = 0.1  # by `python -m benchmarks.choose_ivon`: 0.3 is best there, and 1 diverges
+PROBES = 16  # products with the Hessian at the MAP estimate
 NOISE_RATE = 1e-2  # of Adam, for a noise that is learned
 
 
@@ -31,21 +34,22 @@ def fit_ivon(
     likelihood: Likelihood,
     *,
     steps: int = 4000,
-    rate: float = 0.1,
+    rate: float = RATE,
     num_samples: int = 1,
-    hessian_start: float = 1.0,
+    hessian_start: float | None = None,
     hessian_memory: float = 0.999,
     **options: Any,
 ) -> Posterior:
     """q(theta) = N(mean, diag(s^2)) by natural gradients, from the MAP estimate: s^-2 is an average of curvature.
 
     The variance is 1 / (N (h + 1 / (N prior variance))) with the running estimate h of the Hessian of the mean loss,
-    from products of gradients with the noise that they were taken at.
+    from products of gradients with the noise that they were taken at. Steps are `rate` times those of Newton's method
+    for a Hessian that is h, so that a rate means the same for every problem.
 
     Args:
         rate: of the mean, at its peak; it falls to zero by a cosine.
         num_samples: weight vectors per step.
-        hessian_start: h before the first step.
+        hessian_start: h before the first step, by default the mean curvature of the weights at the MAP estimate.
         hessian_memory: what is kept of h at each step, of which the rest takes the new estimate's place.
         **options: as in `livi.Problem.of`, and `recipe` and `seed` of the MAP start. `progress` is accepted, and there
             is none.
@@ -58,16 +62,33 @@ def fit_ivon(
         checks.positive_int(name, value)
     package = needed("fit_ivon", "ivon", INSTALL)
     start = best_map("fit_ivon", net, data, likelihood, options)
-    settings = {"lr": rate, "hess_init": hessian_start, "beta2": hessian_memory, "ess": start.problem.data.num_data}
+    level = _mean_curvature(start, options.get("seed", 0)) if hessian_start is None else hessian_start
+    settings = {"lr": rate, "hess_init": level, "beta2": hessian_memory, "ess": start.problem.data.num_data}
     groups = _groups(start)
-    optimiser = package.IVON(groups, **settings)
+    optimiser = package.IVON(groups, rescale_lr=False, **settings)
     _train(start.problem, optimiser, groups, steps, num_samples, options.get("seed", 0))
     mean = torch.cat([group["params"][0].detach().flatten() for group in groups])
     std = torch.cat([_std(group) for group in optimiser.param_groups])
     sampler = LowRankCovariance(start.problem.layout, mean, std).requires_grad_(False)
     return as_posterior(
-        start, sampler, "ivon", gradients=steps * num_samples, steps=steps, rate=rate, hessian_memory=hessian_memory
+        start, sampler, "ivon", gradients=steps * num_samples + 2 * PROBES, steps=steps, rate=rate, hessian_start=level
     )
+
+
+def _mean_curvature(start: Start, seed: int) -> float:
+    """The trace of the Hessian of the mean loss, over the number of weights, from products with random signs.
+
+    Hutchinson's estimate; where it is not positive, as it may be at a MAP estimate that is not one, 1.
+    """
+    problem, row = start.problem, start.theta.detach().requires_grad_()
+    rng = torch.Generator().manual_seed(seed)
+    gradient = loss_gradient(problem, row, problem.data.first(), recorded=True)
+    total = 0.0
+    for _ in range(PROBES):
+        signs = rademacher(tuple(row.shape), rng, row.dtype, row.device)
+        total += float(signs @ torch.autograd.grad(gradient, row, signs, retain_graph=True)[0])
+    level = total / PROBES / len(row)
+    return level if level > 0.0 else 1.0
 
 
 def _groups(start: Start) -> list[dict[str, Any]]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from livi.family.family import WeightSampler
 from livi.inference import Recipe
 from livi.inference.result import calibration_inputs
+from livi.model.data import Batch
 from livi.model.likelihoods import Likelihood
 from livi.model.problem import Problem
 from livi.posterior.posterior import Posterior
@@ -33,6 +35,14 @@ def best_map(function: str, net: nn.Module, data: Any, likelihood: Likelihood, o
     """The best of `recipe.map_restarts` MAP fits: where `livi.fit` with the same seed starts."""
     problem, recipe, starts = map_fits(function, net, data, likelihood, None, None, options)
     return Start(problem, recipe, starts.theta[0])
+
+
+def loss_gradient(problem: Problem, theta: Tensor, batch: Batch, *, recorded: bool = False) -> Tensor:  # (m,)
+    """Of -log p(D, theta) / N, from one batch; `recorded`, to be differentiated again with respect to theta."""
+    row = theta if recorded else theta.detach().requires_grad_()
+    fit, penalty = problem.on_batch(row[None], batch)
+    loss = -(fit + penalty).sum() / problem.data.num_data
+    return torch.autograd.grad(loss, row, create_graph=recorded)[0]
 
 
 def as_posterior(

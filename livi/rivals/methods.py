@@ -20,6 +20,7 @@ from livi.rivals.map_estimate import fit_map
 from livi.rivals.mc_dropout import fit_mc_dropout, with_masks
 from livi.rivals.mean_field import fit_mean_field
 from livi.rivals.mnf import fit_mnf
+from livi.rivals.nuts import fit_nuts
 from livi.rivals.sivi import fit_sivi
 from livi.rivals.swag import fit_swag
 
@@ -27,6 +28,7 @@ Fit = Callable[..., Posterior]  # (net, data, likelihood, *, seed, progress, **o
 Spend = Callable[[int, Recipe], dict[str, Any]]
 
 MIN_STEPS = 200  # of a method's own, with which it can be done at all
+MIN_DRAWS = 20  # of a chain, and as many of warm-up
 MOST_MEMBERS = 100  # of an ensemble, as many as a prediction asks
 
 
@@ -82,6 +84,19 @@ def map_then_steps(gradients: int, recipe: Recipe) -> dict[str, Any]:
     return longer_map_fits(gradients // 2, recipe) | {"steps": max(MIN_STEPS, gradients // 2)}
 
 
+def chains_of_draws(gradients: int, recipe: Recipe) -> dict[str, Any]:
+    """For NUTS: a quarter for MAP fits, one a chain, the rest for trajectories, as if all were of the longest allowed.
+
+    >>> chains_of_draws(40_000, Recipe(map_steps=1_000))
+    {'chains': 4, 'warmup': 71, 'draws': 71, 'max_tree_depth': 6, 'recipe': Recipe(..., map_steps=1000, ...)}
+    """
+    chains, depth = 4, 6
+    steps = max(1, min(recipe.map_steps or Recipe.map_steps, gradients // 4 // chains))
+    each = max(MIN_DRAWS, (gradients - chains * steps) // (2 * chains * (2**depth - 1)))
+    lengths = {"chains": chains, "warmup": each, "draws": each, "max_tree_depth": depth}
+    return lengths | {"recipe": Recipe(map_steps=steps)}
+
+
 def more_members(gradients: int, recipe: Recipe) -> dict[str, Any]:
     """MAP fits of the recipe's length, as many as the gradients pay for; shorter ones rather than one alone.
 
@@ -109,6 +124,7 @@ METHODS: dict[str, Method] = {
     "laplace_last_layer": Method("Laplace (last layer)", fit_laplace_last_layer, longer_map_fits),
     "laplace_linearised": Method("Laplace (linearised)", fit_laplace_linearised, longer_map_fits),
     "laplace_low_rank": Method("Laplace (low rank)", fit_laplace_low_rank, longer_map_fits),
+    "nuts": Method("NUTS", fit_nuts, chains_of_draws),
 }
 
 

@@ -16,7 +16,7 @@ from livi.model.data import Batch, Data, TensorData, remaining_batches
 from livi.model.likelihoods import Likelihood
 from livi.model.problem import Problem
 from livi.posterior.posterior import Posterior
-from livi.rivals.map_start import as_posterior, best_map
+from livi.rivals.map_start import as_posterior, best_map, loss_gradient
 
 BATCHES = 8  # of an epoch, at least, where the batch size is not given: without gradient noise there is nothing to see
 LARGEST_BATCH = 128
@@ -124,7 +124,7 @@ class _Rates(NamedTuple):
         some = list(remaining_batches(data, seed, 0, PROBES))
         total, squares = torch.zeros_like(theta), 0.0
         for batch in some:
-            gradient = _gradient(problem, theta, batch)
+            gradient = loss_gradient(problem, theta, batch)
             total, squares = total + gradient, squares + float(gradient.square().sum())
         size = sum(len(targets) for _, targets in some) / len(some)
         spread = (squares - float(total.square().sum()) / len(some)) / (len(some) - 1)
@@ -142,20 +142,12 @@ def _minibatches(data: Data, batch_size: int | None) -> Data:
     return TensorData(data.inputs, data.targets, size)
 
 
-def _gradient(problem: Problem, theta: Tensor, batch: Batch, *, recorded: bool = False) -> Tensor:  # (m,)
-    """Of -log p(D, theta) / N, from one batch."""
-    row = theta if recorded else theta.detach().requires_grad_()
-    fit, penalty = problem.on_batch(row[None], batch)
-    loss = -(fit + penalty).sum() / problem.data.num_data
-    return torch.autograd.grad(loss, row, create_graph=recorded)[0]
-
-
 def _largest_curvature(problem: Problem, theta: Tensor, batch: Batch, seed: int) -> float:
     """The size of the Hessian's largest eigenvalue, by power iteration with Hessian-vector products."""
     rng = torch.Generator().manual_seed(seed)
     vector = normal(tuple(theta.shape), rng, theta.dtype, theta.device)
     row, size = theta.detach().requires_grad_(), 0.0
-    gradient = _gradient(problem, row, batch, recorded=True)
+    gradient = loss_gradient(problem, row, batch, recorded=True)
     for _ in range(POWER_STEPS):
         vector = vector / vector.norm().clamp_min(1e-30)
         vector = torch.autograd.grad(gradient, row, vector, retain_graph=True)[0]
@@ -167,5 +159,5 @@ def _descent(
     problem: Problem, data: Data, theta: Tensor, rate: float, seed: int, steps: int
 ) -> Iterator[Tensor]:  # steps of (m,)
     for batch in remaining_batches(data, seed, 0, steps):
-        theta = theta - rate * _gradient(problem, theta, batch)
+        theta = theta - rate * loss_gradient(problem, theta, batch)
         yield theta

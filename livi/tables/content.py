@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -57,6 +57,14 @@ class ClassificationRows:
 
 
 @dataclass(frozen=True)
+class Baseline:
+    """The same score of something simple: one answer for all rows, or a linear model of the same columns."""
+
+    kind: Literal["constant", "linear"]
+    value: float
+
+
+@dataclass(frozen=True)
 class Metric:
     """One number with its name, as printed, and how to read it."""
 
@@ -65,6 +73,10 @@ class Metric:
     value: float
     text: str  # the value, rounded for reading: "0.1234", "91.2 %"
     note: str = ""  # "lower is better, in units of price"
+    baselines: tuple[Baseline, ...] = ()
+
+    def beside(self, baselines: tuple[Baseline, ...]) -> Metric:
+        return replace(self, baselines=tuple(baselines))
 
 
 @dataclass(frozen=True)
@@ -77,6 +89,28 @@ class Coverage:
     high: float
     width: float  # average width, in the target's units (number of classes in a set, for classification)
     judgement: Judgement
+
+
+@dataclass(frozen=True)
+class Driver:
+    """A column, and the error of the same predictions without what it says: its values shuffled among the rows."""
+
+    name: str
+    error: float  # as it is: RMSE, or the average probability given to wrong classes
+    without: float
+
+
+@dataclass(frozen=True, eq=False)
+class Effect:
+    """The average prediction along a column, by networks of the posterior: 90 % of them between `low` and `high`."""
+
+    name: str
+    kind: Literal["numeric", "date", "categorical"]
+    values: tuple[float | str, ...]  # (P,) numbers, days since 1970, or categories
+    mean: NDArray[np.float64]  # (P,)
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    about: str = ""  # the class whose probability it is
 
 
 @dataclass(frozen=True)
@@ -126,6 +160,8 @@ class Content:
         verdict: calibration in words, one sentence each; empty where there are no rows.
         unsure: the rows with the largest epistemic uncertainty, most uncertain first.
         findings: the diagnosis of the posterior in words; empty if it was not made.
+        drivers: columns by what is lost without them, most first; empty where nothing was looked at.
+        effects: how predictions change along some of them.
     """
 
     title: str
@@ -143,6 +179,8 @@ class Content:
     verdict: tuple[str, ...] = ()
     unsure: tuple[UnsureRow, ...] = ()
     findings: tuple[Finding, ...] = ()
+    drivers: tuple[Driver, ...] = ()
+    effects: tuple[Effect, ...] = ()
 
     def summary(self) -> dict[str, Any]:
         """The numbers and words without the rows, ready for JSON; a number that is not finite becomes None."""
@@ -156,6 +194,12 @@ class Content:
             "facts": dict(self.facts),
             "notes": list(self.notes),
             "metrics": {m.key: m.value if math.isfinite(m.value) else None for m in self.metrics},
+            "baselines": {
+                m.key: {one.kind: one.value if math.isfinite(one.value) else None for one in m.baselines}
+                for m in self.metrics
+                if m.baselines
+            },
+            "drivers": [vars(one).copy() for one in self.drivers],
             "coverage": [vars(line).copy() for line in self.coverage],
             "verdict": list(self.verdict),
         }

@@ -19,7 +19,16 @@ from numpy.typing import NDArray
 
 from livi.posterior import metrics
 from livi.posterior.prediction import ClassificationPrediction
-from livi.tables.content import ClassificationRows, Coverage, Judgement, Metric, RegressionRows, UnsureRow
+from livi.tables.content import (
+    ClassificationRows,
+    Coverage,
+    Driver,
+    Effect,
+    Judgement,
+    Metric,
+    RegressionRows,
+    UnsureRow,
+)
 
 SHOWN_LEVELS = (0.5, 0.8, 0.9, 0.95)
 ENOUGH_ROWS = 20
@@ -42,6 +51,8 @@ class Evaluation:
     coverage: tuple[Coverage, ...]
     verdict: tuple[str, ...]
     unsure: tuple[UnsureRow, ...] = ()
+    drivers: tuple[Driver, ...] = ()
+    effects: tuple[Effect, ...] = ()
     poor: bool = False  # worse than the mean or the most frequent class, which the first words of the verdict then say
 
     def against_guesses(self, shares: NDArray[np.float64] | None = None) -> Evaluation:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from livi.tables.baselines import Baselines
 from livi.tables.content import Finding, Task
 from livi.tables.detection import choose_task, column_kinds, learn_schema
 from livi.tables.encoding import encode, target_classes, target_numbers
@@ -23,7 +24,7 @@ from livi.tables.model import TableModel, warnings_said
 from livi.tables.notation import Notation
 from livi.tables.numbers import Say, as_gaps, listed_words, read_numbers, words_among_numbers
 from livi.tables.reading import Table
-from livi.tables.schema import Schema
+from livi.tables.schema import Dropped, Schema
 from livi.tables.suspects import giveaway_notes, left_out, numbering_notes, oddity_notes
 from livi.tables.values import how_to_write, is_missing, labels
 from livi.tables.wording import in_options
@@ -71,7 +72,50 @@ class FitOptions:
     threads: int | None = None
     diagnose: bool = True
     progress: bool = False
+    explain: bool = False
     checkpoint: str | Path | None = None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A table of which it is known what to predict from what, and which rows are fitted to and which held out."""
+
+    table: Table
+    schema: Schema
+    fitted: NDArray[np.int64]
+    held: NDArray[np.int64]
+
+    @property
+    def training(self) -> Table:
+        return self.table.rows(self.fitted)
+
+    @property
+    def held_out(self) -> Table:
+        return self.table.rows(self.held)
+
+
+def prepare(table: Table, target: str, options: FitOptions, note: Say) -> Prepared:
+    """Read a table's columns, and learn from the rows to fit to what its features are; see `fit_table`."""
+    _check_names(table, target, options)
+    table = _with_target(with_gaps(table, options.missing, note), target, note)
+    as_written = table
+    named = {*options.drop, *options.categorical, *([target] if options.task == "classification" else [])}
+    table, notations = read_numbers(table, [name for name in table.columns if name not in named], target, note)
+    task = choose_task(table, target, options.task, note)
+    if task == "classification" and options.noise is not None:
+        raise table.error("expected --noise for regression only, got classification; leave it out.", column=target)
+    names = [name for name in table.columns if name != target and name not in options.drop]
+    kinds = column_kinds(table, names, options.categorical)
+    numbering = left_out(table, kinds, options.use)
+    kinds = {name: kind for name, kind in kinds.items() if name not in {column.name for column in numbering}}
+    fitted, held = split(table, target, task, options.validation, options.seed)
+    _check_size(table, len(fitted), options)
+    schema = learn_schema(table.rows(fitted), target, task, kinds, options.categorical)
+    schema = replace(_as_written(schema, as_written, notations), missing=tuple(options.missing))
+    asked = tuple(Dropped(name, "as asked") for name in options.drop)
+    schema = replace(schema, dropped=(*numbering, *schema.dropped, *asked))
+    _note_columns(table, schema, options, note)
+    return Prepared(as_written, schema, fitted, held)
 
 
 def fit_table(table: Table, target: str, options: FitOptions | None = None, say: Say = print) -> TableModel:
@@ -97,37 +141,23 @@ def fit_table(table: Table, target: str, options: FitOptions | None = None, say:
 
     for text in table.notes:
         say(text)
-    _check_names(table, target, options)
-    table = _with_target(with_gaps(table, options.missing, note), target, note)
-    as_written = table
-    named = {*options.drop, *options.categorical, *([target] if options.task == "classification" else [])}
-    table, notations = read_numbers(table, [name for name in table.columns if name not in named], target, note)
-    task = choose_task(table, target, options.task, note)
-    if task == "classification" and options.noise is not None:
-        raise table.error("expected --noise for regression only, got classification; leave it out.", column=target)
-    names = [name for name in table.columns if name != target and name not in options.drop]
-    kinds = column_kinds(table, names, options.categorical)
-    numbering = left_out(table, kinds, options.use)
-    kinds = {name: kind for name, kind in kinds.items() if name not in {column.name for column in numbering}}
-    fitted, held = split(table, target, task, options.validation, options.seed)
-    _check_size(table, len(fitted), options)
-    schema = learn_schema(table.rows(fitted), target, task, kinds, options.categorical)
-    schema = replace(_as_written(schema, as_written, notations), missing=tuple(options.missing))
-    schema = replace(schema, dropped=(*numbering, *schema.dropped))
-    _note_columns(table, schema, options, note)
-    table, training = as_written, as_written.rows(fitted)
+    prepared = prepare(table, target, options, note)
+    schema, fitted, held = prepared.schema, prepared.fitted, prepared.held
+    table, training = prepared.table, prepared.training
     started = time.perf_counter()
     estimator = _fitted(training, schema, options, note)
     seconds = time.perf_counter() - started
     interrupted = _interrupted(estimator.posterior_.plan)
     facts = _facts(table, schema, estimator, len(fitted), len(held), seconds, options)
-    model = TableModel(schema, estimator, facts, tuple(heard), interrupted=interrupted)
+    simple = None if interrupted else _baselines(training, schema)
+    model = TableModel(schema, estimator, facts, tuple(heard), baselines=simple, interrupted=interrupted)
     try:
         if options.diagnose and not interrupted:  # who is in a hurry need not wait for more than the scores
             model = replace(model, findings=_diagnosed(estimator, training, schema))
         if len(held):
             source = f"{len(held):,} held-out rows of {table.name}"
-            scores = model.evaluate(table.rows(held), say, source=source, progress=options.progress)
+            rows, new = table.rows(held), _unheard(heard, say)
+            scores = model.evaluate(rows, new, source=source, progress=options.progress, explain=options.explain)
             model = replace(model, validation=scores.against_guesses(_shares(training, schema)))
     except KeyboardInterrupt:
         note(f"interrupted {EXAMINING}: the fit is complete, but was not examined to the end")
@@ -191,7 +221,8 @@ def _as_written(schema: Schema, table: Table, notations: Mapping[str, Notation])
 
 def _note_columns(table: Table, schema: Schema, options: FitOptions, note: Say) -> None:
     for dropped in schema.dropped:
-        note(f"dropped: column {dropped.name!r}: {dropped.reason}")
+        if dropped.name not in options.drop:
+            note(f"dropped: column {dropped.name!r}: {dropped.reason}")
     notes = (numbering_notes(table, schema, options.use), giveaway_notes(table, schema), oddity_notes(table, schema))
     for text in (text for some in notes for text in some):
         note(text)
@@ -236,6 +267,21 @@ def _interrupted(plan: Mapping[str, Any]) -> str:
 
 def _target(table: Table, schema: Schema) -> NDArray[Any]:
     return target_numbers(table, schema) if schema.task == "regression" else target_classes(table, schema)
+
+
+def _baselines(training: Table, schema: Schema) -> Baselines | None:
+    features = encode(training, schema, lambda _: None)
+    try:
+        if schema.task == "regression":
+            return Baselines.of_numbers(features, target_numbers(training, schema))
+        return Baselines.of_classes(features, target_classes(training, schema), len(schema.classes))
+    except (ValueError, ArithmeticError, np.linalg.LinAlgError):  # they are there for comparison, and may be missing
+        return None
+
+
+def _unheard(heard: Sequence[str], say: Say) -> Say:
+    """Says only what was not said before."""
+    return lambda text: None if text in heard else say(text)
 
 
 def _shares(training: Table, schema: Schema) -> NDArray[np.float64] | None:  # (k,)

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from livi.posterior.storage import StorageError
+from livi.tables.baselines import Baselines
 from livi.tables.content import Content, Finding, UnsureRow
+from livi.tables.drivers import drivers, effects
 from livi.tables.encoding import encode, of_known_class, target_classes, target_numbers
 from livi.tables.estimators import load_with_extra
 from livi.tables.evaluation import SHOWN_LEVELS, Evaluation, score_classification, score_regression
@@ -43,6 +45,7 @@ class TableModel:
         facts: what was fitted, in words, for the report.
         notes: what happened to the data on the way.
         findings: the diagnosis of the posterior.
+        baselines: simple models of the same rows, to compare with; None in files of old.
         validation: how good it was on the rows held out of the fit; None if there were none, and after loading.
         interrupted: where Ctrl-C ended the fit, as "at step 40 of 2,000"; "" where nothing did, and after loading.
     """
@@ -52,6 +55,7 @@ class TableModel:
     facts: Mapping[str, str]
     notes: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
+    baselines: Baselines | None = None
     validation: Evaluation | None = None
     interrupted: str = ""
 
@@ -96,9 +100,19 @@ class TableModel:
         return columns
 
     def evaluate(
-        self, table: Table, say: Say = print, *, strict: bool = False, source: str = "", progress: bool = False
+        self,
+        table: Table,
+        say: Say = print,
+        *,
+        strict: bool = False,
+        source: str = "",
+        progress: bool = False,
+        explain: bool = False,
     ) -> Evaluation:
         """How good the predictions for a table with known targets are. The options are those of `predict`.
+
+        Args:
+            explain: find out what they depend on too, for a report.
 
         Raises:
             TableError: a target is missing or no number, with the row; all, or with `strict` one, are of classes that
@@ -114,7 +128,15 @@ class TableModel:
         truth = target_numbers(table, self.schema) if regression else target_classes(table, self.schema)
         features = encode(table, self.schema, say, strict=strict)
         with warnings_said(say):
-            return self._scored(table, features, truth, source, progress)
+            found = self._scored(table, features, truth, source, progress)
+            if self.baselines is not None:
+                found = replace(found, metrics=self.baselines.beside(found.metrics, features, truth))
+            return self._explained(found, features, truth) if explain else found
+
+    def _explained(self, found: Evaluation, features: NDArray[np.float64], truth: NDArray[Any]) -> Evaluation:
+        columns = drivers(self.estimator, self.schema, features, truth)
+        shown = effects(self.estimator, self.schema, features, tuple(column.name for column in columns))
+        return replace(found, drivers=columns, effects=shown)
 
     def _scored(
         self, table: Table, features: NDArray[np.float64], truth: NDArray[Any], source: str, progress: bool
@@ -140,13 +162,17 @@ class TableModel:
             for at in places
         )
 
-    def content(self, evaluation: Evaluation | None, notes: Sequence[str] = ()) -> Content:
-        """What a report on this model and this evaluation shows."""
+    def content(self, evaluation: Evaluation | None, notes: Sequence[str] = (), file: str = "") -> Content:
+        """What a report on this model and this evaluation shows.
+
+        Args:
+            file: the name of the evaluated one, where it is not that of the fit.
+        """
         none = (
             f"Fitted to all rows of {self.facts['File']}; none were held out, so nothing is known yet about new ones."
         )
         return Content(
-            title=f"{self.schema.target} from {self.facts['File']}",
+            title=f"{self.schema.target} in {file}" if file else f"{self.schema.target} from {self.facts['File']}",
             task=self.schema.task,
             target=self.schema.target,
             headline=none if evaluation is None else evaluation.headline,
@@ -161,17 +187,20 @@ class TableModel:
             verdict=() if evaluation is None else evaluation.verdict,
             unsure=() if evaluation is None else evaluation.unsure,
             findings=self.findings,
+            drivers=() if evaluation is None else evaluation.drivers,
+            effects=() if evaluation is None else evaluation.effects,
         )
 
-    def save(self, path: str | Path) -> None:
-        """Write everything to one file, atomically. Raises StorageError."""
+    def save(self, path: str | Path, *, rowless: bool = False) -> None:
+        """Write everything to one file, atomically; `rowless` without rows of the data. Raises StorageError."""
         stored = {
             "schema": self.schema.to_json(),
             "facts": dict(self.facts),
             "notes": list(self.notes),
             "findings": [vars(finding).copy() for finding in self.findings],
+            "baselines": None if self.baselines is None else self.baselines.facts(),
         }
-        self.estimator.save(path, {"table": stored})
+        self.estimator.save(path, {"table": stored}, rowless=rowless)
 
 
 def load_model(path: str | Path) -> TableModel:
@@ -189,6 +218,9 @@ def load_model(path: str | Path) -> TableModel:
         findings = tuple(Finding(**finding) for finding in stored["findings"])
         facts = {str(name): str(text) for name, text in ({"File": "a table"} | stored["facts"]).items()}
         notes = tuple(str(note) for note in stored["notes"])
+        simple = stored.get("baselines")  # files of old have none
+        sizes = (len(schema.features), len(schema.classes))
+        baselines = None if simple is None else Baselines.from_facts(simple, *sizes)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise StorageError(f"{path}: expected a model written by livi fit, got {str(error).rstrip('.')}.") from error
     classes = tuple(range(len(schema.classes)))
@@ -196,7 +228,7 @@ def load_model(path: str | Path) -> TableModel:
     fits &= estimator.interval == "posterior" or estimator.conformity_scores_ is not None
     if not fits:
         raise StorageError(f"{path}: expected a schema that suits the estimator, got another; fit again.")
-    return TableModel(schema, estimator, facts, notes, findings)
+    return TableModel(schema, estimator, facts, notes, findings, baselines)
 
 
 @contextmanager

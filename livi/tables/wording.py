@@ -8,6 +8,20 @@ _ADVICE = (
     (re.compile(r"Raise Recipe\.steps[^.]*\.$"), "Raise --steps."),
     (re.compile(r"Check num_data, or fit for more steps\.$"), "Raise --steps."),
     (re.compile(r"lower the learning rates or raise Recipe\.\w+\.$"), "raise --steps, or lower --hidden."),
+    (re.compile(r"fit for more steps,? or make fewer weights stochastic \(include=\)\.$"), "raise --steps."),
+    (
+        re.compile(r",? ?(learn the noise \([^)]*\(\)\))? or make fewer weights stochastic \(include=\)\.$"),
+        ", lower --hidden.",
+    ),
+    (re.compile(r"[Ff]it for more steps, or use livi\.rivals\.\w+ where the bound matters\."), "Raise --steps."),
+    (re.compile(r"[Rr]aise max_iterations or the noise\.$"), "raise --steps."),
+    (re.compile(r"Standardise inputs and targets, check the data.*$", re.DOTALL), "Look for extreme values."),
+    (re.compile(r" Raise steps, or start from a better fit\.$"), " Raise --steps."),
+    (re.compile(r" Subtract the gap before comparing models, or raise the noise\.$"), " Compare no models by it."),
+    (re.compile(r"; raise Effort\.\w+\.$"), "."),
+    (re.compile(r" Lower the noise or raise latent_dim\.$"), " Several --components may find more."),
+    (re.compile(r"; a wider generator may find more\.$"), "; several --components may find more."),
+    (re.compile(r"; check a smaller generator of the same kind\.$"), "."),
 )
 
 
@@ -17,6 +31,6 @@ def in_options(text: str) -> str:
     >>> in_options("the posterior may be too wide. Raise Recipe.steps or num_samples.")
     'the posterior may be too wide. Raise --steps.'
     """
-    for advice, options in _ADVICE:
+    for advice, options in _ADVICE:  # each at the end of a sentence
         text = advice.sub(options, text)
     return text

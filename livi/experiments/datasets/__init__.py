@@ -1,1 +1,1 @@
-"""Published data sets, read from files that the user has; nothing is downloaded."""
+"""Published data sets: where their files come from, and readers of their formats."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -64,6 +66,15 @@ class Valueless(Protocol):
         ...
 
 
+@runtime_checkable
+class Divisible(Protocol):
+    """An estimator whose latents can be divided among processes, each with the random numbers it would have had."""
+
+    def of_rows(self, rows: range) -> EntropyEstimator:
+        """The same for these latents of `rows.stop`: it draws for all of them and keeps what is theirs."""
+        ...
+
+
 class Whitened:
     """A = D^-1/2 J for D = diag(sigma^2), which turns every noise into the unit one.
 
@@ -75,7 +86,6 @@ class Whitened:
     def __init__(self, jacobian: LinearMap, noise_std: Tensor) -> None:
         self.jacobian, self.noise_std = jacobian, noise_std
         self._fixed_std, self._shared = noise_std.detach(), noise_std.ndim == 0
-        self._precision = self._fixed_std.square().reciprocal()
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -91,12 +101,14 @@ class Whitened:
         return self.jacobian.rmatvec(u) / std if self._shared else self.jacobian.rmatvec(u / std)
 
     def gram(self, v: Tensor) -> Tensor:  # (S, d) -> (S, d), or (P, S, d) -> (P, S, d)
-        """A^T A v = J^T D^-1 J v, with one pass over the m weights in place of two, and one image held at a time where
-        a stack gains nothing from going together."""
+        """A^T A v = J^T D^-1 J v, one image held at a time where a stack gains nothing from going together."""
         if v.ndim == 3 and goes_one_by_one(v, self.shape):
             return torch.stack([self.gram(row) for row in v])
-        image = self.jacobian.matvec(v * self._precision if self._shared else v)
-        return self.jacobian.rmatvec(image if self._shared else image * self._precision)
+        return self._gram(v)
+
+    @cached_property
+    def _gram(self) -> Callable[[Tensor], Tensor]:
+        return self.jacobian.gram(self._fixed_std.square().reciprocal())
 
     def bilinear(self, u: Tensor, v: Tensor) -> Tensor:  # (S, m), (S, d) -> (S,), or with P in front of all
         """<u, A v> with u and v held fixed, differentiable in the generator and in sigma."""

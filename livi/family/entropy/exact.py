@@ -46,6 +46,10 @@ class Exact:
     qr_above: float = 1e12
     chunk_size: int | None = None
 
+    def of_rows(self, rows: range) -> Exact:  # noqa: ARG002 - nothing is random here
+        """The same for some of the latents."""
+        return self
+
     def captured(self, products: int) -> Exact:  # noqa: ARG002 - always latent_dim
         """Without the choice between Cholesky and QR: reports itself unconverged where QR would have been needed."""
         return replace(self, qr_above=math.inf)

@@ -45,10 +45,15 @@ class Lanczos:
     max_iterations: int = 100
     check_every: int = 1
     value: bool = field(default=True, repr=False)
+    rows: range | None = field(default=None, repr=False)  # which latents these are, of those that are estimated at
 
     def without_value(self) -> Lanczos:
         """The same gradient, and no quadrature: what a step needs that is not looked at."""
         return replace(self, value=False)
+
+    def of_rows(self, rows: range) -> Lanczos:
+        """For these latents of `rows.stop`, with the probes that they would have among all."""
+        return replace(self, rows=rows)
 
     def captured(self, products: int) -> Lanczos:
         """Half as many iterations again as were enough, without asking in between whether all have converged."""
@@ -64,7 +69,8 @@ class Lanczos:
     ) -> EntropyEstimate:
         a = whitened(generator, z, noise_std)
         samples, m, d = a.shape
-        probes = rademacher((self.num_probes, samples, d), rng, z.dtype, z.device)
+        rows = range(samples) if self.rows is None else self.rows
+        probes = rademacher((self.num_probes, rows.stop, d), rng, z.dtype, z.device)[:, rows.start :: rows.step]
         recorded = torch.is_grad_enabled()
         half, standard_error, truncation = torch.zeros_like(z[:, 0]), None, None
         if recorded and not self.value and self.check_every > self.max_iterations:

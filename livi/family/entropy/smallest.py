@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -38,6 +38,11 @@ class SmallestSingularValue:
     max_iterations: int = 300
     block_size: int = 2
     memory: int = 12
+    rows: range | None = field(default=None, repr=False)  # which latents these are, of those that are estimated at
+
+    def of_rows(self, rows: range) -> SmallestSingularValue:
+        """For these latents of `rows.stop`, started from the vectors that they would have among all."""
+        return replace(self, rows=rows)
 
     def __call__(
         self,
@@ -48,7 +53,9 @@ class SmallestSingularValue:
     ) -> EntropyEstimate:
         a = whitened(generator, z, noise_std)
         _, m, d = a.shape
-        start = normal((len(z), min(d, m), min(self.block_size, d, m)), rng, z.dtype, z.device)
+        rows = range(len(z)) if self.rows is None else self.rows
+        start = normal((rows.stop, min(d, m), min(self.block_size, d, m)), rng, z.dtype, z.device)
+        start = start[rows.start :: rows.step]
         result = self._solve(a, start)
         if d <= m:
             left, right = a.matvec(result.vector), result.vector

@@ -140,6 +140,8 @@ class Generator(Specified, nn.Module):
         theta = branch[:, : self.num_params]
         if theta.shape[1] < self.num_params:
             raise ValueError(f"branch: expected at least {self.num_params} outputs, got {theta.shape[1]}.")
+        if self.log_scale is not None and self.offset is not None and self.skip is None:
+            return torch.addcmul(self.offset, theta, self._scale())  # one pass over what may be millions
         if self.log_scale is not None:
             theta = theta * self._scale()
         if self.skip is not None:

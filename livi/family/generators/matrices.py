@@ -24,14 +24,18 @@ class MatrixLayer(nn.Module):
 
     p' p + p' q + q q' + p' q' weights make p' q' outputs, where a dense layer would take p q p' q'. Without its bias
     B_r they are p' q' fewer, for a last layer whose output an offset is added to anyway.
+
+    W_l and W_r start orthogonal, so that Y is as spread out as X in every direction: the Jacobian of a stack then has
+    nearly equal singular values, and conjugate gradients solve with it in a fifth of the iterations that Gaussian
+    weights take (docs/benchmarks/scale.md).
     """
 
     def __init__(self, inputs: Shape, outputs: Shape, *, bias: bool = True) -> None:
         super().__init__()
         (p, q), (p_out, q_out) = inputs, outputs
-        self.left = nn.Parameter(torch.randn(p_out, p) * p**-0.5)
+        self.left = nn.Parameter(_orthogonal(p_out, p))
         self.left_bias = nn.Parameter(torch.zeros(p_out, q))
-        self.right = nn.Parameter(torch.randn(q, q_out) * q**-0.5)
+        self.right = nn.Parameter(_orthogonal(q_out, q).mT.contiguous())
         self.right_bias = nn.Parameter(torch.zeros(p_out, q_out)) if bias else None
 
     @staticmethod
@@ -52,6 +56,13 @@ class MatrixLayer(nn.Module):
         """Add delta to the first entries of the flattened output."""
         assert self.right_bias is not None, "an offset takes every shift"
         self.right_bias.view(-1)[: delta.numel()].add_(delta)
+
+
+def _orthogonal(outputs: int, inputs: int) -> Tensor:
+    """A map that keeps the variance of what it is applied to: rows of length one, which are orthogonal where they are
+    the fewer, else columns."""
+    weight = torch.empty(outputs, inputs)
+    return nn.init.orthogonal_(weight, gain=max(1.0, outputs / inputs) ** 0.5)
 
 
 class MatrixStack(nn.Sequential):

@@ -62,7 +62,7 @@ class LinearGaussian(Likelihood):
 
     def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Equal shares of the log evidence; once differentiable."""
-        joint = log_evidence(self._problem(outputs, targets))
+        joint = log_evidence(self._problem(outputs, targets)) - self._log_volume(targets)
         joint = joint if self.prior is None else joint + self.prior.log_prob_of_scales()
         return (joint / len(targets))[:, None].expand(-1, len(targets))
 
@@ -83,15 +83,24 @@ class LinearGaussian(Likelihood):
             raise ValueError(
                 f"features: expected (S, {len(targets)}, H), all examples at once, got {tuple(outputs.shape)}."
             )
-        columns = targets.to(outputs.dtype).reshape(len(targets), -1)
+        columns = self.noise.natural(targets.to(outputs.dtype)).reshape(len(targets), -1)
         if isinstance(self.noise, Gaussian):
-            log_std = self.noise.log_std
+            log_std = self.noise.natural_log_std()
             log_std = log_std.reshape(()) if log_std.numel() == 1 else log_std.expand(targets.shape[1:]).reshape(-1)
             return Problem(outputs, log_std, self._log_scale(outputs, columns), columns, self.counts)
         if columns.shape[1] != 1:
             raise ValueError(f"targets: expected one for each example whose noise varies, got {columns.shape[1]}.")
         features, raw = outputs[..., :-1], outputs[..., -1]
-        return Problem(features, self.noise.std(raw).log(), self._log_scale(features, columns), columns, self.counts)
+        log_std = (self.noise.std(raw) / self.noise.unit()).log()
+        return Problem(features, log_std, self._log_scale(features, columns), columns, self.counts)
+
+    def _log_volume(self, targets: Tensor) -> Tensor | float:
+        """By how much the density of all natural targets is above that of the targets in their own units."""
+        if self.noise.log_unit is None:
+            return 0.0
+        examples = float(len(targets)) if self.counts is None else self.counts.sum()
+        each: Tensor = self.noise.log_unit.expand(targets.shape[1:]).sum() if targets.ndim > 1 else self.noise.log_unit
+        return examples * each.sum()
 
     def _log_scale(self, features: Tensor, columns: Tensor) -> Tensor:  # (H + 1,)
         width, outputs = features.shape[-1], columns.shape[1]

@@ -61,7 +61,7 @@ def earlier_layout(layout: Layout, last: str, *, beside: bool = False) -> Layout
         beside: with the network's second column behind it; see `find_last`.
     """
     names = [slot.name for slot in layout.slots if slot.name.rpartition(".")[0] != last]
-    return Layout(layout.module, include=names, forward=_Entering(last, beside, layout.forward))
+    return Layout(layout.module, include=names, forward=_Entering(last, beside, layout.forward), scaling=layout.scaling)
 
 
 @dataclass(frozen=True)

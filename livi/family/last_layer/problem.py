@@ -42,7 +42,7 @@ def integrate_last_layer(
     weighted = isinstance(base, Weighted) and layout.forward is pass_weights
     if isinstance(base, Weighted) and weighted:
         base = base.base
-        layout = Layout(layout.module, include=[slot.name for slot in layout.slots])
+        layout = Layout(layout.module, [slot.name for slot in layout.slots], scaling=layout.scaling)
     if type(base) not in (Gaussian, HeteroscedasticGaussian):
         raise NotExactError(f"the likelihood is {type(base).__name__}, not Gaussian")
     assert isinstance(base, Gaussian | HeteroscedasticGaussian)
@@ -62,7 +62,7 @@ def integrate_last_layer(
         if outputs != linear.out_features:
             raise NotExactError(f"an example has {outputs} targets, and {name!r} gives {linear.out_features} outputs")
         width = linear.in_features + 1
-        factors = outputs if isinstance(base, Gaussian) and base.log_std.numel() > 1 else 1
+        factors = outputs if isinstance(base, Gaussian) and base.natural_log_std().numel() > 1 else 1
         multiplications = float(data.num_data * width**2 + (factors - 1) * width**3)
         if multiplications > LIMIT and not asked:
             raise NotExactError(f"{data.num_data:,} examples of {width - 1:,} features take too long")

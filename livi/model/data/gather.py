@@ -41,6 +41,8 @@ def gathered(data: Data) -> TensorData:
         NotGatheredError: an epoch does not hold every example once, or holds others than the last one.
     """
     if isinstance(data, TensorData):
+        if data.augment is not None:
+            raise NotGatheredError("augmentation makes other examples at every epoch")
         return TensorData(data.inputs, data.targets, data.num_data)
     check_size(data)
     inputs, targets = _whole(data, 0)

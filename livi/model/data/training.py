@@ -9,9 +9,17 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
-from torch.utils.data import DataLoader, Dataset, IterableDataset, SubsetRandomSampler, TensorDataset
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    SubsetRandomSampler,
+    TensorDataset,
+)
 
 from livi import checks
+from livi.model.data.augment import Augment
 from livi.model.data.batches import MINIBATCH, Batch, Unpack, default_unpack, length, seeded
 from livi.model.data.conversion import (
     as_tensor,
@@ -38,12 +46,22 @@ class Data(Protocol):
 
 
 class TensorData:
-    """Tensors held on the device: one full batch, or shuffled minibatches without a copy through the CPU."""
+    """Tensors held on the device: one full batch, or shuffled minibatches without a copy through the CPU.
+
+    Args:
+        augment: what is done to the inputs of every batch, with random numbers that follow from the epoch's seed. The
+            first batch, by which things are planned, is as it is.
+    """
 
     def __init__(
-        self, inputs: Any, targets: Tensor, batch_size: int | None = None, full_batch: int = FULL_BATCH
+        self,
+        inputs: Any,
+        targets: Tensor,
+        batch_size: int | None = None,
+        full_batch: int = FULL_BATCH,
+        augment: Augment | None = None,
     ) -> None:
-        self.inputs, self.targets = inputs, targets
+        self.inputs, self.targets, self.augment = inputs, targets, augment
         self.num_data = targets.shape[0]
         default = self.num_data if self.num_data <= full_batch else MINIBATCH
         wanted = default if batch_size is None else batch_size
@@ -51,19 +69,35 @@ class TensorData:
         self.steps_per_epoch = math.ceil(self.num_data / self.batch_size)
 
     def epoch(self, seed: int) -> Iterator[Batch]:
+        if self.augment is None:
+            yield from self._batches(seed)
+            return
+        # Another stream than that of the order, one for the whole epoch: a resumed run draws it again from the start.
+        rng = torch.Generator(self.targets.device).manual_seed(1_000_003 * (seed + 1))
+        for inputs, targets in self._batches(seed):
+            yield self.augment(inputs, rng), targets
+
+    def first(self) -> Batch:
+        return next(self._batches(0))
+
+    def within(self, examples: float) -> TensorData:
+        """The same data in minibatches where there are more than so many examples."""
+        return TensorData(self.inputs, self.targets, full_batch=min(FULL_BATCH, int(examples)), augment=self.augment)
+
+    def plain(self) -> TensorData:
+        """The same batches without augmentation."""
+        return TensorData(self.inputs, self.targets, self.batch_size)
+
+    def _batches(self, seed: int) -> Iterator[Batch]:
         if self.batch_size == self.num_data:
             yield self.inputs, self.targets
             return
         order = torch.randperm(self.num_data, generator=torch.Generator().manual_seed(seed)).to(self.targets.device)
-        for index in order.tensor_split(self.steps_per_epoch):  # sizes differ by one at most: no batch is a remnant
+        size = math.ceil(self.num_data / self.steps_per_epoch)
+        # All of one size, for which a few examples come twice: a step is then the same computation every time.
+        order = torch.cat([order, order[: size * self.steps_per_epoch - self.num_data]])
+        for index in order.split(size):
             yield self._rows(index)
-
-    def first(self) -> Batch:
-        return next(self.epoch(0))
-
-    def within(self, examples: float) -> TensorData:
-        """The same data in minibatches where there are more than so many examples."""
-        return TensorData(self.inputs, self.targets, full_batch=min(FULL_BATCH, int(examples)))
 
     def _rows(self, index: Tensor) -> Batch:
         return pytree.tree_map(lambda tensor: tensor[index], self.inputs), self.targets[index]
@@ -134,6 +168,7 @@ def as_data(
     batch_size: int | None = None,
     full_batch: int = FULL_BATCH,
     num_data: int | None = None,
+    augment: Augment | None = None,
 ) -> Data:
     """Whatever the user has, as `Data`: (X, y), a Dataset, a DataLoader, any re-iterable of batches.
 
@@ -141,6 +176,7 @@ def as_data(
 
     Args:
         batch_size: for (X, y), by default everything up to `full_batch` examples, else 256; for a Dataset 256.
+        augment: for (X, y); a Dataset has transforms of its own.
 
     Raises:
         ValueError, TypeError: lengths that differ, no examples, words or NaN among the numbers, an iterator that can be
@@ -160,10 +196,12 @@ def as_data(
         targets = to_tensor("targets", data[1])
         _check_pair(inputs, targets)
         inputs, targets = as_tensors((inputs, targets), device, dtype)
-        return TensorData(inputs, targets, batch_size, full_batch)
+        return TensorData(inputs, targets, batch_size, full_batch, augment)
     _check_batches(data, unpack)
     if batch_size is not None:
         raise ValueError("batch_size: expected only with (X, y) data; a DataLoader has its own.")
+    if augment is not None:
+        raise ValueError("augment: expected only with (X, y) data; augment in the Dataset, or pass its tensors.")
     return LoaderData(data, unpack or default_unpack, device, dtype, num_data)
 
 
@@ -185,10 +223,13 @@ def remaining_batches(data: Data, seed: int, step: int, steps: int) -> Iterator[
 
 
 def some_inputs(data: Data, count: int) -> Any:
-    """Inputs of the first epoch's first examples: at least so many where there are, put together if they can be."""
+    """Inputs of the first epoch's first examples: at least so many where there are, put together if they can be.
+
+    As they are: what is predicted later is not augmented either.
+    """
     found: list[Any] = []
     seen = 0
-    for inputs, targets in data.epoch(0):
+    for inputs, targets in (data.plain() if isinstance(data, TensorData) else data).epoch(0):
         found.append(inputs)
         seen += len(targets)
         if seen >= count:
@@ -204,6 +245,11 @@ def _examples(loader: Iterable[Any]) -> int | None:
     """How many examples one epoch of a DataLoader is drawn from: the subset's, where its sampler has one."""
     examples, sampler = length(getattr(loader, "dataset", None)), getattr(loader, "sampler", None)
     drawn = length(sampler)
+    if isinstance(sampler, DistributedSampler):
+        raise ValueError(
+            "data: expected a DataLoader over all examples, got one with a DistributedSampler; leave the sampler out "
+            "and pass shuffle=True: livi.fit divides every batch among the processes itself."
+        )
     if isinstance(sampler, SubsetRandomSampler):
         return drawn
     if examples is not None and drawn is not None and drawn != examples:

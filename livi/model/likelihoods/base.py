@@ -41,16 +41,23 @@ class Likelihood(Specified, nn.Module):
         """What to say of targets that a prior of scale 1 can hardly reach, with a remedy; None where it can."""
         if not targets.is_floating_point() or float(targets.abs().median()) <= REACH:
             return None
-        mean, std = float(targets.mean()), float(targets.std()) if targets.numel() > 1 else 0.0
         return (
-            f"targets: expected values of order 1, got a mean of {mean:.4g} and a standard deviation of {std:.4g}; "
-            "standardise them (and the inputs likewise),\n"
+            f"targets: expected values of order 1, got {described(targets)}; standardise them,\n"
             "    centre, spread = y.mean().item(), y.std().item()\n"
             "    posterior = livi.fit(net, (x, (y - centre) / spread), likelihood)\n"
-            "with answers in your units by centre + spread * prediction.mean, or a Gaussian's all at once by "
-            "prediction.rescaled(centre, spread). livi.LIVIRegressor does all that inside. Or give the prior a scale "
-            "that can reach them."
+            "with answers in your units by centre + spread * prediction.mean: of livi's own likelihoods of numbers "
+            "standardise=True does that inside. Or give the prior a scale that can reach them."
         )
+
+    def is_far(self, targets: Tensor) -> bool:  # (N, ...)
+        """Whether targets are so far from what outputs of order one mean that `standardised` is the better default."""
+        del targets
+        return False
+
+    def standardised(self, targets: Tensor) -> Likelihood | None:  # (N, ...)
+        """The same for outputs of order one at these targets, which stay in their units; None where there is none."""
+        del targets
+        return None
 
     def constant_log_prob(self, targets: Tensor) -> float | None:  # (N, ...)
         """log p(targets) under the best prediction that is the same for all inputs; None where that is not known."""
@@ -100,6 +107,12 @@ class ClassificationLikelihood(Likelihood):
     def probabilities(self, outputs: Tensor) -> Tensor:
         """(S, B, ...) -> (S, B, ...) of the same shape, summing to one over classes, or one for each label."""
         raise NotImplementedError
+
+
+def described(targets: Tensor) -> str:
+    """Mean and standard deviation, in words."""
+    spread = float(targets.std()) if targets.numel() > 1 else 0.0
+    return f"a mean of {float(targets.mean()):.4g} and a standard deviation of {spread:.4g}"
 
 
 def aligned(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -11,13 +11,14 @@ from torch import Tensor, nn
 from livi import checks
 from livi.draws import gamma, normal
 from livi.model.likelihoods.base import aligned, single, summed
+from livi.model.likelihoods.located import Located, Numbers
 from livi.model.likelihoods.scales import LogLinkedScaled, Positive, Scaled, columns_of, log_rising
 
 _HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
 
-class StudentT(Scaled):
-    """y ~ output + scale T, T with `df` degrees of freedom: noise with outliers, which hardly move the fit.
+class StudentT(Located, Scaled):
+    """y ~ centre + unit output + scale T, T with `df` degrees of freedom: outliers hardly move the fit.
 
     Args:
         scale: one number, or one per output. None learns it with the rest of the bound, from the middle half of the
@@ -25,6 +26,7 @@ class StudentT(Scaled):
         df: degrees of freedom, more than 1; the fewer, the heavier the tails. Up to 2 the variance is infinite.
         learned: learn a given scale too, from its value.
         learned_df: learn the degrees of freedom too, from `df` and above 2.
+        centre, unit: of the targets: one number, or one per output. `fit(standardise=...)` chooses them.
 
     >>> StudentT(1.0).log_prob(torch.zeros(1, 2, 1), torch.tensor([0.0, 10.0]))
     tensor([[-0.9808, -9.1261]])
@@ -37,8 +39,11 @@ class StudentT(Scaled):
         *,
         learned: bool | None = None,
         learned_df: bool = False,
+        centre: Numbers = 0.0,
+        unit: Numbers = 1.0,
     ) -> None:
         super().__init__()
+        self._keep_location(centre, unit)
         self._keep_scale("scale", scale, learned)
         least = 2.0 if learned_df else 1.0
         if checks.positive_float("df", df) <= least:
@@ -54,21 +59,21 @@ class StudentT(Scaled):
 
     def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
         log_scale, df = self._log_scale_of(single(outputs)), self.df()
-        unit = (targets - aligned(outputs, targets)) * (-log_scale).exp()
+        unit = (targets - aligned(self.location(outputs), targets)) * (-log_scale).exp()
         constant = log_rising(0.5 * df, torch.full_like(df, 0.5)) - _HALF_LOG_TWO_PI
         return summed(constant - log_scale - 0.5 * (df + 1.0) * torch.log1p(unit.square() / df))
 
     def moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         df = self.df()
         ratio = (df / (df - 2.0)).where(df > 2.0, math.inf)
-        return outputs, (self._log_scale_of(outputs).exp() * ratio.sqrt()).expand_as(outputs)
+        return self.location(outputs), (self._log_scale_of(outputs).exp() * ratio.sqrt()).expand_as(outputs)
 
     def sample(self, outputs: Tensor, rng: torch.Generator | None = None) -> Tensor:  # (S, B, ...)
         """A target for each sample and example: normal, over the root of a gamma variable."""
         half = 0.5 * self.df()
         units = normal(tuple(outputs.shape), rng, outputs.dtype, outputs.device)
         share = gamma(half.to(outputs.dtype).expand_as(outputs).contiguous(), rng) / half
-        return outputs + self._log_scale_of(outputs).exp() * units / share.sqrt()
+        return self.location(outputs) + self._log_scale_of(outputs).exp() * units / share.sqrt()
 
     def lower_limits(self) -> list[tuple[nn.Parameter, float | Tensor]]:
         """A learned scale may fall to a tenth of what it is now, and learned degrees of freedom as near to 2."""
@@ -107,9 +112,18 @@ class StudentT(Scaled):
         return torch.where(high > low, (high - low) / 1.349, columns.std(0, correction=0))
 
     def _with_scale(self, scale: Tensor) -> Self:
-        other = type(self)(scale, self.fixed_df, learned=True, learned_df=self.log_excess is not None)
+        return self._with(scale, True, **self._placed())
+
+    @torch.no_grad()
+    def _located_at(self, centre: Tensor, unit: Tensor) -> Self:
+        scale = self.log_scale.detach().exp() if self.given or bool(self.log_scale.any()) else None
+        return self._with(scale, self.learned, centre=centre, unit=unit)
+
+    def _with(self, scale: Tensor | None, learned: bool, **place: Numbers) -> Self:
+        kept = self.log_excess is not None
+        other = type(self)(scale, self.fixed_df, learned=learned, learned_df=kept, **place)
         if self.log_excess is not None and other.log_excess is not None:
-            other.log_excess.copy_(self.log_excess)
+            other.log_excess.data.copy_(self.log_excess.detach())
         return other
 
 

@@ -11,17 +11,21 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from livi import checks
-from livi.model.likelihoods.base import Likelihood, RegressionLikelihood, log_positive
+from livi.model.likelihoods.base import Likelihood, log_positive
+from livi.model.likelihoods.located import Located, Numbers
+
+LEAST = 0.01  # standard deviation of order-one targets
 
 
-class Gaussian(RegressionLikelihood):
-    """y ~ N(output, obs_std^2), the same noise for every example.
+class Gaussian(Located):
+    """y ~ N(centre + unit output, obs_std^2), the same noise for every example.
 
     Args:
         obs_std: the known noise: one number, or one per output, along the last axis of the outputs. None learns it with
             the rest of the bound (type-II maximum likelihood), from the spread of the targets: one noise per output for
             targets (B, k), else one for all.
         learned: learn a given obs_std too, from its value.
+        centre, unit: of the targets: one number, or one per output. `fit(standardise=...)` chooses them.
 
     >>> Gaussian(0.5).log_prob(torch.zeros(1, 2, 1), torch.zeros(2))
     tensor([[-0.2258, -0.2258]])
@@ -29,8 +33,16 @@ class Gaussian(RegressionLikelihood):
     tensor([[-1.1447]])
     """
 
-    def __init__(self, obs_std: float | Sequence[float] | Tensor | None = None, *, learned: bool | None = None) -> None:
+    def __init__(
+        self,
+        obs_std: float | Sequence[float] | Tensor | None = None,
+        *,
+        learned: bool | None = None,
+        centre: Numbers = 0.0,
+        unit: Numbers = 1.0,
+    ) -> None:
         super().__init__()
+        self._keep_location(centre, unit)
         start = log_positive("obs_std", 1.0 if obs_std is None else obs_std)
         self.log_std: Tensor  # () or (k,)
         self.given = obs_std is not None
@@ -43,15 +55,15 @@ class Gaussian(RegressionLikelihood):
         return self.log_std.exp()
 
     def moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
-        std = self.obs_std()
+        std, location = self.obs_std(), self.location(outputs)
         if std.numel() == 1:
-            return outputs, std.reshape(())
+            return location, std.reshape(())
         if outputs.ndim < 3 or outputs.shape[-1] != len(std):
             raise ValueError(
                 f"outputs: expected a last axis of {len(std)}, one output per value of obs_std, got "
                 f"{tuple(outputs.shape)}; give the network as many, or obs_std one value."
             )
-        return outputs, std.expand_as(outputs)
+        return location, std.expand_as(outputs)
 
     @torch.no_grad()
     def started_from(self, targets: Tensor) -> Gaussian:
@@ -71,15 +83,24 @@ class Gaussian(RegressionLikelihood):
             started = copy.deepcopy(self)
             started.log_std.copy_(spread.log())
             return started
-        return Gaussian(spread, learned=True).to(self.log_std)
+        return Gaussian(spread, learned=True, **self._placed()).to(self.log_std)
+
+    def _located_at(self, centre: Tensor, unit: Tensor) -> Gaussian:
+        learned = isinstance(self.log_std, nn.Parameter)
+        value = self.obs_std().detach() if self.given or bool(self.log_std.any()) else None
+        return Gaussian(value, learned=learned, centre=centre, unit=unit).to(self.log_std)
+
+    def natural_log_std(self) -> Tensor:  # () or (k,)
+        """That of `natural` targets."""
+        return self.log_std if self.log_unit is None else self.log_std - self.log_unit
 
     def constant_log_prob(self, targets: Tensor) -> float | None:
         """With the noise that is given, where it is not learned."""
         if isinstance(self.log_std, nn.Parameter):
             return super().constant_log_prob(targets)
         columns = targets.detach().double().reshape(len(targets), -1)
-        outputs = columns.mean(0).expand_as(columns).reshape(targets.shape)
-        return float(self.log_prob(outputs[None], targets.double()).sum())
+        means = columns.mean(0).expand_as(columns).reshape(targets.shape)
+        return float(self.log_prob(self.natural(means)[None], targets.double()).sum())
 
     def lower_limits(self) -> list[tuple[nn.Parameter, float | Tensor]]:
         """A learned noise may fall to a tenth of what it is now."""
@@ -89,18 +110,27 @@ class Gaussian(RegressionLikelihood):
         return [(self.log_std, limits if limits.ndim else float(limits))]
 
 
-class HeteroscedasticGaussian(RegressionLikelihood):
-    """y ~ N(mean(x), std(x)^2): the last axis holds means, then as many raw scales; std = floor + level softplus(raw).
+class HeteroscedasticGaussian(Located):
+    """y ~ N(mean(x), std(x)^2): the last axis holds means, then as many raw scales.
+
+    mean = centre + unit output, std = floor + unit level softplus(raw).
 
     Args:
-        floor: the smallest standard deviation, in the targets' units; keeps single points from being fitted exactly.
+        floor: the smallest standard deviation, in the targets' units, by default 0.01; keeps single points from being
+            fitted exactly.
         learned: learn the level (type-II maximum likelihood), which is else 1, so that a prior on raw scales around 0
             says how much the noise varies and not how large it is.
+        centre, unit: of the targets: one number, or one per target. `fit(standardise=...)` chooses them, and 0.01 units
+            as the floor where none was given.
     """
 
-    def __init__(self, floor: float = 1e-2, *, learned: bool = False) -> None:
+    def __init__(
+        self, floor: float | None = None, *, learned: bool = False, centre: Numbers = 0.0, unit: Numbers = 1.0
+    ) -> None:
         super().__init__()
-        self.floor = checks.positive_float("floor", floor)
+        self._keep_location(centre, unit)
+        self.given = floor is not None
+        self.floor = LEAST if floor is None else checks.positive_float("floor", floor)
         self.log_level = nn.Parameter(torch.tensor(0.0)) if learned else None
 
     def for_map(self, targets: Tensor) -> Likelihood:
@@ -113,8 +143,15 @@ class HeteroscedasticGaussian(RegressionLikelihood):
 
     def std(self, raw: Tensor) -> Tensor:
         """Standard deviations for raw scales, of the same shape."""
-        scale = F.softplus(raw)
+        scale = F.softplus(raw) * self.unit()
         return self.floor + (scale if self.log_level is None else self.log_level.exp() * scale)
+
+    def _located_at(self, centre: Tensor, unit: Tensor) -> HeteroscedasticGaussian:
+        floor = self.floor if self.given else LEAST * float(unit.min())
+        other = HeteroscedasticGaussian(floor, learned=self.log_level is not None, centre=centre, unit=unit)
+        if self.log_level is not None and other.log_level is not None:
+            other.log_level.data.copy_(self.log_level.detach())
+        return other
 
     def moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         if outputs.ndim < 3 or outputs.shape[-1] % 2:
@@ -123,7 +160,7 @@ class HeteroscedasticGaussian(RegressionLikelihood):
                 "give the network two outputs for each target."
             )
         mean, raw = outputs.chunk(2, -1)
-        return mean, self.std(raw)
+        return self.location(mean), self.std(raw)
 
     def lower_limits(self) -> list[tuple[nn.Parameter, float | Tensor]]:
         """A learned level may fall to a tenth of what it is now."""

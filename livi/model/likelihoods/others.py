@@ -36,6 +36,13 @@ class Weighted(Likelihood):
     def started_from(self, targets: Tensor) -> Weighted:
         return Weighted(self.base.started_from(targets))
 
+    def is_far(self, targets: Tensor) -> bool:
+        return self.base.is_far(targets)
+
+    def standardised(self, targets: Tensor) -> Weighted | None:
+        base = self.base.standardised(targets)
+        return None if base is None else Weighted(base)
+
     def lower_limits(self) -> list[tuple[nn.Parameter, float | Tensor]]:
         return self.base.lower_limits()
 

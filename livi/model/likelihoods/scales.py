@@ -92,6 +92,17 @@ class LogLinked(RegressionLikelihood):
             f"livi.{kind}(unit=None) takes their mean as the unit, so that outputs are of order 1."
         )
 
+    def is_far(self, targets: Tensor) -> bool:
+        return self.out_of_reach(targets) is not None
+
+    @torch.no_grad()
+    def standardised(self, targets: Tensor) -> Self:
+        """With the mean of the targets as the unit."""
+        other, mean = copy.deepcopy(self), columns_of(targets).mean(0)
+        mean = torch.where((mean > 0) & (mean < math.inf), mean, 1.0)
+        other.log_unit.copy_((mean if other.log_unit.ndim and len(other.log_unit) == len(mean) else mean.mean()).log())
+        return other
+
     def _keep_unit(self, unit: Positive | None) -> None:
         self.unit_given = unit is not None
         self.register_buffer("log_unit", log_positive("unit", 1.0 if unit is None else unit))
@@ -156,7 +167,7 @@ def _made(cls: type[_T], scale: Tensor, learned: bool, unit: Tensor) -> _T:
 def alone(likelihood: RegressionLikelihood, index: int) -> RegressionLikelihood:
     """A copy with the numbers of one output, none of them to be learned."""
     one = copy.deepcopy(likelihood)
-    for name in ("log_scale", "log_unit"):
+    for name in ("log_scale", "log_unit", "centre"):
         values = getattr(one, name, None)
         if values is not None and values.numel() > 1:
             delattr(one, name)

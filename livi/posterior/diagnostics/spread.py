@@ -133,7 +133,7 @@ def _squared_trace(samples: Tensor, layers: Layers) -> Tensor:
 def _noise_share(samples: Tensor, layers: Layers, posterior: ImplicitPosterior) -> float:
     variances = [std.double().square().expand(posterior.num_params) for _, std in generators_of(posterior)]
     noise = torch.stack(variances).mean(0).cpu()[layers.columns]
-    shares = noise / samples.double().var(0)
+    shares = noise / samples.double().var(0).maximum(noise)  # a part of it: its estimate may lie below
     sizes = torch.tensor(layers.totals, dtype=shares.dtype)
     means = torch.stack([shares[part].mean() for part in layers.slices])
     return ((means * sizes).sum() / sizes.sum()).item()

@@ -6,7 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from livi.spec import Json
 
@@ -25,6 +27,10 @@ def check_meta(meta: Mapping[str, Json]) -> None:
     _expect(_texts(meta["left_out"]), "left_out", "no list of names")
     _expect(_texts(meta["layout"]["slots"]), "layout.slots", "no list of names")
     _expect(_texts(meta["layout"].get("layers", [])), "layout.layers", "no list of texts")  # files of old have none
+    scaling = meta["layout"].get("scaling")
+    if scaling is not None:
+        _check({"scaling": scaling}, "layout", scaling=dict)
+        _expect(all(_numbers(scaling.get(name)) for name in ("centre", "spread")), "layout.scaling", "no numbers")
 
 
 def check_state(state: Any, specs: Mapping[str, Json]) -> dict[str, Any]:
@@ -45,14 +51,36 @@ def check_state(state: Any, specs: Mapping[str, Json]) -> dict[str, Any]:
     return found
 
 
-def check_numbers(what: str, saved: Mapping[str, Any], current: Mapping[str, Any]) -> None:
-    """Where there is a tensor, one of the same kind of numbers was saved: real, complex, or whole."""
-    for name, value in current.items():
+def check_numbers(what: str, saved: Mapping[str, Any], part: nn.Module) -> None:
+    """Tensors where the part has some, of the same kind, and in one precision where the part has them in one.
+
+    Parts are made in single precision; a file may hold them in double.
+    """
+    precisions: dict[torch.dtype, torch.dtype] = {}
+    for name, value in part.state_dict().items():
         if isinstance(value, Tensor):
             other = saved[name]
             _expect(isinstance(other, Tensor), f"{what}.{name}", f"a {type(other).__name__}")
-            same = (other.is_floating_point(), other.is_complex()) == (value.is_floating_point(), value.is_complex())
-            _expect(same, f"{what}.{name}", f"{other.dtype} where {value.dtype} belongs")
+            both = {value.dtype, other.dtype}
+            right = len(both) == 1 or both <= {torch.float32, torch.float64}
+            right &= precisions.setdefault(value.dtype, other.dtype) == other.dtype
+            _expect(right, f"{what}.{name}", f"{other.dtype} where {precisions[value.dtype]} belongs")
+    for prefix, module in part.named_modules():
+        check = getattr(module, "check_loaded", None)
+        if callable(check):
+            start = f"{prefix}." if prefix else ""
+            check({name.removeprefix(start): tensor for name, tensor in saved.items() if name.startswith(start)})
+
+
+def check_calibration(calibration: Any, dtype: torch.dtype) -> None:
+    """Inputs of one number of examples, in the network's precision."""
+    if calibration is None:
+        return
+    tensors = [leaf for leaf in pytree.tree_leaves(calibration) if isinstance(leaf, Tensor)]
+    _expect(len({len(tensor) if tensor.ndim else -1 for tensor in tensors}) == 1, "state.calibration", "no examples")
+    for tensor in tensors:
+        right = not tensor.is_floating_point() or tensor.dtype == dtype
+        _expect(right, "state.calibration", f"{tensor.dtype} where {dtype} belongs")
 
 
 def complaint(error: Exception) -> str:
@@ -78,6 +106,10 @@ def _check(found: Any, where: str, **kinds: Any) -> None:
 def _expect(right: bool, where: str, got: str) -> None:
     if not right:
         raise ValueError(f"{where}: expected content as livi writes it, got {got}; copy or save it again.")
+
+
+def _numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(type(item) in (int, float) for item in value)
 
 
 def _texts(value: Any) -> bool:

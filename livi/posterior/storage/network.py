@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from livi.network import Layout
+from livi.network import InputScaling, Layout
 from livi.spec import Json
 
 Kind = tuple[str, tuple[int, ...], str]  # name, shape, dtype
@@ -29,6 +29,7 @@ def fingerprint(layout: Layout) -> dict[str, Json]:
         "slots": [slot.name for slot in layout.slots],
         "parameters": [[name, list(value.shape)] for name, value in layout.module.named_parameters()],
         "layers": layers(layout.module),
+        "scaling": None if layout.scaling is None else layout.scaling.facts(),
     }
 
 
@@ -73,7 +74,13 @@ def matching_layout(saved: Mapping[str, Json], net: nn.Module, forward: Callable
         shapes(dict(net.named_parameters())),
     )
     # By name, since what the patterns choose depends on requires_grad, which need not be the same in this network.
-    layout = Layout(net, [escape(name) for name in saved["slots"]], forward=forward)
+    scaling = saved.get("scaling")  # files of old have none
+    layout = Layout(
+        net,
+        [escape(name) for name in saved["slots"]],
+        forward=forward,
+        scaling=None if scaling is None else InputScaling.from_facts(scaling),
+    )
     compare(
         "stochastic parameter",
         [(name, (), "") for name in saved["slots"]],

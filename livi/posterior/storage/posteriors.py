@@ -19,7 +19,7 @@ from livi.model.priors import Prior
 from livi.network import Layout
 from livi.posterior.fitted import Fitted
 from livi.posterior.storage.allowance import Allowance
-from livi.posterior.storage.contents import check_meta, check_numbers, check_state, complaint
+from livi.posterior.storage.contents import check_calibration, check_meta, check_numbers, check_state, complaint
 from livi.posterior.storage.file import StorageError, read, write
 from livi.posterior.storage.network import (
     check_layers,
@@ -170,9 +170,9 @@ def load_parts(
             with _private_rng():
                 parts = _rebuilt(meta, layout, known, {"likelihood": likelihood, "prior": prior}, arguments)
         for name, part in parts.items():
-            current = part.state_dict()
-            compare(f"weight of the {name}", shapes(state[name]), shapes(current))
-            check_numbers(name, state[name], current)
+            compare(f"weight of the {name}", shapes(state[name]), shapes(part.state_dict()))
+            check_numbers(name, state[name], part)
+        check_calibration(state.get("calibration"), layout.dtype)
     except Exception as error:  # a file can hold anything, and its reader may stumble over it anywhere
         raise StorageError(f"{path}: {allowance.refusal or complaint(error)}") from error
     home = layout.device if place is None else place

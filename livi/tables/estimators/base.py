@@ -16,7 +16,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
+from livi.family.ensemble import Ensemble
 from livi.family.implicit import ImplicitPosterior
+from livi.family.last_layer import ExactLastLayer
 from livi.inference import Recipe, fit
 from livi.model.likelihoods import Categorical, HeteroscedasticGaussian, Likelihood, Weighted, pass_weights
 from livi.model.priors import Relevance
@@ -96,12 +98,22 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
         shares: Array = scales / scales.max()
         return shares
 
-    def save(self, path: str | Path, extra: Mapping[str, Any] | None = None) -> None:
+    @property
+    def holds_rows_(self) -> bool:
+        """Whether a file of it holds the rows that it was fitted to: where the last layer is exact."""
+        check_is_fitted(self, "posterior_")
+        return isinstance(self.posterior_.sampler, ExactLastLayer)
+
+    def save(self, path: str | Path, extra: Mapping[str, Any] | None = None, *, rowless: bool = False) -> None:
         """Write the fitted estimator to one file, atomically and without pickle; `livi.estimators.load` reads it.
 
+        A regression with an exact last layer, as is the default up to 20,000 rows (`holds_rows_`), holds all rows that
+        it was fitted to, and so does its file: share it as you would share those, or write it with `rowless=True`.
         A `random_state` that is not an integer is saved as None: it has done its work.
 
         Args:
+            rowless: write the `num_samples` networks that answer, in place of what they were drawn from: the same
+                answers up to rounding, and no training rows.
             extra: whatever else belongs with it, as numbers, strings, tensors, and dicts, lists and tuples of these;
                 `livi.estimators.load_with_extra` gives it back.
 
@@ -115,7 +127,14 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
             "network": network_facts(self.posterior_.layout.module),
             "fitted": self._fitted_facts(),
         }
-        storage.save_posterior(path, self.posterior_, extra={"estimator": facts, "extra": dict(extra or {})})
+        posterior = self._frozen() if rowless else self.posterior_
+        storage.save_posterior(path, posterior, extra={"estimator": facts, "extra": dict(extra or {})})
+
+    def _frozen(self) -> Posterior:
+        """The posterior as the networks that answer."""
+        mine = self.posterior_
+        kept = Ensemble(mine.layout, self._weights()).requires_grad_(False)
+        return Posterior(kept, mine.likelihood, mine.prior, history=mine.history, plan=mine.plan)
 
     def _fitted_facts(self) -> dict[str, Any]:
         scores = self.conformity_scores_
@@ -216,6 +235,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
             "seed": self.seed_,
             "progress": bool(self.verbose),
             "checkpoint": self._checkpoint,
+            "standardise": False,  # done already, with weights
         }
         with threads(self.n_jobs):
             if np.all(weights == 1.0):

@@ -1,0 +1,255 @@
+"""What correlations, latents, samples and components buy: one fit of livi, spoiled or varied in one respect at a time.
+
+as fitted               the posterior itself
+layers apart            every layer's weights drawn without regard to the others': the same q of each layer, and
+                        none of what couples them
+weights apart           every weight's draws in an order of its own: the same marginals, no correlations at all
+latents D               generators with about D latents
+samples S               weight vectors a step
+components K            a mixture of K generators, trained jointly
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from livi import checks
+from livi.experiments.images.bench import SEEDS, Config, result_path
+from livi.experiments.images.deadlines import Deadline, OutOfTime
+from livi.experiments.images.methods import Fitted, Task, fit_livi
+from livi.experiments.images.problems import Sets, load
+from livi.experiments.images.scores import scores
+from livi.experiments.images.text import ablation_line, ablation_summary, ablations_text
+from livi.experiments.rows import Row, started
+from livi.experiments.runs import Job, Say, empty_document, listening, run_jobs
+from livi.family.family import WeightSampler
+from livi.family.generators import Generator
+from livi.inference import Recipe
+from livi.inference.rules import Size, default_generator
+from livi.model.likelihoods import Categorical
+from livi.model.problem import Problem
+from livi.network import Layout
+from livi.posterior.diagnostics.correlation import check_correlation
+from livi.posterior.diagnostics.layers import Layers
+from livi.posterior.posterior import Posterior
+
+__all__ = ["Ablations", "ablate", "ablations_path", "ablations_text", "correlations"]
+
+SPOILED = ("as fitted", "layers apart", "weights apart")
+LATENTS = (16, 64, 256, 1024)
+SAMPLES = (2, 8, 16)
+COMPONENTS = (2, 4)
+DRAWS, WEIGHTS = 400, 20_000  # for correlations between layers
+TOGETHER = 16  # draws at least among which weights are put in another order
+
+
+@dataclass(frozen=True)
+class IndependentLayers:
+    """Each layer from draws of its own."""
+
+    sampler: WeightSampler
+
+    @property
+    def layout(self) -> Layout:
+        return self.sampler.layout
+
+    def sample(self, num_samples: int, rng: torch.Generator | None = None) -> Tensor:  # (S, m)
+        parts = [self.sampler.sample(num_samples, rng)[:, group.start : group.stop] for group in self.layout.groups]
+        return torch.cat(parts, 1)
+
+
+@dataclass(frozen=True)
+class IndependentWeights:
+    """Each weight's draws in an order of its own, among at least 16."""
+
+    sampler: WeightSampler
+
+    @property
+    def layout(self) -> Layout:
+        return self.sampler.layout
+
+    def sample(self, num_samples: int, rng: torch.Generator | None = None) -> Tensor:  # (S, m)
+        theta = self.sampler.sample(max(TOGETHER, num_samples), rng)
+        source = theta.device if rng is None else rng.device
+        order = torch.rand(theta.shape, generator=rng, device=source).argsort(0).to(theta.device)
+        return theta.gather(0, order)[:num_samples]
+
+
+@dataclass(frozen=True)
+class Ablations:
+    """What to run; see `livi.experiments.images.bench.Config`."""
+
+    problem: str
+    variants: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = SEEDS
+    part: str = "test"
+    epochs: int | None = None
+    fit_epochs: float | None = None
+    samples: int | None = None
+    norm: str = "batch"
+    quick: bool = False
+
+    def __post_init__(self) -> None:
+        self.config()
+        if not self.variants:
+            object.__setattr__(self, "variants", default_variants(self.quick))
+        for name in self.variants:
+            kind, _, number = name.rpartition(" ")
+            if name not in SPOILED and not (kind in ("latents", "samples", "components") and number.isdecimal()):
+                known = f"{', '.join(SPOILED)}, latents D, samples S, components K"
+                raise ValueError(f"variants: expected some of {known}, got {name!r}.")
+
+    def config(self) -> Config:
+        """The benchmark that livi is taken from."""
+        given = {name: value for name, value in asdict(self).items() if name != "variants"}
+        return Config(methods=("livi",), **given)
+
+    def jobs(self) -> list[Job]:
+        return [(self.problem, variant, seed) for seed in self.seeds for variant in self.variants]
+
+
+def default_variants(quick: bool = False) -> tuple[str, ...]:
+    numbered = {"latents": LATENTS, "samples": SAMPLES, "components": COMPONENTS}
+    chosen = {kind: values[: 1 if quick else None] for kind, values in numbered.items()}
+    return (*SPOILED, *(f"{kind} {value}" for kind, values in chosen.items() for value in values))
+
+
+def ablations_path(chosen: Ablations, out: Path) -> Path:
+    path = result_path(chosen.config(), out)
+    return path.with_name(f"{path.stem}-ablations.json")
+
+
+def ablate(
+    chosen: Ablations, out: Path, folder: Path, *, device: str = "cpu", minutes: float | None = None, say: Say = print
+) -> dict[str, Any]:
+    """Run what is not yet in out/PROBLEM-ablations.json, adding to it after every variant; its content.
+
+    Arguments and stopping as in `livi.experiments.images.bench.bench`.
+    """
+    config, path, deadline = chosen.config(), ablations_path(chosen, out), Deadline.after(minutes)
+    sets = load(config.setting, folder, part=config.part, quick=config.quick, device=checks.device(device))
+    document = empty_document(f"{chosen.problem} ablations", chosen)
+    document["config"] = {name: value for name, value in asdict(chosen).items() if name not in ("variants", "seeds")}
+    try:
+        return run_jobs(
+            path,
+            document,
+            chosen.jobs(),
+            partial(_row, config=config, sets=sets, folder=path.with_suffix(""), deadline=deadline, kept={}, say=say),
+            key=lambda row: (row["problem"], row["variant"], row["seed"]),
+            notes=[],
+            jobs=1,
+            summary=ablation_summary,
+            line=ablation_line,
+            say=say,
+        )
+    except OutOfTime:
+        say(f"{minutes:g} minutes are over; the same command goes on from here")
+        return started(path, document)
+
+
+def _row(
+    job: Job, config: Config, sets: Sets, folder: Path, deadline: Deadline, kept: dict[int, Fitted], say: Say
+) -> Row:
+    """One variant, fitted and scored. What is spoiled is fitted once for all three."""
+    problem, variant, seed = job
+    samples = config.samples or (10 if config.quick else config.setting.samples)
+    task = Task(
+        sets,
+        seed,
+        folder,
+        deadline,
+        quick=config.quick,
+        samples=samples,
+        epochs=config.epochs,
+        fit_epochs=config.fit_epochs,
+        norm=config.norm,
+        say=say,
+    )
+    row: Row = {"problem": problem, "variant": variant, "seed": seed, "error": None}
+    begun = time.perf_counter()
+    with listening() as caught:
+        try:
+            fitted = _fitted(variant, task, kept)
+            [posterior] = fitted.posteriors
+            found = scores(fitted, sets, quick=True)
+            row |= {name: found[name] for name in ("accuracy", "nll", "ece", "brier", "others_mean")}
+            row |= {"seconds": fitted.seconds, "latent_dim": posterior.plan["latent_dim"]}
+            row |= {"bound": _last_bound(posterior) if variant not in SPOILED[1:] else None}
+            if variant == "as fitted":
+                row["correlations"] = correlations(posterior, seed)
+        except OutOfTime:
+            raise
+        except Exception as trouble:  # the others are worth having
+            row["error"] = f"{type(trouble).__name__}: {trouble}"
+    said = list(dict.fromkeys(f"{warning.category.__name__}: {warning.message}" for warning in caught))
+    return row | {"whole_seconds": time.perf_counter() - begun, "warnings": said}
+
+
+def _fitted(variant: str, task: Task, kept: dict[int, Fitted]) -> Fitted:
+    if variant in SPOILED:
+        if task.seed not in kept:
+            kept.clear()
+            kept[task.seed] = fit_livi(task, "livi")
+        whole = kept[task.seed]
+        spoil = {"layers apart": IndependentLayers, "weights apart": IndependentWeights}.get(variant)
+        return whole if spoil is None else replace(whole, posteriors=[_with(whole.posteriors[0], spoil)])
+    kind, _, number = variant.rpartition(" ")
+    options: dict[str, dict[str, Any]] = {
+        "latents": {"generator": partial(_generator, task=task, latents=int(number))},
+        "samples": {"recipe": Recipe(num_samples=int(number))},
+        "components": {"components": int(number)},
+    }
+    return fit_livi(task, variant.replace(" ", "-"), **options[kind])
+
+
+def _with(posterior: Posterior, spoil: Any) -> Posterior:
+    return Posterior(
+        spoil(posterior.sampler),
+        posterior.likelihood,
+        posterior.prior,
+        buffers=posterior.buffers,
+        calibration=posterior.calibration,
+        history=posterior.history,
+        plan=posterior.plan,
+    )
+
+
+def _generator(layout: Layout, task: Task, latents: int) -> Generator:
+    """The default one, made as if for so many examples that it has about so many latents."""
+    problem = Problem.of(layout.module, task.data, Categorical())
+    return default_generator(replace(Size.of(problem), layout=layout, num_data=10 * latents))
+
+
+def correlations(posterior: Posterior, seed: int) -> dict[str, Any]:
+    """Between layers, as `CorrelationCheck` has them, ready for JSON; None for what a layer of one weight has not."""
+    layers = Layers(posterior.layout, WEIGHTS)
+    rng = torch.Generator(posterior.layout.device).manual_seed(seed)
+    columns = layers.columns.to(posterior.layout.device)
+    draws = torch.cat([posterior.sample(TOGETHER, rng)[:, columns].cpu() for _ in range(DRAWS // TOGETHER)])
+    found = check_correlation(draws, layers, max_matrix=0)
+    return {
+        "layers": list(found.layers),
+        "sizes": list(found.sizes),
+        "mean_square": _numbers(found.mean_square),
+        "noise": _numbers(found.noise),
+        "across": found.across,
+        "across_noise": found.across_noise,
+        "num_samples": found.num_samples,
+    }
+
+
+def _numbers(values: Tensor) -> list[list[float | None]]:
+    return [[value if value == value else None for value in row] for row in values.tolist()]
+
+
+def _last_bound(posterior: Posterior) -> float | None:
+    recent = [row["bound"] for row in posterior.history[-10:]]
+    return sum(recent) / len(recent) if recent else None

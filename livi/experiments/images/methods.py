@@ -1,0 +1,315 @@
+"""The methods of the image benchmarks: a task in, something that predicts out.
+
+A name is that of a method of `livi.rivals.METHODS`, or
+
+    ensemble-K        K networks from different seeds
+    livi-smallest     livi with the paper's L'': the entropy by the smallest singular value, converged
+    livi-mixture-K    a mixture of K generators, trained jointly
+    livi-pooled-K     K fits from different starts, each as likely as the others
+
+Where a problem has `epochs`, all start from networks trained by SGD, member k of all methods from the same one; where
+it has none, from scratch, as the methods do by themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from livi.experiments.images.deadlines import Deadline, OutOfTime, StopAt
+from livi.experiments.images.problems import ImageProblem, Sets, build
+from livi.experiments.images.training import Trained, Training, train
+from livi.family.entropy import SmallestSingularValue
+from livi.inference import Recipe
+from livi.inference.rules import Size, default_recipe
+from livi.model.data import CropFlip
+from livi.model.likelihoods import Categorical
+from livi.model.problem import Problem
+from livi.posterior.posterior import Posterior
+from livi.posterior.prediction import ClassificationPrediction
+from livi.posterior.storage import replace_file
+from livi.rivals import METHODS, fit_ensemble
+from livi.rivals.methods import steps_on_the_bound
+
+QUICK_STEPS, QUICK_BATCH, QUICK_GRADIENTS, QUICK_EPOCHS = 12, 32, 100, 1
+NOT_HERE = ("livi", "map", "ensemble", "full_rank", "mc_dropout")  # under another name, too large, without dropout
+AT_SCALE = ("mean_field", "swag", "ivon", "laplace_last_layer")
+PACKAGES = {
+    "ivon": "ivon",
+    "laplace_last_layer": "laplace",
+    "laplace_linearised": "laplace",
+    "laplace_low_rank": "curvlinops",
+}
+SEEDS_APART = 1000  # between the seeds of a run: members take those in between
+GPU_MEMORY = 2**33  # bytes of activations in predictions
+CHUNK = 500  # pictures that plain networks answer at a time
+NUMBERED = re.compile(r"(ensemble|livi-mixture|livi-pooled)-([1-9]\d*)")
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a method is given.
+
+    Args:
+        folder: for networks and checkpoints, so that a run can be stopped and others start from the same networks.
+        epochs, fit_epochs: of the networks that fits start from, and of fits on the bound; None leaves them to the
+            problem and to the method.
+        gradients: so many for every method that starts from scratch, in place of its own schedule.
+    """
+
+    sets: Sets
+    seed: int
+    folder: Path
+    deadline: Deadline = field(default_factory=Deadline)
+    quick: bool = False
+    samples: int = 100
+    epochs: int | None = None
+    fit_epochs: float | None = None
+    gradients: int | None = None
+    norm: str = "batch"
+    say: Callable[[str], None] = lambda _: None
+
+    @property
+    def problem(self) -> ImageProblem:
+        return self.sets.problem
+
+    @property
+    def device(self) -> torch.device:
+        return self.sets.train.inputs.device
+
+    @cached_property
+    def data(self) -> tuple[Tensor, Tensor]:
+        """Pictures with channels last on a GPU, where convolutions want them so."""
+        inputs, labels = self.sets.train
+        if inputs.is_cuda and inputs.shape[1] > 1:
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        return inputs, labels
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What predicts: posteriors that are equally likely, with so many networks in all.
+
+    Args:
+        seconds: of fitting alone; `start_seconds` those of the networks that the fits started from.
+    """
+
+    posteriors: Sequence[Posterior]
+    samples: int
+    seconds: float
+    start_seconds: float = 0.0
+
+    def predict(self, inputs: Tensor) -> ClassificationPrediction:
+        parts, limit = [], GPU_MEMORY if inputs.is_cuda else None
+        for posterior, count in self._networks:
+            found = posterior.predict(inputs, num_samples=count, memory_limit=limit)
+            assert isinstance(found, ClassificationPrediction)
+            parts.append(found.logits)
+        return ClassificationPrediction(torch.cat(parts), Categorical())
+
+    @cached_property
+    def _networks(self) -> list[tuple[Posterior, int]]:
+        """Posteriors that answer by the same networks every time, drawn once, and how many of each."""
+        wanted = max(1, self.samples // len(self.posteriors))
+        return [_frozen(posterior, wanted) for posterior in self.posteriors]
+
+
+def _frozen(posterior: Posterior, wanted: int) -> tuple[Posterior, int]:
+    """Of an ensemble every member once; what cannot be frozen, because it is linearised, as it is."""
+    members = getattr(posterior.sampler, "num_members", None)
+    if members is not None:
+        return posterior, min(members, wanted)
+    try:
+        return posterior.frozen(wanted), wanted
+    except TypeError:
+        return posterior, wanted
+
+
+@dataclass(frozen=True)
+class PlainNetworks:
+    """Networks as they were trained, each as likely as the others."""
+
+    nets: Sequence[nn.Module]
+    seconds: float
+    start_seconds: float = 0.0
+
+    @property
+    def posteriors(self) -> Sequence[Posterior]:
+        return ()
+
+    @torch.no_grad()
+    def predict(self, inputs: Tensor) -> ClassificationPrediction:
+        outputs = [torch.cat([net(chunk) for chunk in inputs.split(CHUNK)]) for net in self.nets]
+        return ClassificationPrediction(torch.stack(outputs), Categorical())
+
+
+Answer = Fitted | PlainNetworks
+
+
+def check_method(name: str) -> None:
+    """Raise for a name that is none."""
+    if name not in METHODS and name not in ("livi-smallest",) and not NUMBERED.fullmatch(name):
+        known = [*METHODS, "ensemble-K", "livi-smallest", "livi-mixture-K", "livi-pooled-K"]
+        raise ValueError(f"methods: expected some of {', '.join(known)}, got {name!r}.")
+
+
+def default_methods(problem: ImageProblem, quick: bool = False) -> tuple[str, ...]:
+    """All that can run there with what is installed, few for a quick trial; some cannot with millions of weights."""
+    members = 2 if quick else 5 if problem.classes == 10 else 4
+    if problem.epochs is None:
+        some = AT_SCALE[:2] if quick else METHODS
+        rivals = [name for name in some if name in METHODS and name not in NOT_HERE and _installed(name)]
+        return ("map", f"ensemble-{members}", *rivals, "livi", "livi-smallest", f"livi-mixture-{members}")
+    rivals = [name for name in AT_SCALE[: 2 if quick else None] if name in METHODS and _installed(name)]
+    return ("map", f"ensemble-{members}", *rivals, "livi", f"livi-pooled-{members}")
+
+
+def _installed(name: str) -> bool:
+    return name not in PACKAGES or find_spec(PACKAGES[name]) is not None
+
+
+def fit_method(name: str, task: Task) -> Answer:
+    """Fit one method.
+
+    Raises:
+        OutOfTime: the deadline has passed; fits on the bound and trainings go on from where they were.
+    """
+    numbered = NUMBERED.fullmatch(name)
+    kind, count = (numbered[1], int(numbered[2])) if numbered else (name, 1)
+    if kind in ("map", "ensemble") and task.problem.epochs is not None:
+        members = [_member(task, number) for number in range(5 if name == "ensemble" else count)]
+        return PlainNetworks([member.net for member in members], sum(member.seconds for member in members))
+    if kind == "ensemble" and numbered:
+        length = _default_recipe(task).map_steps if task.gradients is None else task.gradients // count
+        steps = QUICK_GRADIENTS // 5 if task.quick else length
+        return _timed(task, lambda: fit_ensemble(*_arguments(task), members=count, steps=steps, seed=_seed(task, 0)))
+    if kind == "livi-pooled":
+        return _pooled(task, count)
+    if kind == "livi-mixture":
+        return _registered(task, "livi", name, components=count)
+    if kind == "livi-smallest":
+        return _registered(task, "livi", name, entropy=SmallestSingularValue())
+    return _registered(task, name, name)
+
+
+def fit_livi(task: Task, name: str, **options: Any) -> Fitted:
+    """`livi.fit` with these options beside those of the benchmark; `name` is that of its checkpoint."""
+    return _registered(task, "livi", name, **options)
+
+
+def _pooled(task: Task, count: int) -> Fitted:
+    parts = [_registered(task, "livi", "livi", member=member) for member in range(count)]
+    return Fitted(
+        [posterior for part in parts for posterior in part.posteriors],
+        task.samples,
+        sum(part.seconds for part in parts),
+        sum(part.start_seconds for part in parts),
+    )
+
+
+def _registered(task: Task, method: str, name: str, member: int = 0, **options: Any) -> Fitted:
+    """A method of livi's register, from a fresh network or a trained one."""
+    chosen = METHODS[method]
+    on_the_bound = chosen.spend is steps_on_the_bound
+    options |= {"seed": _seed(task, member), "progress": False} | _schedule(task, method)
+    start, seconds = build(task.problem, _seed(task, member), quick=task.quick, norm=task.norm), 0.0
+    if task.problem.epochs is not None:
+        trained = _member(task, member)
+        start, seconds = trained.net.requires_grad_(True), trained.seconds
+        options |= {"augment": CropFlip()}
+        if on_the_bound:
+            options |= {"start": "net"}
+            options |= {"autocast": torch.bfloat16} if task.device.type == "cuda" else {}
+        else:
+            options["recipe"] = Recipe(map_steps=0, map_restarts=1)
+    path = None
+    if on_the_bound:
+        options |= {"callbacks": [StopAt(task.deadline)]}
+        if task.deadline.ends is not None:
+            path = task.folder / f"{name}-{_seed(task, member)}.livi"
+            options |= {"checkpoint": path}
+    return _timed(task, lambda: chosen.fit(*_arguments(task, start), **options), seconds, path)
+
+
+def _schedule(task: Task, method: str) -> dict[str, Any]:
+    """How long, where the method is not left to decide it."""
+    chosen = METHODS[method]
+    if chosen.spend is not steps_on_the_bound:
+        gradients = QUICK_GRADIENTS if task.quick else task.gradients
+        return {} if gradients is None else chosen.spend(gradients, _default_recipe(task))
+    if task.quick:
+        return {"steps": QUICK_STEPS, "batch_size": QUICK_BATCH}
+    if task.fit_epochs is not None:
+        return {"steps": max(1, round(task.fit_epochs * _problem(task).data.steps_per_epoch))}
+    return {} if task.gradients is None else chosen.spend(task.gradients, _default_recipe(task))
+
+
+def _member(task: Task, number: int) -> Trained:
+    """Network number k of this seed, trained once and kept for all methods."""
+    seed = _seed(task, number)
+    epochs = QUICK_EPOCHS if task.quick else task.epochs or task.problem.epochs
+    assert epochs is not None
+    net = build(task.problem, seed, quick=task.quick, norm=task.norm)
+    path = task.folder / f"network-{seed}-{epochs}-epochs.livi"
+    return train(
+        net,
+        *task.sets.train,
+        Training(epochs),
+        seed=seed,
+        path=path,
+        deadline=task.deadline,
+        say=lambda text: task.say(f"network {seed}, {text}"),
+    )
+
+
+def _timed(
+    task: Task, fit: Callable[[], Posterior], start_seconds: float = 0.0, checkpoint: Path | None = None
+) -> Fitted:
+    """A fit with its seconds; those that it took in earlier runs stand in a file beside its checkpoint."""
+    if task.deadline.passed():
+        raise OutOfTime
+    noted = None if checkpoint is None else checkpoint.with_suffix(".json")
+    before = {"seconds": 0.0, "finished": False}
+    if noted is not None and noted.exists():
+        before = json.loads(noted.read_text(encoding="utf-8"))
+    task.folder.mkdir(parents=True, exist_ok=True)
+    begun = time.perf_counter()
+    posterior = fit()
+    if task.device.type == "cuda":
+        torch.cuda.synchronize(task.device)
+    seconds = before["seconds"] + (0.0 if before["finished"] else time.perf_counter() - begun)
+    interrupted = posterior.plan.get("interrupted_at") is not None
+    if noted is not None:
+        replace_file(noted, [json.dumps({"seconds": seconds, "finished": not interrupted}).encode()])
+    if interrupted:
+        if task.deadline.passed():
+            raise OutOfTime
+        raise KeyboardInterrupt
+    return Fitted([posterior], task.samples, seconds, start_seconds)
+
+
+def _arguments(task: Task, net: nn.Module | None = None) -> tuple[nn.Module, tuple[Tensor, Tensor], Categorical]:
+    net = build(task.problem, _seed(task, 0), quick=task.quick, norm=task.norm) if net is None else net
+    return net.to(task.device), task.data, Categorical()
+
+
+def _problem(task: Task) -> Problem:
+    return Problem.of(*_arguments(task))
+
+
+def _default_recipe(task: Task) -> Recipe:
+    return default_recipe(Size.of(_problem(task)))
+
+
+def _seed(task: Task, member: int) -> int:
+    return SEEDS_APART * task.seed + member

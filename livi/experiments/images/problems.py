@@ -1,0 +1,170 @@
+"""The problems of the image benchmarks: which pictures, which network, which foreign pictures, and what has drifted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from livi.experiments.datasets import pictures
+from livi.experiments.images.shifts import CORRUPTIONS, ROTATION, Shift
+from livi.experiments.networks import lenet, wide_resnet
+
+Part = Literal["validation", "test"]
+
+VALIDATION = 0.1  # of the training pictures, the last ones in an order that a fixed seed decides
+QUICK_TRAIN, QUICK_SCORED = 256, 64  # pictures
+FEWER = 2000  # pictures that are turned or corrupted, of large networks
+
+
+class Labelled(NamedTuple):
+    inputs: Tensor  # (n, c, h, w), standardised
+    labels: Tensor  # (n,)
+
+
+@dataclass(frozen=True)
+class ImageProblem:
+    """One scale of the paper.
+
+    Args:
+        network: its network, by the name of a norm (see livi.experiments.networks); `small` another that answers in a
+            minute, to see that everything works.
+        others: the sets that a posterior should know that it does not know.
+        mean, std: of each channel of the training pictures between 0 and 1, by which inputs are standardised.
+        epochs: of training a network by SGD, where fits start from such networks; None where they start from scratch.
+        samples: networks that answer.
+        shifted: pictures that are turned or corrupted; None for all.
+    """
+
+    name: str
+    network: Callable[[str], nn.Module]
+    small: Callable[[str], nn.Module]
+    classes: int
+    others: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    epochs: int | None = None
+    samples: int = 100
+    shifts: dict[str, Shift] = field(default_factory=dict)
+    shifted: int | None = None
+
+    def standardised(self, between: Tensor) -> Tensor:  # (n, c, h, w)
+        """Network inputs from pictures between 0 and 1."""
+        mean, std = (torch.tensor(values, device=between.device)[:, None, None] for values in (self.mean, self.std))
+        return (between - mean) / std
+
+
+PROBLEMS: dict[str, ImageProblem] = {
+    problem.name: problem
+    for problem in (
+        ImageProblem(
+            "mnist",
+            lambda _: lenet(padding=0),
+            lambda _: lenet(padding=0),
+            10,
+            ("fashion-mnist", "kmnist", "emnist-letters"),
+            mean=(0.0,),
+            std=(1.0,),
+            shifts=ROTATION,
+        ),
+        ImageProblem(
+            "cifar10",
+            lambda norm: wide_resnet(16, 4, norm=norm),
+            lambda norm: wide_resnet(10, 1, norm=norm),
+            10,
+            ("svhn", "cifar100", "tiny-imagenet"),
+            mean=(0.4914, 0.4822, 0.4465),
+            std=(0.2470, 0.2435, 0.2616),
+            epochs=60,
+            samples=50,
+            shifts=CORRUPTIONS,
+            shifted=FEWER,
+        ),
+        ImageProblem(
+            "cifar100",
+            lambda norm: wide_resnet(28, 10, classes=100, norm=norm),
+            lambda norm: wide_resnet(10, 1, classes=100, norm=norm),
+            100,
+            ("svhn", "cifar10", "tiny-imagenet"),
+            mean=(0.5071, 0.4865, 0.4409),
+            std=(0.2673, 0.2564, 0.2762),
+            epochs=60,
+            samples=20,
+        ),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Sets:
+    """Pictures on a device, ready for a network; those that drift as they are, between 0 and 1."""
+
+    problem: ImageProblem
+    train: Labelled
+    scored: Labelled
+    plain: Tensor  # (n, c, h, w), the pictures of `scored` between 0 and 1
+    others: dict[str, Tensor]
+
+    def shifted(self, name: str, level: float) -> Labelled:
+        """The first of the scored pictures, drifted so far."""
+        most = self.problem.shifted
+        moved = self.problem.shifts[name](self.plain[:most], level)
+        return Labelled(self.problem.standardised(moved), self.scored.labels[:most])
+
+
+def load(
+    problem: ImageProblem, folder: Path, *, part: Part = "test", quick: bool = False, device: torch.device | str = "cpu"
+) -> Sets:
+    """The pictures of a problem. Foreign sets that are not in the folder are left out.
+
+    Args:
+        part: "validation" trains without a tenth of the training pictures and scores on those; choose by that.
+        quick: a few hundred of each.
+
+    Raises:
+        FileNotFoundError: the set itself is not there.
+    """
+    first, last = (QUICK_TRAIN, QUICK_SCORED) if quick else (None, None)
+    train = pictures.read(folder, problem.name, "train")
+    if part == "validation":
+        order = torch.randperm(len(train.images), generator=torch.Generator().manual_seed(0))
+        held = round(VALIDATION * len(order))
+        kept, chosen = _some(train, order[:-held]), _some(train, order[-held:])
+    else:
+        kept, chosen = train, pictures.read(folder, problem.name, "test")
+    plain = _between(chosen.images[:last], device)
+    return Sets(
+        problem,
+        Labelled(problem.standardised(_between(kept.images[:first], device)), _labels(kept, first, device)),
+        Labelled(problem.standardised(plain), _labels(chosen, last, device)),
+        plain,
+        {
+            name: problem.standardised(_between(pictures.read(folder, name).images[:last], device))
+            for name in problem.others
+            if pictures.available(folder, name)
+        },
+    )
+
+
+def build(problem: ImageProblem, seed: int, *, quick: bool = False, norm: str = "batch") -> nn.Module:
+    """The network of a problem, with weights that follow from the seed alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return (problem.small if quick else problem.network)(norm)
+
+
+def _some(chosen: pictures.Pictures, rows: Tensor) -> pictures.Pictures:
+    return pictures.Pictures(chosen.images[rows], None if chosen.labels is None else chosen.labels[rows])
+
+
+def _between(images: Tensor, device: torch.device | str) -> Tensor:
+    return images.to(device).float() / 255.0
+
+
+def _labels(chosen: pictures.Pictures, count: int | None, device: torch.device | str) -> Tensor:
+    assert chosen.labels is not None
+    return chosen.labels[:count].to(device)

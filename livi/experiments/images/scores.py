@@ -1,0 +1,113 @@
+"""What a fitted method is worth on pictures: in distribution, out of it (M-C1, M3), and on the way there (M2, C2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from statistics import mean
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from livi.experiments.images.problems import Sets
+from livi.posterior import metrics
+from livi.posterior.prediction import ClassificationPrediction
+
+QUANTITIES = ("accuracy", "nll", "ece", "brier")
+OTHERS = ("confidence", "auroc", "fpr95")
+GRID = 101  # points of an empirical distribution function of entropy, from 0 to log(classes)
+CHUNK = 10_000  # pictures predicted at a time
+
+
+class Predicts(Protocol):
+    def predict(self, inputs: Tensor) -> ClassificationPrediction: ...
+
+
+def scores(fitted: Predicts, sets: Sets, *, quick: bool = False) -> dict[str, Any]:
+    """Every score, ready for JSON.
+
+    - `accuracy`, `nll`, `ece` (15 bins of equal width, every prediction counted) and `brier` of the scored pictures.
+    - `others`: for each foreign set the mean `confidence` (the highest probability), and `auroc` and `fpr95` of telling
+      it from the scored pictures by confidence; `others_mean` their means over the sets.
+    - `shifts`: for each drift its `levels`, and `nll`, `ece` and `accuracy` at each.
+    - `entropy`: for the scored pictures and each foreign set the share of predictive entropies up to each of 101
+      values from 0 to log(classes).
+
+    Args:
+        quick: every third level of the first drift only.
+    """
+    familiar = Answers(fitted, sets.scored.inputs)
+    foreign = {name: Answers(fitted, inputs) for name, inputs in sets.others.items()}
+    told = {name: _told_apart(familiar, answers) for name, answers in foreign.items()}
+    every = {"scored": familiar} | foreign
+    return {
+        **familiar.scores(sets.scored.labels),
+        "others": told,
+        "others_mean": {each: mean(found[each] for found in told.values()) for each in OTHERS} if told else None,
+        "shifts": dict(_shifts(fitted, sets, quick)),
+        "entropy": {name: _distribution(answers.entropy, sets.problem.classes) for name, answers in every.items()},
+    }
+
+
+class Answers:
+    """Averaged probabilities of pictures, predicted in chunks: the draws of all of them would fill the memory.
+
+    Has `probabilities` and `label`, as livi.posterior.metrics wants.
+    """
+
+    def __init__(self, fitted: Predicts, inputs: Tensor) -> None:
+        logs = []
+        for chunk in inputs.split(CHUNK):
+            logits = torch.log_softmax(fitted.predict(chunk).logits.double(), 2)
+            logs.append(torch.logsumexp(logits, 0) - math.log(len(logits)))
+        self.logs = torch.cat(logs)  # (n, C)
+
+    @property
+    def probabilities(self) -> Tensor:
+        return self.logs.exp()
+
+    @property
+    def label(self) -> Tensor:
+        return self.logs.argmax(1)
+
+    @property
+    def confidence(self) -> Tensor:
+        return self.logs.amax(1).exp()
+
+    @property
+    def entropy(self) -> Tensor:
+        terms: Tensor = torch.special.entr(self.probabilities)
+        return terms.sum(1)
+
+    def log_prob(self, labels: Tensor) -> Tensor:
+        return self.logs.gather(1, labels[:, None])[:, 0]
+
+    def scores(self, labels: Tensor) -> dict[str, float]:
+        return {name: metrics.METRICS[name](self, labels) for name in QUANTITIES}
+
+
+def _told_apart(familiar: Answers, foreign: Answers) -> dict[str, float]:
+    scored, other = -familiar.confidence, -foreign.confidence
+    return {
+        "confidence": foreign.confidence.mean().item(),
+        "auroc": metrics.auroc(other, scored),
+        "fpr95": metrics.fpr95(other, scored),
+    }
+
+
+def _shifts(fitted: Predicts, sets: Sets, quick: bool) -> Iterator[tuple[str, dict[str, list[float]]]]:
+    for name, shift in list(sets.problem.shifts.items())[: 1 if quick else None]:
+        levels = shift.levels[:: 3 if quick else 1]
+        found = []
+        for level in levels:
+            inputs, labels = sets.shifted(name, level)
+            found.append(Answers(fitted, inputs).scores(labels))
+        curves = {each: [one[each] for one in found] for each in ("nll", "ece", "accuracy")}
+        yield name, {"levels": list(levels)} | curves
+
+
+def _distribution(entropy: Tensor, classes: int) -> list[float]:
+    grid = torch.linspace(0.0, math.log(classes), GRID, dtype=entropy.dtype, device=entropy.device)
+    below = torch.searchsorted(entropy.sort().values, grid, right=True)
+    return [round(share, 6) for share in (below.double() / len(entropy)).tolist()]

@@ -1,0 +1,258 @@
+"""The benchmarks on pictures in words: means over seeds as Markdown, beside what the paper reports."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from statistics import mean, stdev
+from typing import Any
+
+from livi.experiments.images.scores import OTHERS, QUANTITIES
+from livi.experiments.rows import Row, spread
+
+Rows = Sequence[Mapping[str, Any]]
+
+# Tables 1, 3 and the supplement's of Uppal et al. (2023): mean confidence and AUROC in per cent over the foreign sets
+# FMNIST, KMNIST, EMNIST (its digits), and SVHN, LSUN, CIFAR100; for CIFAR100 accuracy in per cent, NLL, ECE.
+PAPER: dict[str, dict[str, tuple[float, ...]]] = {
+    "mnist": {
+        "MAP": (72.1, 96.32),
+        "mean field": (69.23, 96.53),
+        "last-layer Laplace": (67.4, 96.67),
+        "linearised Laplace": (52.63, 97.57),
+        "ensemble of 5": (63.14, 97.52),
+        "AVB": (70.68, 95.5),
+        "MNF": (61.77, 96.37),
+        "LIVI (L'')": (55.03, 97.91),
+    },
+    "cifar10": {
+        "MAP": (81.4, 86.73),
+        "mean field": (74.71, 87.50),
+        "last-layer Laplace": (53.6, 89.03),
+        "ensemble of 5": (67.17, 89.61),
+        "LIVI (L'')": (43.47, 91.83),
+    },
+    "cifar100": {
+        "MAP": (79.8, 0.875, 0.086),
+        "mean field": (77.8, 0.944, 0.097),
+        "ensemble of 4": (82.7, 0.666, 0.021),
+        "LIVI (L'')": (78.7, 0.774, 0.036),
+    },
+}
+PAPER_COLUMNS = {
+    "mnist": ("confidence there, %", "AUROC, %"),
+    "cifar10": ("confidence there, %", "AUROC, %"),
+    "cifar100": ("accuracy, %", "NLL", "ECE"),
+}
+LEGEND = """\
+Mean ± standard error over seeds. Lower is better for NLL, ECE (15 bins of equal width, every prediction counted),
+Brier, confidence on foreign pictures and FPR95; higher for accuracy and AUROC. AUROC and FPR95 are of telling foreign
+pictures by confidence, averaged over the foreign sets. s: seconds of fitting, and those of the networks that the fits
+started from. GB: of tensors on the GPU at the most. –: no result."""
+
+
+def text(document: Mapping[str, Any]) -> str:
+    """All of a document: scores, foreign pictures one set at a time, drifts, the paper's numbers, and the notes."""
+    rows: Rows = [row for row in document["rows"] if row["error"] is None]
+    parts = ["## Scores", _table(rows), LEGEND] if rows else []
+    if any(row["others"] for row in rows):
+        parts += ["## Foreign pictures: confidence, % / AUROC, % / FPR95, %", _others(rows)]
+    if any(row["shifts"] for row in rows):
+        parts += ["## Drift: NLL / ECE, %", _drifts(rows)]
+    parts += ["## The paper's numbers", _paper(document["experiment"]), _caution(document["experiment"])]
+    said = [*document["notes"], *_messages(document["rows"])]
+    return "\n\n".join([*parts, "## Notes", "\n".join(f"- {sentence}" for sentence in said)])
+
+
+def summary(rows: Rows) -> list[Row]:
+    """For each method the number of seeds, and mean, sd, min and max over them of every number."""
+    return [
+        {"method": method, "seeds": len(_sound(group))}
+        | {name: spread(_values(group, name)) for name in (*QUANTITIES, "seconds")}
+        | {f"others_{name}": spread(_values(group, "others_mean", name)) for name in OTHERS}
+        for method, group in _grouped(rows).items()
+    ]
+
+
+def line(row: Mapping[str, Any]) -> str:
+    """One row in a few words, as it comes."""
+    told = f"{row['problem']} {row['method']} seed {row['seed']}: "
+    if row["error"] is not None:
+        return f"{told}failed: {_first_line(row['error'])}"
+    words = [f"accuracy {row['accuracy']:.2%}", f"NLL {row['nll']:.4f}", f"ECE {row['ece']:.2%}"]
+    if row["others_mean"] is not None:
+        words.append(f"foreign {row['others_mean']['confidence']:.1%} / AUROC {row['others_mean']['auroc']:.2%}")
+    return told + ", ".join([*words, f"{row['seconds']:.1f} s"])
+
+
+def ablations_text(document: Mapping[str, Any]) -> str:
+    """A line for each variant: scores, and how much higher the NLL is than as fitted, seed by seed."""
+    rows: Rows = [row for row in document["rows"] if row["error"] is None]
+    whole = {row["seed"]: row["nll"] for row in rows if row["variant"] == "as fitted"}
+    titles = ["seeds", "latents", "accuracy, %", "NLL", "more than as fitted", "ECE, %", "AUROC, %", "bound", "s"]
+    lines = _head(["variant", *titles])
+    for variant, group in _grouped(rows, "variant").items():
+        lost = [row["nll"] - whole[row["seed"]] for row in group if row["seed"] in whole]
+        cells = [
+            f"{group[0]['latent_dim']:,}",
+            _told(_values(group, "accuracy"), _percent),
+            _told(_values(group, "nll"), lambda value: f"{value:.4f}"),
+            "" if variant == "as fitted" else _told(lost, lambda value: f"{value:.4f}"),
+            _told(_values(group, "ece"), _percent),
+            _told(_values(group, "others_mean", "auroc"), _percent),
+            _told(_values(group, "bound"), lambda value: f"{value:,.0f}"),
+            _told(_values(group, "seconds"), lambda value: f"{value:.0f}"),
+        ]
+        lines.append(_line([variant, str(len(group)), *cells]))
+    said = [*document["notes"], *_messages(document["rows"], "variant")]
+    return "\n\n".join(["\n".join(lines), *(f"- {sentence}" for sentence in said)])
+
+
+def ablation_summary(rows: Rows) -> list[Row]:
+    """For each variant the number of seeds, and the spread over them of every number."""
+    return [
+        {"variant": variant, "seeds": len(_sound(group))}
+        | {name: spread(_values(group, name)) for name in (*QUANTITIES, "bound", "seconds")}
+        for variant, group in _grouped(rows, "variant").items()
+    ]
+
+
+def ablation_line(row: Mapping[str, Any]) -> str:
+    told = f"{row['problem']} {row['variant']} seed {row['seed']}: "
+    if row["error"] is not None:
+        return f"{told}failed: {_first_line(row['error'])}"
+    return f"{told}accuracy {row['accuracy']:.2%}, NLL {row['nll']:.4f}, ECE {row['ece']:.2%}, {row['seconds']:.1f} s"
+
+
+# --- parts ----------------------------------------------------------------------------------------
+
+
+def _table(rows: Rows) -> str:
+    titles = [
+        "accuracy, %",
+        "NLL",
+        "ECE, %",
+        "Brier",
+        "confidence there, %",
+        "AUROC, %",
+        "FPR95, %",
+        "s",
+        "+ start",
+        "GB",
+    ]
+    lines = _head(["method", "seeds", *titles])
+    for method, group in _grouped(rows).items():
+        cells = [
+            _told(_values(group, "accuracy"), _percent),
+            _told(_values(group, "nll"), lambda value: f"{value:.4f}"),
+            _told(_values(group, "ece"), _percent),
+            _told(_values(group, "brier"), lambda value: f"{value:.4f}"),
+            *(_told(_values(group, "others_mean", name), _percent) for name in OTHERS),
+            *(_told(_values(group, name), lambda value: f"{value:.0f}") for name in ("seconds", "start_seconds")),
+            _told(_values(group, "memory"), lambda value: f"{value:.1f}"),
+        ]
+        lines.append(_line([method, str(len(_sound(group))), *cells]))
+    return "\n".join(lines)
+
+
+def _others(rows: Rows) -> str:
+    names = list(dict.fromkeys(name for row in rows for name in row["others"]))
+    lines = _head(["method", *names])
+    for method, group in _grouped(rows).items():
+        cells = [
+            " / ".join(_percent(mean(_values(group, "others", name, each))) for each in OTHERS)
+            if _values(group, "others", name, OTHERS[0])
+            else "–"
+            for name in names
+        ]
+        lines.append(_line([method, *cells]))
+    return "\n".join(lines)
+
+
+def _drifts(rows: Rows) -> str:
+    """A table a drift, at most seven of its levels, one line a method."""
+    parts = []
+    for drift in dict.fromkeys(name for row in rows for name in row["shifts"]):
+        some = [row for row in rows if drift in row["shifts"]]
+        levels = some[0]["shifts"][drift]["levels"]
+        places = range(0, len(levels), math.ceil(len(levels) / 7))
+        lines = _head([drift, *(f"{levels[place]:g}" for place in places)])
+        for method, group in _grouped(some).items():
+            found = {
+                each: [[row["shifts"][drift][each][at] for row in group] for at in places] for each in ("nll", "ece")
+            }
+            cells = [
+                f"{mean(nll):.3f} / {100 * mean(ece):.1f}" for nll, ece in zip(found["nll"], found["ece"], strict=True)
+            ]
+            lines.append(_line([method, *cells]))
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def _paper(problem: str) -> str:
+    lines = _head(["Uppal et al. (2023)", *PAPER_COLUMNS[problem]])
+    return "\n".join([*lines, *(_line([name, *map(str, values)]) for name, values in PAPER[problem].items())])
+
+
+def _caution(problem: str) -> str:
+    other = {
+        "mnist": "its EMNIST is the digits split, ours the letters; ",
+        "cifar10": "its foreign sets are SVHN, LSUN and CIFAR100, ours SVHN, CIFAR100 and Tiny ImageNet; ",
+        "cifar100": "MAP, mean field and ensemble there are those of Nado et al. (2021); ",
+    }[problem]
+    return f"Not quite comparable: {other}its ECE leaves out predictions of a confidence of 0.99 or more."
+
+
+def _messages(rows: Rows, by: str = "method") -> list[str]:
+    """What fits said, warnings and errors, each with the seeds that it concerns."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        error = [] if row["error"] is None else [f"failed: {row['error']}"]
+        for message in (*row["warnings"], *error):
+            found.setdefault((row[by], _first_line(message)), []).append(str(row["seed"]))
+    return [f"{name} ({', '.join(seeds)}): {message}" for (name, message), seeds in found.items()]
+
+
+def _values(rows: Rows, *names: str) -> list[float]:
+    """What stands under these names, one inside the other, wherever it does."""
+    found = []
+    for row in rows:
+        value: Any = row
+        for name in names:
+            value = value.get(name) if isinstance(value, Mapping) else None
+        if value is not None and math.isfinite(value):
+            found.append(value)
+    return found
+
+
+def _told(values: Sequence[float], told: Callable[[float], str]) -> str:
+    if not values:
+        return "–"
+    return told(mean(values)) + (f" ± {told(stdev(values) / math.sqrt(len(values)))}" if len(values) > 1 else "")
+
+
+def _percent(value: float) -> str:
+    return f"{100.0 * value:.2f}"
+
+
+def _grouped(rows: Rows, by: str = "method") -> dict[str, list[Mapping[str, Any]]]:
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(row[by], []).append(row)
+    return groups
+
+
+def _sound(rows: Rows) -> Rows:
+    return [row for row in rows if row["error"] is None]
+
+
+def _first_line(message: str) -> str:
+    return (message.strip().splitlines() or ["no words"])[0]
+
+
+def _head(titles: Sequence[str]) -> list[str]:
+    return [_line(titles), f"|{'---|' * len(titles)}"]
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,135 @@
+"""What a step costs, found by taking a few of them before a fit: seconds, and the most memory that is held at once."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from livi.family.entropy import Capturable
+from livi.family.objective import Bound, BoundTerms, EntropyPart
+from livi.inference.capture import replay_seconds
+from livi.inference.parameters import ASIDE
+from livi.inference.recipe import Recipe
+from livi.model.data import Batch
+from livi.network.evaluation import out_of_memory, synchronise
+
+TIMES = 3  # that a step is taken, of which the quickest counts
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one step of a fit: seconds on average, the most bytes held beside network and data, and how it was timed."""
+
+    seconds: float
+    memory: int
+    replayed: bool  # as a CUDA graph
+
+
+def measure_step(bound: Bound, batch: Batch, recipe: Recipe, *, capture: bool | None = None) -> Cost:
+    """Of steps with and without an entropy, as often as the recipe takes either. Gradients are left empty.
+
+    On a GPU the memory is torch's own peak, whose statistics this resets; elsewhere it is what autograd says it keeps.
+
+    Raises:
+        MemoryError: a step needs more memory than there is.
+    """
+    share = 1.0 / recipe.entropy_every
+    shares: dict[EntropyPart, float] = {"gradient": share, "none": 1.0 - share}
+    trial, costs = _Trial(bound, batch), []
+    try:
+        for part in [part for part, weight in shares.items() if weight > 0.0]:
+            eager = trial.take(part)
+            replay = trial.replay(part) if capture is not False and batch[1].is_cuda else None
+            quickest = eager.seconds if replay is None else min(eager.seconds, replay)
+            costs.append((shares[part] * quickest, eager.memory, replay is not None))
+    except RuntimeError as error:
+        if not out_of_memory(error):
+            raise
+        raise MemoryError(_too_large(bound, batch)) from error
+    finally:
+        bound.zero_grad(set_to_none=True)
+    seconds, memory, replayed = zip(*costs, strict=True)
+    return Cost(sum(seconds), max(memory) + _state_bytes(bound), all(replayed))
+
+
+class _Trial:
+    """Steps on one batch that change no parameter."""
+
+    def __init__(self, bound: Bound, batch: Batch) -> None:
+        self.bound, self.batch, self.device = bound, batch, bound.posterior.layout.device
+        self.rng = torch.Generator(device=self.device).manual_seed(0)
+        self.products = 0
+
+    def step(self, batch: Batch, part: EntropyPart) -> BoundTerms:
+        self.bound.zero_grad(set_to_none=True)
+        return self.bound.accumulate(*batch, self.rng, entropy=part)
+
+    def take(self, part: EntropyPart) -> Cost:
+        quickest, memory = float("inf"), _Peak(self.device)
+        for _ in range(TIMES):
+            synchronise(self.batch[1])
+            started = time.perf_counter()
+            with memory.watched():
+                terms = self.step(self.batch, part)
+            synchronise(terms.log_likelihood)
+            quickest = min(quickest, time.perf_counter() - started)
+        self.products = max((report.products for report in terms.reports), default=0)
+        gradients = sum(p.grad.nbytes for p in self.bound.parameters() if p.grad is not None)
+        return Cost(quickest, memory.bytes(gradients), replayed=False)
+
+    def replay(self, part: EntropyPart) -> float | None:
+        """Seconds of a step as a CUDA graph; None where it cannot be one."""
+        entropy = self.bound.entropy
+        if not self.bound.posterior.capturable or not isinstance(entropy, Capturable):
+            return None
+        try:
+            self.bound.entropy = entropy.captured(self.products)
+            return replay_seconds(lambda batch: self.step(batch, part).log_likelihood, self.batch, self.rng)
+        finally:
+            self.bound.entropy = entropy
+
+
+class _Peak:
+    """The most memory held at once: what a GPU counts itself, or else what autograd keeps, with the gradients."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.kept, self.most = device, dict[int, int](), 0
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+            self.before = torch.cuda.memory_allocated(device)
+
+    def watched(self) -> torch.autograd.graph.saved_tensors_hooks:
+        self.kept.clear()
+        return torch.autograd.graph.saved_tensors_hooks(self._keep, lambda tensor: tensor)
+
+    def bytes(self, gradients: int) -> int:
+        if self.device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self.device) - self.before
+        return self.most + gradients
+
+    def _keep(self, tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        self.kept[storage.data_ptr()] = storage.nbytes()  # several tensors may be views of one
+        self.most = max(self.most, sum(self.kept.values()))
+        return tensor
+
+
+def _state_bytes(bound: Bound) -> int:
+    """Parameters and Adam's moments, a copy of them to go back to where it is not put aside, and the network's copy."""
+    state = 3 * sum(parameter.nbytes for parameter in bound.parameters())
+    aside = bound.posterior.layout.device.type == "cuda" and state > ASIDE
+    network = sum(parameter.nbytes for parameter in bound.posterior.layout.module.parameters())
+    return network + (state if aside else 2 * state)
+
+
+def _too_large(bound: Bound, batch: Batch) -> str:
+    device = bound.posterior.layout.device
+    free = f", with {torch.cuda.mem_get_info(device)[0] / 1e9:.1f} GB free on {device}" if device.type == "cuda" else ""
+    return (
+        f"expected one step to fit into memory, got {bound.posterior.num_params:,} stochastic weights, "
+        f"{bound.num_samples} samples and a batch of {len(batch[1])}{free}; lower batch_size or the Recipe's "
+        "num_samples, or pass autocast=torch.bfloat16."
+    )

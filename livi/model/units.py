@@ -1,0 +1,164 @@
+"""Natural units: inputs and targets far from order one, fitted as if they were not, and answered in the user's units.
+
+Data stay as they are. What changes is how the network is called, by an `InputScaling` of its layout, and what its
+outputs mean, by the centre and unit of the likelihood: so predictions, scores, validation, files and all that goes on
+from a posterior see the user's units and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from livi.model.data import Batch, Data, TensorData
+from livi.model.likelihoods import Likelihood, pass_weights
+from livi.model.likelihoods.located import far_from_one
+from livi.network import InputScaling, Layout, as_call
+
+EXAMPLES = 2048  # of batches, from which centres and spreads are taken; of tensors, all
+
+
+def in_natural_units(
+    layout: Layout, data: Data, likelihood: Likelihood, standardise: bool | str
+) -> tuple[Layout, Likelihood]:
+    """The network's layout and the likelihood, for outputs and inputs of order one.
+
+    Args:
+        standardise: True does so, False changes nothing. "auto" looks at both sides by themselves. Inputs (B, p) are
+            scaled where the largest root mean square of a column is above 10 or below 1/10, and where that leaves the
+            network what it is (`only_reparametrises`). Targets are, where the root mean square of an output's is, and
+            where the network as it is now makes them less likely than with outputs in their units: one that was trained
+            on them, or ends in their units, stays as it is.
+
+    Raises:
+        ValueError: True for inputs that are not one tensor of numbers, or for a likelihood of another kind of outputs.
+    """
+    if standardise not in (True, False, "auto"):
+        raise ValueError(f"standardise: expected True, False or 'auto', got {standardise!r}.")
+    if standardise is False:
+        return layout, likelihood
+    inputs, targets = data.first()
+    first = _first(inputs, layout)
+    if standardise == "auto" and not (first is not None and _far_inputs(first)) and not likelihood.is_far(targets):
+        return layout, likelihood  # no loader need be opened again for more examples
+    inputs, targets = _examples(data)
+    first = _first(inputs, layout)
+    if standardise is True:
+        located = likelihood.standardised(targets) if targets.is_floating_point() else likelihood
+        if first is None or located is None:
+            raise ValueError(
+                f"standardise=True: expected one tensor of numbers as inputs, and a likelihood of livi's own, got "
+                f"{type(inputs).__name__} and {type(likelihood).__name__}; standardise them beforehand."
+            )
+        return _scaled(layout, InputScaling.of(first)), located
+    if first is not None and _far_inputs(first):
+        scaling = InputScaling.of(first)
+        layout = _scaled(layout, scaling) if only_reparametrises(scaling, layout, data.first()[0]) else layout
+    if likelihood.is_far(targets):
+        located = likelihood.standardised(targets)
+        if located is not None and _likelier(located.to(layout.device, layout.dtype), likelihood, layout, data.first()):
+            likelihood = located
+    return layout, likelihood
+
+
+@torch.no_grad()
+def only_reparametrises(scaling: InputScaling, layout: Layout, inputs: Any) -> bool:
+    """Whether scaled inputs leave the network the same functions: they enter linear layers alone.
+
+    W x + b = (W spread) x' + (b + W centre) for x = centre + spread x', so that it is the same network at other weights
+    of those layers, if they have a stochastic weight and bias. Found by trial: outputs must agree, which they do not
+    where inputs are used elsewhere too, or where the network has units of its own.
+    """
+    args, kwargs = as_call(inputs)
+    with entered_by(layout.module, args[0], (nn.Linear,)) as entered:
+        before = layout.apply(layout.flatten(), *args, batch_statistics=True, **kwargs)
+    weights: dict[str, Tensor] = dict(layout.module.named_parameters())
+    stochastic = {slot.name for slot in layout.slots}
+    for name in entered:
+        if not {f"{name}weight", f"{name}bias"} <= stochastic:
+            return False
+        weight, bias = (weights[f"{name}{part}"].detach().double() for part in ("weight", "bias"))
+        centre, spread = (part.to(weight.device) for part in (scaling.centre, scaling.spread))
+        weights[f"{name}weight"], weights[f"{name}bias"] = weight * spread, bias + weight @ centre
+    other = layout.flatten({name: weight.to(layout.dtype) for name, weight in weights.items()})
+    after = _scaled(layout, scaling).apply(other, *args, batch_statistics=True, **kwargs)
+    return bool(entered) and _agree(before, after)
+
+
+def _far_inputs(columns: Tensor) -> bool:  # (N, p)
+    if columns.ndim != 2:
+        return False
+    largest = columns.detach().double().square().mean(0).max().reshape(1, 1).sqrt()
+    return bool(far_from_one(largest).any())
+
+
+@torch.no_grad()
+def _likelier(located: Likelihood, likelihood: Likelihood, layout: Layout, batch: Batch) -> bool:
+    """Whether the network's outputs at its own weights say more of the targets in units of these."""
+    inputs, targets = batch
+    args, kwargs = as_call(inputs)
+    outputs = layout.apply(layout.flatten(), *args, batch_statistics=True, **kwargs)
+    each = pytree.tree_map(lambda leaf: leaf[None], outputs)
+    there, here = (one.started_from(targets).log_prob(each, targets).sum() for one in (located, likelihood))
+    return bool(there > here)
+
+
+def _examples(data: Data) -> Batch:
+    """Inputs and targets: all of them where they are tensors, else those of the first batches."""
+    if isinstance(data, TensorData):
+        return data.inputs, data.targets
+    found, seen = [], 0
+    for batch in data.epoch(0):
+        found.append(batch)
+        seen += len(batch[1])
+        if seen >= EXAMPLES:
+            break
+    try:
+        joined: Batch = pytree.tree_map(lambda *leaves: torch.cat(leaves), *found)
+    except (TypeError, RuntimeError, ValueError):  # of several lengths, or not tensors alone
+        return data.first()
+    return joined
+
+
+def _first(inputs: Any, layout: Layout) -> Tensor | None:
+    """The one tensor of floating numbers that enters the network; None where there are others."""
+    if layout.forward is pass_weights and isinstance(inputs, tuple | list):
+        inputs = inputs[0]
+    return inputs if isinstance(inputs, Tensor) and inputs.is_floating_point() else None
+
+
+def _scaled(layout: Layout, scaling: InputScaling) -> Layout:
+    return Layout(layout.module, layout.include, layout.exclude, forward=layout.forward, scaling=scaling)
+
+
+@contextmanager
+def entered_by(module: nn.Module, inputs: Tensor, kinds: tuple[type[nn.Module], ...]) -> Iterator[list[str]]:
+    """Inside, layers of these kinds that these very inputs enter are noted, by their names and a dot."""
+    noted: list[str] = []
+
+    def note(name: str) -> Any:
+        def hook(_: nn.Module, args: tuple[Any, ...]) -> None:
+            if args and isinstance(args[0], Tensor) and args[0].data_ptr() == inputs.data_ptr():
+                noted.append(f"{name}." if name else "")
+
+        return hook
+
+    layers = [(name, part) for name, part in module.named_modules() if type(part) in kinds]
+    handles = [part.register_forward_pre_hook(note(name)) for name, part in layers]
+    try:
+        yield noted
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _agree(one: Any, other: Any) -> bool:
+    """Up to the rounding of numbers far from order one."""
+    pairs = zip(pytree.tree_leaves(one), pytree.tree_leaves(other), strict=True)
+    tensors = [(a, b) for a, b in pairs if isinstance(a, Tensor) and a.is_floating_point()]
+    return all(bool(((a - b).abs() <= 0.01 * a.abs().amax().clamp_min(1e-12)).all()) for a, b in tensors)

@@ -1,0 +1,57 @@
+"""Small picture sets in the published layouts: bytes that depend on the class, so that something can be learned."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+
+OTHERS = ("fashion-mnist", "kmnist", "emnist-letters")
+
+
+def made(count: int, shape: tuple[int, ...], classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Pictures (n, c, h, w) with a bright square whose place says the class, and labels (n,)."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(count) % classes
+    pixels = rng.integers(0, 60, (count, *shape), dtype=np.uint8)
+    for picture, label in zip(pixels, labels, strict=True):
+        row, column = divmod(int(label) % 16, 4)
+        picture[:, 6 * row + 2 : 6 * row + 8, 6 * column + 2 : 6 * column + 8] = 180 + 4 * (int(label) // 16)
+    return pixels, labels.astype(np.uint8)
+
+
+def write_idx(path: Path, array: np.ndarray) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    head = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
+    path.write_bytes(gzip.compress(head + array.astype(np.uint8).tobytes()))
+
+
+def write_mnist(folder: Path, train: int = 300, test: int = 100) -> None:
+    """MNIST of made pictures, and three sets of noise to tell from it."""
+    for seed, (prefix, count) in enumerate((("train", train), ("t10k", test))):
+        pixels, labels = made(count, (1, 28, 28), 10, seed)
+        write_idx(folder / f"mnist/{prefix}-images-idx3-ubyte.gz", pixels[:, 0])
+        write_idx(folder / f"mnist/{prefix}-labels-idx1-ubyte.gz", labels)
+    for seed, name in enumerate(OTHERS):
+        pixels = np.random.default_rng(10 + seed).integers(0, 256, (60, 28, 28))
+        prefix = "emnist-letters-test" if name == "emnist-letters" else "t10k"
+        write_idx(folder / f"{name}/{prefix}-images-idx3-ubyte.gz", pixels)
+        write_idx(folder / f"{name}/{prefix}-labels-idx1-ubyte.gz", np.ones(60))
+
+
+def write_cifar(folder: Path, train: int = 300, test: int = 100) -> None:
+    """CIFAR-10 and CIFAR-100 of made pictures, and packed noise for SVHN and Tiny ImageNet."""
+    for name, classes in (("cifar-10-batches-bin", 10), ("cifar-100-binary", 100)):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for seed, (part, count) in enumerate((("train", train), ("test", test))):
+            pixels, labels = made(count, (3, 32, 32), classes, seed)
+            coarse = [] if classes == 10 else [labels[:, None] // 5]
+            rows = np.concatenate([*coarse, labels[:, None], pixels.reshape(count, -1)], 1).astype(np.uint8)
+            if classes == 100 or part == "test":
+                (folder / name / ("test_batch.bin" if classes == 10 else f"{part}.bin")).write_bytes(rows.tobytes())
+                continue
+            for number, some in enumerate(np.array_split(rows, 5), 1):
+                (folder / name / f"data_batch_{number}.bin").write_bytes(some.tobytes())
+    for seed, name in enumerate(("svhn", "tiny-imagenet")):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        noise = np.random.default_rng(20 + seed).integers(0, 256, (60, 3, 32, 32), dtype=np.uint8)
+        np.savez(folder / name / "test.npz", images=noise)

@@ -1,0 +1,255 @@
+"""The benchmarks on pictures, run as a whole on made ones: rows, going on, failures, words and figures."""
+
+import json
+import math
+
+import pytest
+import torch
+from picture_files import write_cifar, write_mnist
+from torch import nn
+
+from livi import cli
+from livi.experiments.images import bench as benches
+from livi.experiments.images import methods
+from livi.experiments.images.bench import Config, bench
+from livi.experiments.images.deadlines import Deadline
+from livi.experiments.images.methods import Fitted, Task, default_methods, fit_method
+from livi.experiments.images.problems import PROBLEMS, load
+from livi.experiments.images.text import summary, text
+from livi.family.ensemble import Ensemble
+from livi.model.likelihoods import Categorical
+from livi.network import Layout
+from livi.posterior import Posterior
+from livi.report.image_figures import drift_curves, entropy_curves
+
+
+@pytest.fixture(autouse=True)
+def _single_precision():
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture(autouse=True)
+def _few_steps(monkeypatch):
+    monkeypatch.setattr(methods, "QUICK_STEPS", 4)
+    monkeypatch.setattr(methods, "QUICK_BATCH", 8)
+    monkeypatch.setattr(methods, "QUICK_GRADIENTS", 20)
+    monkeypatch.setattr("livi.experiments.images.problems.QUICK_TRAIN", 64)
+    monkeypatch.setattr("livi.experiments.images.problems.QUICK_SCORED", 20)
+
+
+def quick(problem, **options):
+    return Config(problem, **{"seeds": (1,), "quick": True} | options)
+
+
+def made_row(method, seed, nll):
+    curve = {"levels": [0.0, 90.0], "nll": [nll, 2.0], "ece": [0.01, 0.3], "accuracy": [0.99, 0.2]}
+    found = {"confidence": 0.6, "auroc": 0.97, "fpr95": 0.1}
+    return {
+        "problem": "mnist",
+        "method": method,
+        "seed": seed,
+        "error": None,
+        "warnings": [],
+        "accuracy": 0.99,
+        "nll": nll,
+        "ece": 0.005,
+        "brier": 0.01,
+        "others": {"kmnist": found},
+        "others_mean": found,
+        "shifts": {"rotation": curve},
+        "entropy": {"scored": [0.9, 1.0], "kmnist": [0.1, 1.0]},
+        "seconds": 12.0,
+        "start_seconds": 0.0,
+        "memory": None,
+    }
+
+
+# --- whole runs -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("problem", "chosen"),
+    [
+        ("mnist", ("map", "livi", "livi-mixture-2")),
+        ("cifar10", ("ensemble-2", "livi-pooled-2")),
+        ("cifar100", ("map", "livi")),
+    ],
+)
+def test_a_pipeline_runs_from_files_to_tables_and_figures(tmp_path, monkeypatch, capsys, problem, chosen):
+    (write_mnist if problem == "mnist" else write_cifar)(tmp_path / "data")
+    monkeypatch.setenv("LIVI_DATA_DIR", str(tmp_path / "data"))
+    command = ["bench", problem, "--quick", "--methods", ",".join(chosen), "--out", str(tmp_path / "out")]
+    assert cli.main(command) == 0
+    printed = capsys.readouterr()
+    document = json.loads((tmp_path / f"out/{problem}-quick.json").read_text())
+    assert [row["method"] for row in document["rows"]] == list(chosen)
+    for row in document["rows"]:
+        assert row["error"] is None
+        assert math.isfinite(row["nll"])
+        assert set(row["others"]) == set(PROBLEMS[problem].others)
+        assert f"| {row['method']} | 1 |" in printed.out
+    assert "The numbers mean nothing" in printed.out
+    drawn = {path.name for path in (tmp_path / "out").glob("*.png")}
+    assert f"{problem}-quick-entropy.png" in drawn
+    assert len(drawn) == (1 if problem == "cifar100" else 2)
+    before = (tmp_path / f"out/{problem}-quick.json").read_bytes()
+    assert cli.main(command) == 0  # nothing is left to do
+    assert json.loads(before)["rows"] == json.loads((tmp_path / f"out/{problem}-quick.json").read_text())["rows"]
+
+
+def test_other_methods_and_seeds_add_to_the_same_file_and_other_settings_do_not(tmp_path):
+    write_mnist(tmp_path)
+    bench(quick("mnist", methods=("map",)), tmp_path, tmp_path)
+    bench(quick("mnist", methods=("map",), seeds=(2,)), tmp_path, tmp_path)
+    document = bench(quick("mnist", methods=("ensemble-2",)), tmp_path, tmp_path)
+    assert {(row["method"], row["seed"]) for row in document["rows"]} == {("map", 1), ("map", 2), ("ensemble-2", 1)}
+    with pytest.raises(ValueError, match="expected results of the same configuration"):
+        bench(quick("mnist", methods=("map",), samples=3), tmp_path, tmp_path)
+
+
+def test_a_method_that_fails_is_a_row_and_is_tried_again(tmp_path, monkeypatch):
+    write_mnist(tmp_path)
+    taken = benches.fit_method
+
+    def failing(name, task):
+        if name == "map":
+            raise RuntimeError("no luck\nat all")
+        return taken(name, task)
+
+    monkeypatch.setattr(benches, "fit_method", failing)
+    document = bench(quick("mnist", methods=("map", "ensemble-2")), tmp_path, tmp_path)
+    assert document["rows"][0]["error"] == "RuntimeError: no luck\nat all"
+    assert "map (1): failed: RuntimeError: no luck" in text(document)
+    monkeypatch.setattr(benches, "fit_method", taken)
+    assert [row["error"] for row in bench(quick("mnist", methods=("map",)), tmp_path, tmp_path)["rows"]] == [None, None]
+
+
+# --- limited time ---------------------------------------------------------------------------------
+
+
+def test_no_time_leaves_everything_to_the_next_run(tmp_path):
+    write_cifar(tmp_path)
+    said = []
+    document = bench(quick("cifar10", methods=("map",)), tmp_path, tmp_path, minutes=0.0, say=said.append)
+    assert document["rows"] == []
+    assert said == ["0 minutes are over; the same command goes on from here"]
+    assert "The paper's numbers" in text(document)
+
+
+def test_a_fit_that_is_stopped_goes_on_to_the_same_answer(tmp_path, monkeypatch):
+    write_mnist(tmp_path)
+    monkeypatch.setattr(methods, "QUICK_STEPS", 30)
+    config = quick("mnist", methods=("livi",))
+    [whole] = bench(config, tmp_path / "whole", tmp_path)["rows"]
+    moments = iter([False] * 2)  # before the fit, and at its first logged step
+    monkeypatch.setattr(Deadline, "passed", lambda _: next(moments, True))
+    document = bench(config, tmp_path / "parts", tmp_path, minutes=1.0, say=lambda _: None)
+    assert document["rows"] == []
+    noted = json.loads((tmp_path / "parts/mnist-quick/livi-1000.json").read_text())
+    assert not noted["finished"]
+    monkeypatch.setattr(Deadline, "passed", lambda _: False)
+    [row] = bench(config, tmp_path / "parts", tmp_path, minutes=1.0, say=lambda _: None)["rows"]
+    assert row["nll"] == whole["nll"]
+    assert row["seconds"] > noted["seconds"]
+    task = Task(
+        load(PROBLEMS["mnist"], tmp_path, quick=True), 1, tmp_path / "parts/mnist-quick", Deadline(1.0), quick=True
+    )
+    assert fit_method("livi", task).seconds == row["seconds"]  # it is only read
+
+
+# --- methods --------------------------------------------------------------------------------------
+
+
+def test_fits_start_from_the_networks_that_ensembles_are_made_of(tmp_path):
+    write_cifar(tmp_path)
+    said = []
+    task = Task(load(PROBLEMS["cifar10"], tmp_path, quick=True), 1, tmp_path / "nets", quick=True, say=said.append)
+    ensemble = fit_method("ensemble-2", task)
+    assert len(said) == 2
+    fitted = fit_method("livi", task)
+    assert len(said) == 2  # nothing is trained again
+    assert fitted.start_seconds + 0.0 == pytest.approx(ensemble.seconds, rel=1.0)
+    layout = fitted.posteriors[0].layout
+    own, other = (layout.flatten(dict(net.named_parameters())) for net in ensemble.nets)
+    centre = fitted.posteriors[0].sample(20).mean(0)
+    assert (centre - own).square().mean() < 0.3 * (centre - other).square().mean()
+    assert fitted.posteriors[0].plan["augment"] == "CropFlip(padding=4, flip=True)"
+
+
+def test_pooled_posteriors_answer_in_equal_shares_by_the_same_networks_every_time():
+    torch.manual_seed(0)
+    layouts = [Layout(nn.Linear(3, 2)) for _ in range(2)]
+    wide = [
+        Posterior(Around(layout, centre), Categorical()) for layout, centre in zip(layouts, (0.0, 9.0), strict=True)
+    ]
+    pooled, inputs = Fitted(wide, 10, 0.0), torch.eye(3)
+    logits = pooled.predict(inputs).logits
+    assert logits.shape == (10, 3, 2)
+    assert ((logits[:5] < 4.5).all(), (logits[5:] > 4.5).all()) == (True, True)
+    assert torch.equal(pooled.predict(inputs).logits, logits)
+
+
+class Around:
+    def __init__(self, layout, centre):
+        self.layout, self.centre = layout, centre
+
+    def sample(self, num_samples, rng=None):
+        return self.centre + 0.1 * torch.randn(num_samples, self.layout.num_params, generator=rng)
+
+
+def test_an_ensemble_answers_with_every_member_once():
+    members = torch.arange(24.0).reshape(3, 8)
+    fitted = Fitted([Posterior(Ensemble(Layout(nn.Linear(3, 2)), members), Categorical())], 100, 0.0)
+    assert fitted.predict(torch.eye(3)).logits.shape[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"problem": "imagenet"}, "problem: expected one of mnist, cifar10, cifar100, got 'imagenet'"),
+        ({"methods": ("lvi",)}, "methods: expected some of livi, map, .*ensemble-K.*got 'lvi'"),
+        ({"methods": ("ensemble-0",)}, "got 'ensemble-0'"),
+        ({"seeds": (1, 1)}, "seeds: expected different numbers from 0 on, got 1,1"),
+        ({"part": "train"}, "part: expected validation or test, got 'train'"),
+        ({"samples": 0}, "samples"),
+    ],
+)
+def test_a_wrong_configuration_is_an_error(options, message):
+    with pytest.raises(ValueError, match=message):
+        Config(**{"problem": "mnist"} | options)
+
+
+def test_default_methods_compare_with_as_many_members_as_the_paper():
+    assert {"map", "ensemble-5", "mean_field", "livi", "livi-smallest"} <= set(default_methods(PROBLEMS["mnist"]))
+    assert "full_rank" not in default_methods(PROBLEMS["mnist"])
+    assert {"ensemble-4", "livi"} <= set(default_methods(PROBLEMS["cifar100"]))
+
+
+# --- words and figures ----------------------------------------------------------------------------
+
+
+def test_the_text_has_means_errors_and_the_paper_s_numbers():
+    rows = [made_row("livi", 1, 0.02), made_row("livi", 2, 0.04), made_row("map", 1, 0.05)]
+    document = {"experiment": "mnist", "rows": rows, "notes": ["a note"]}
+    told = text(document)
+    assert "| livi | 2 | 99.00 ± 0.00 | 0.0300 ± 0.0100 | 0.50 ± 0.00 |" in told
+    assert "| livi | 60.00 / 97.00 / 10.00 |" in told
+    assert "| map | 0.050 / 1.0 | 2.000 / 30.0 |" in told
+    assert "| LIVI (L'') | 55.03 | 97.91 |" in told
+    assert told.endswith("- a note")
+    [livi, _] = summary(rows)
+    assert livi["nll"]["mean"] == pytest.approx(0.03)
+    assert livi["others_auroc"]["mean"] == 0.97
+
+
+def test_figures_have_a_curve_for_each_method():
+    rows = [made_row("livi", 1, 0.02), made_row("livi", 2, 0.04), made_row("map", 1, 0.05)]
+    left, right = drift_curves(rows, "rotation").axes
+    assert [line.get_label() for line in left.lines] == ["livi", "map"]
+    assert left.lines[0].get_ydata().tolist() == pytest.approx([0.03, 2.0])
+    assert right.lines[1].get_ydata().tolist() == pytest.approx([1.0, 30.0])
+    [ax] = entropy_curves(rows, 10, methods=["map"]).axes
+    assert ax.get_title() == "kmnist"
+    assert ax.lines[0].get_xdata().tolist() == pytest.approx([0.0, math.log(10)])
+    with pytest.raises(ValueError, match="expected some with the drift 'snow'"):
+        drift_curves(rows, "snow")
