@@ -38,6 +38,7 @@ def add_command(benches: argparse._SubParsersAction[Any]) -> None:
     command.add_argument("--only", type=names, metavar="NAME,...", help="targets (default: all that can be had)")
     command.add_argument("--seeds", type=seeds, metavar="SEED,...", help="default: 400,401,402")
     command.add_argument("--steps", type=count, help="of a fit (default: 1500)")
+    command.add_argument("--figure", type=Path, metavar="FILE", help="also draw the fits of the first seed")
 
 
 def _run(chosen: argparse.Namespace) -> int:
@@ -50,4 +51,7 @@ def _run(chosen: argparse.Namespace) -> int:
             **{name: value for name, value in given.items() if value is not None},
         )
 
-    return run_bench(chosen, bench, configure)
+    code = run_bench(chosen, bench, configure)
+    if chosen.figure is not None:
+        importlib.import_module("livi.report.densities").draw(chosen.out / bench.FILE, chosen.figure)
+    return code

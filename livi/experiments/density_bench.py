@@ -34,6 +34,7 @@ DRAWS = 8192  # for distances
 DIRECTIONS = 200
 CHECKED = 512  # draws whose log q is estimated
 MIXING = 5000  # draws of the mixing distribution behind log q of a semi-implicit density
+SHOWN = 200  # draws that are kept
 QUANTITIES = ("kl", "w2", "seconds")
 
 
@@ -122,7 +123,8 @@ def fit_row(job: Job, config: Config) -> Row:
             points, truth, other = q.sample(DRAWS, rng), target.sample(DRAWS, rng), target.sample(DRAWS, rng)
             found |= {"w2": sliced(points, truth), "w2_floor": sliced(other, truth), "bound": q.bound.value}
             found |= divergence(q, rng, normalised=target.normalised)
-            found["draws"] = [[round(float(value), 3) for value in point] for point in points[:300, :2]]
+            if seed == config.seeds[0]:  # for the figure
+                found["draws"] = [[round(float(value), 3) for value in point] for point in points[:SHOWN, :2]]
         except Exception as met:  # the other methods are worth having
             error = f"{type(met).__name__}: {met}"
     said = list(dict.fromkeys(f"{warning.category.__name__}: {warning.message}" for warning in caught))

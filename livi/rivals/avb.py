@@ -15,19 +15,18 @@ from livi import checks
 from livi.family.entropy import EntropyEstimate
 from livi.family.family import Draw, Estimation
 from livi.family.generators import Generator
-from livi.family.implicit import ImplicitPosterior
 from livi.family.noise import Noise
 from livi.model.likelihoods import Likelihood
 from livi.model.priors import Prior
 from livi.network import Layout
 from livi.posterior.posterior import Posterior
 from livi.rivals.contrast import Contrast, Moments, as_entropy, prior_contrast
-from livi.rivals.sampler import fit_sampler
+from livi.rivals.sampler import Sampler, fit_sampler
 
 LARGE = 5000  # weights from which the paper's discriminator for MNIST is taken in place of that for the toy problem
 
 
-class Adversarial(ImplicitPosterior):
+class Adversarial(Sampler):
     """The implicit posterior, with log q(theta) / r(theta) learned by a discriminator T in place of a linearised g.
 
     Before every step on the bound T takes `epochs` steps on the logistic loss, over `num_contrast` draws of q and as
@@ -44,9 +43,6 @@ class Adversarial(ImplicitPosterior):
             epochs; from 5,000 weights on 2,500 and 4,500 units, 300 draws and 5 epochs.
         rate: Adam's learning rate for T.
     """
-
-    capturable = False  # T's optimiser is not made to be recorded
-    entropy_apart = False  # the ratio is taken at the draw itself
 
     def __init__(
         self,

@@ -12,14 +12,13 @@ from livi import checks
 from livi.family.entropy import EntropyEstimate
 from livi.family.family import Draw, Estimation
 from livi.family.generators import Generator
-from livi.family.implicit import ImplicitPosterior
 from livi.family.noise import Noise
 from livi.model.likelihoods import Likelihood
 from livi.model.priors import Prior
 from livi.network import Layout
 from livi.posterior.posterior import Posterior
 from livi.rivals.contrast import Contrast, Moments, as_entropy, prior_contrast
-from livi.rivals.sampler import fit_sampler
+from livi.rivals.sampler import Sampler, fit_sampler
 
 WIDTH = 0.5  # of the kernel, as a share of the median distance between draws
 LEAST_RATIO = 1e-8  # a regression can go below zero, where a ratio of densities cannot
@@ -61,7 +60,7 @@ def _squares(left: Tensor, right: Tensor) -> Tensor:
     return (left.square().sum(1)[:, None] + right.square().sum(1) - 2.0 * cross).clamp_min(0.0)
 
 
-class KernelImplicit(ImplicitPosterior):
+class KernelImplicit(Sampler):
     """The implicit posterior, with log q(theta) / r(theta) from a `KernelRatio` of fresh draws at every step.
 
     The ratio is held fixed while the bound is differentiated, as in adversarial variational Bayes; nothing is learned
@@ -74,9 +73,6 @@ class KernelImplicit(ImplicitPosterior):
         num_contrast: draws of q and of r for each ratio.
         ridge: lambda.
     """
-
-    capturable = False
-    entropy_apart = False  # it is taken at the draw itself
 
     def __init__(
         self,

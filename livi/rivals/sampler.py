@@ -1,4 +1,4 @@
-"""Fits of rivals that share livi's generator and noise, and differ in how the entropy of the sampler is learned."""
+"""Rivals that share livi's generator and noise, and differ in how the entropy of the sampler is learned."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from livi.family.family import Family
 from livi.family.generators import Generator
 from livi.family.implicit import ImplicitPosterior
 from livi.family.noise import Noise
@@ -21,6 +22,14 @@ from livi.rivals.options import refuse
 
 Make = Callable[[Layout, list[Generator], list[Noise]], ImplicitPosterior]
 _OF_PROBLEM = set(inspect.signature(Problem.of).parameters) - {"net", "data", "likelihood"}
+
+
+class Sampler(ImplicitPosterior):
+    """The implicit posterior with an `entropy` of its own, which is a function of the draws themselves."""
+
+    capturable = False
+    entropy_apart = False  # what it says of draws goes back through them
+    draw_share, entropy_share = Family.draw_share, Family.entropy_share
 
 
 def fit_sampler(

@@ -13,16 +13,15 @@ from livi import checks
 from livi.family.entropy import EntropyEstimate, EntropyReport
 from livi.family.family import Draw, Estimation
 from livi.family.generators import Generator
-from livi.family.implicit import ImplicitPosterior
 from livi.family.latents import Independent
 from livi.family.noise import DiagonalNoise, Noise
 from livi.model.likelihoods import Likelihood
 from livi.network import Layout
 from livi.posterior.posterior import Posterior
-from livi.rivals.sampler import fit_sampler
+from livi.rivals.sampler import Sampler, fit_sampler
 
 
-class SemiImplicit(ImplicitPosterior):
+class SemiImplicit(Sampler):
     """The implicit posterior q(theta) = E_psi N(theta; psi, D) with psi = g(z), by the surrogate of its entropy.
 
         H_K = -E log 1/(K+1) sum_{k=0..K} N(theta; psi_k, D) <= H[q],
@@ -34,9 +33,6 @@ class SemiImplicit(ImplicitPosterior):
     Args:
         num_mixing: K.
     """
-
-    capturable = False
-    entropy_apart = False  # it is taken at the draw itself
 
     def __init__(
         self,
