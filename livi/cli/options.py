@@ -6,6 +6,8 @@ import argparse
 import re
 from pathlib import Path
 
+from livi.durations import seconds
+
 INTERRUPTED = 130  # exit code after Ctrl-C, as shells have it
 
 
@@ -55,6 +57,14 @@ def widths(text: str) -> tuple[int, ...]:
     if not found:
         raise argparse.ArgumentTypeError(f"expected widths such as 50,50, got {text!r}")
     return found
+
+
+def duration(text: str) -> float:
+    """Seconds, from a number or a text with a unit."""
+    try:
+        return seconds("", text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a time such as 90, '1 min' or '2 h', got {text!r}") from None
 
 
 def delimiter(text: str) -> str:

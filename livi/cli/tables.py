@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from livi.cli.extras import load
-from livi.cli.options import INTERRUPTED, count, delimiter, names, page, result, seed, share, widths
+from livi.cli.options import INTERRUPTED, count, delimiter, duration, names, page, result, seed, share, widths
 
 DATA = """\
 Data are CSV files (UTF-8, a header; the delimiter is found among comma, semicolon and tab) or Parquet files.
@@ -102,6 +102,7 @@ def add_commands(commands: Any) -> None:
     fit.add_argument("--hidden", type=widths, metavar="50,50", help="widths of the hidden layers")
     fit.add_argument("--activation", choices=("relu", "tanh", "elu", "silu", "gelu"), help="between the layers")
     fit.add_argument("--steps", type=count, help="of the optimiser (default: by the size of the problem)")
+    fit.add_argument("--budget", type=duration, metavar="TIME", help="of the fit, such as 90, '1 min' or '1.5 h'")
     fit.add_argument("--components", type=count, help="mixture components of the posterior (default 1)")
     fit.add_argument(
         "--target-scale",
@@ -195,6 +196,7 @@ def _fit(chosen: argparse.Namespace) -> int:
         hidden=chosen.hidden,
         activation=chosen.activation,
         steps=chosen.steps,
+        budget=chosen.budget,
         components=chosen.components,
         target_scale=chosen.target_scale,
         noise=chosen.noise,

@@ -45,6 +45,7 @@ class PlanOptions(TypedDict, total=False):
     latents: Latents | None
     recipe: Recipe | None
     steps: int | None
+    budget: float | str | None
     start: str | Posterior
     components: int
     polish: bool | None

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from livi import checks
+from livi.durations import seconds
 from livi.family.entropy import EntropyEstimator
 from livi.family.family import Family
 from livi.family.generators import Generator
@@ -29,6 +30,7 @@ from livi.network import InputScaling
 from livi.network.parameters import Forward
 from livi.posterior.posterior import Posterior
 
+FEWEST = 50  # steps that a budget leaves
 LAST_LAYER = ("sampled", "exact", "exact if possible")
 
 
@@ -53,6 +55,7 @@ def plan(
     latents: Latents | None = None,
     recipe: Recipe | None = None,
     steps: int | None = None,
+    budget: float | str | None = None,
     start: str | Posterior = "map",
     components: int = 1,
     polish: bool | None = None,
@@ -77,6 +80,9 @@ def plan(
         family: another posterior than livi's, likewise; see `livi.Family`.
         recipe, steps: the schedule, as far as it is named; `steps` alone changes its length, and shortens the start in
             proportion.
+        budget: seconds, or a text such as "1 min": where the fit would take longer by what its first steps took, it is
+            shortened, start and all, to 50 steps at least. A clock then decides its length, so that the same seed may
+            give another fit; the plan's steps repeat it.
         start: "map" begins at MAP estimates; "net" at the network's own weights, for one that is trained already: no
             MAP fit, and fewer steps. A `Posterior` of an earlier fit of this network goes on from there, for more steps
             or with more data: with its generator, noise, likelihood and prior as they were learned, without a MAP fit,
@@ -128,7 +134,12 @@ def plan(
     choices = choices if earlier is None else earlier.choices(choices)
     _check_family(choices)
     made = make_plan(_last_layer_of(problem, last_layer, choices, batch_size), choices, seed=seed)
-    if steps is None:
+    if budget is not None:
+        if steps is not None:
+            raise TypeError("budget: expected none beside steps, which decide the length themselves; leave one out.")
+        share = min(1.0, seconds("budget", budget) / made.seconds)
+        steps = min(made.recipe.steps, max(FEWEST, int(share * made.recipe.steps)))
+    if steps is None or steps == made.recipe.steps:
         return made
     shorter = None if made.chains is None else made.chains.lasting(steps / made.recipe.steps)
     return replace(made, recipe=made.recipe.lasting(steps), chains=shorter)

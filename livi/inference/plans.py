@@ -81,6 +81,13 @@ class Plan:
         return self.cost.seconds
 
     @property
+    def seconds(self) -> float:
+        """What all of the fit is expected to take: the start, the steps, and the chains where there are any."""
+        climbing, chains = self.seconds_per_map_step, self.chains
+        polishing = 0.0 if chains is None else chains.steps * climbing * chains.chains / self.recipe.map_restarts
+        return self.recipe.map_steps * climbing + self.recipe.steps * self.seconds_per_step + polishing
+
+    @property
     def layout(self) -> Layout:
         return self.problem.layout
 

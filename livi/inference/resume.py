@@ -32,6 +32,7 @@ def plan_again(
         raise ValueError(f"checkpoint: expected seed {resumed['state']['seed']} as before, got {seed}.")
     kept = Recipe(**before["recipe"] | {"betas": tuple(before["recipe"]["betas"])})
     asked, steps = (options.pop("recipe", None) or Recipe()).over(kept), options.pop("steps", None)
+    options.pop("budget", None)  # the fit's length is known by now
     asked = asked if steps is None else replace(asked, steps=steps, map_steps=kept.map_steps)  # the start had its share
     # Lengthened before, the fit may be asked for by the recipe of its first run, which knows nothing of that.
     asked = replace(asked, lengthened_from=kept.lengthened_from)

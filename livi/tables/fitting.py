@@ -48,7 +48,7 @@ class FitOptions:
         missing: words that mean a gap, besides the usual ones.
         validation: share of the rows that is held out and only used to report how good the model is; 0 fits to all.
         seed: of the split and of the fit.
-        hidden, activation, steps, components, target_scale, noise, interval: as in `livi.LIVIRegressor`.
+        hidden, activation, steps, budget, components, target_scale, noise, interval: as in `livi.LIVIRegressor`.
         threads: of torch.
         diagnose: examine the posterior too, which takes seconds.
         progress: show the course of the fit on stderr.
@@ -66,6 +66,7 @@ class FitOptions:
     hidden: tuple[int, ...] | None = None
     activation: str | None = None
     steps: int | None = None
+    budget: float | None = None
     components: int | None = None
     target_scale: Literal["plain", "log", "auto"] | None = None
     noise: Literal["constant", "varying", "auto"] | None = None
@@ -247,6 +248,7 @@ def _fitted(training: Table, schema: Schema, options: FitOptions, note: Say) -> 
         "hidden": options.hidden,
         "activation": options.activation,
         "steps": options.steps,
+        "budget": options.budget,
         "components": options.components,
         "interval": options.interval,
         "n_jobs": options.threads,

@@ -17,6 +17,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
+from livi.durations import seconds
 from livi.family.ensemble import Ensemble
 from livi.family.implicit import ImplicitPosterior
 from livi.family.last_layer import ExactLastLayer
@@ -53,6 +54,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
         prior_scale: float | str = "auto",
         components: int = 1,
         steps: int | None = None,
+        budget: float | str | None = None,
         batch_size: int | None = None,
         interval: str = "posterior",
         calibration_size: float | int = 0.2,
@@ -67,6 +69,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
         self.prior_scale = prior_scale
         self.components = components
         self.steps = steps
+        self.budget = budget
         self.batch_size = batch_size
         self.interval = interval
         self.calibration_size = calibration_size
@@ -182,6 +185,10 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
                 continue
             if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
                 raise ValueError(f"{name}: expected a positive integer, got {value!r}.")
+        if self.budget is not None:
+            seconds("budget", self.budget)
+            if self.steps is not None:
+                raise ValueError("budget: expected None beside steps, which decide the length themselves.")
         if self.n_jobs is not None and (not hasattr(self.n_jobs, "__index__") or self.n_jobs == 0):
             raise ValueError(f"n_jobs: expected a number of threads, -1 for all, or None, got {self.n_jobs!r}.")
 
@@ -213,9 +220,20 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
         return np.sort(kept), np.sort(held)
 
     def _fit_posterior(
-        self, X: Array, targets: NDArray[Any], weights: Array, likelihood: Likelihood, outputs: int
+        self,
+        X: Array,
+        targets: NDArray[Any],
+        weights: Array,
+        likelihood: Likelihood,
+        outputs: int,
+        *,
+        spent: float = 0.0,
     ) -> None:
-        """Standardise the inputs and fit; targets are standardised already. Sets input_scaling_ and posterior_."""
+        """Standardise the inputs and fit; targets are standardised already. Sets input_scaling_ and posterior_.
+
+        Args:
+            spent: seconds of the budget that are gone.
+        """
         varying = isinstance(likelihood, HeteroscedasticGaussian)
         self.input_scaling_, self.input_reach_ = Scaling.of(X, weights), REACH
         inputs = self.standardised_inputs(X)
@@ -233,6 +251,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
             "components": int(self.components),
             "recipe": self._recipe(Layout(net), len(X)),
             "steps": None if self.steps is None else int(self.steps),
+            "budget": None if self.budget is None else max(1e-3, seconds("budget", self.budget) - spent),
             "batch_size": None if self.batch_size is None else int(self.batch_size),
             "device": self.device,
             "seed": self.seed_,

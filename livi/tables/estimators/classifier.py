@@ -39,7 +39,7 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
             3 in the last layer; or "learned", starting there, for one an input and one a further layer. "auto" is
             "fan_in".
         components: mixture components of the posterior.
-        steps, batch_size: of `livi.fit`; None leaves them to it.
+        steps, budget, batch_size: of `livi.fit`; None leaves them to it.
         interval: "posterior" takes `predict_set` from the predicted probabilities. "conformal" holds out rows to
             calibrate it on, which guarantees coverage for new rows like the old whatever the model is worth.
         calibration_size: share (or number) of the rows that a conformal fit holds out.

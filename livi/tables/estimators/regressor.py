@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Mapping
 from typing import Any, Self
@@ -41,7 +42,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
             starting there, for one an input and one a further layer, so that inputs without effect count for little.
             "auto" is "learned".
         components: mixture components of the posterior.
-        steps, batch_size: of `livi.fit`; None leaves them to it.
+        steps, budget, batch_size: of `livi.fit`; None leaves them to it. A budget such as "1 min" includes trials.
         interval: "posterior" takes `predict_interval` from the posterior predictive. "conformal" holds out rows to
             calibrate it on, which guarantees coverage for new rows like the old whatever the model is worth.
         calibration_size: share (or number) of the rows that a conformal fit holds out.
@@ -84,6 +85,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         prior_scale: float | str = "auto",
         components: int = 1,
         steps: int | None = None,
+        budget: float | str | None = None,
         batch_size: int | None = None,
         interval: str = "posterior",
         calibration_size: float | int = 0.2,
@@ -99,6 +101,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
             prior_scale=prior_scale,
             components=components,
             steps=steps,
+            budget=budget,
             batch_size=batch_size,
             interval=interval,
             calibration_size=calibration_size,
@@ -128,6 +131,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
             raise ValueError(f"target_scale='log': expected targets above 0, got {y.min():.8g}; pass 'plain'.")
         self._draw_seed()
         kept, held = self.split_rows(len(X))
+        began = time.perf_counter()
         self.model_ = self._choose(X[kept], y[kept], weights[kept])
         self.target_ = TargetScale.of(self.model_.target_scale, y[kept], weights[kept])
         if self.target_.constant:
@@ -137,12 +141,12 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
                 UserWarning,
                 stacklevel=2,
             )
-        targets = self.target_.standardise(y[kept])
+        targets, spent = self.target_.standardise(y[kept]), time.perf_counter() - began
         if self.model_.noise == "constant":  # targets have a standard deviation of 1, with weights and all
-            self._fit_posterior(X[kept], targets, weights[kept], Gaussian(1.0, learned=True), 1)
+            self._fit_posterior(X[kept], targets, weights[kept], Gaussian(1.0, learned=True), 1, spent=spent)
         else:
             varying = HeteroscedasticGaussian(floor=1e-3, learned=True)
-            self._fit_posterior(X[kept], targets[:, None], weights[kept], varying, 1)
+            self._fit_posterior(X[kept], targets[:, None], weights[kept], varying, 1, spent=spent)
         self.conformity_scores_ = None
         if len(held):
             self.conformity_scores_ = self._conformity(X[held], y[held])
@@ -156,7 +160,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
             return models[0]
         fitted, scored = trial_rows(len(y), self.seed_)
         common: dict[str, Any] = {"interval": "posterior", "components": 1, "num_samples": 50, "verbose": 0}
-        common |= {"random_state": self.seed_, "steps": min(STEPS, self.steps or STEPS)}
+        common |= {"random_state": self.seed_, "steps": min(STEPS, self.steps or STEPS), "budget": None}
 
         def score(model: Model) -> Array:
             trial = clone(self).set_params(**common, **model._asdict())

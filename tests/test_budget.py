@@ -1,0 +1,81 @@
+"""A time limit shortens a fit that would take longer, and leaves others as they are."""
+
+import pytest
+import torch
+from torch import nn
+
+import livi
+from livi.durations import seconds
+from livi.inference.measuring import measure_step
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [(90, 90.0), ("90", 90.0), ("30 s", 30.0), ("2 minutes", 120.0), ("1.5h", 5400.0)],
+)
+def test_durations_are_read(text, value):
+    assert seconds("budget", text) == value
+
+
+@pytest.mark.parametrize("text", [0, -1.0, "soon", "1 fortnight", "", "nan", True, float("inf"), None])
+def test_other_durations_are_refused(text):
+    with pytest.raises(ValueError, match="budget: expected seconds above 0, or a text such as"):
+        seconds("budget", text)
+
+
+def problem():
+    rng = torch.Generator().manual_seed(0)
+    x = torch.randn(40, 2, generator=rng)
+    return nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1)), (x, x[:, :1]), livi.Gaussian()
+
+
+def test_a_budget_shortens_start_and_steps_in_proportion():
+    whole = livi.plan(*problem())
+    half = livi.plan(*problem(), budget=1e6)
+    assert half.recipe == whole.recipe
+    short = livi.plan(*problem(), budget="0.5 s")
+    assert 50 <= short.recipe.steps < whole.recipe.steps
+    assert short.recipe.map_steps < whole.recipe.map_steps
+    least = livi.plan(*problem(), budget=1e-6)
+    assert least.recipe.steps == 50
+
+
+def test_the_seconds_of_a_plan_are_those_of_its_parts():
+    plan = livi.plan(*problem())
+    parts = plan.recipe.map_steps * plan.seconds_per_map_step + plan.recipe.steps * plan.seconds_per_step
+    assert plan.seconds == pytest.approx(parts)
+
+
+def test_steps_and_budget_exclude_each_other():
+    with pytest.raises(TypeError, match="budget: expected none beside steps"):
+        livi.plan(*problem(), budget=1.0, steps=100)
+    with pytest.raises(ValueError, match="budget: expected None beside steps"):
+        livi.LIVIRegressor(budget=1.0, steps=100).fit(torch.randn(9, 2).numpy(), torch.randn(9).numpy())
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_estimators_keep_within_one():
+    x = torch.randn(30, 2, generator=torch.Generator().manual_seed(0)).numpy()
+    model = livi.LIVIRegressor(budget=1e-3, target_scale="plain", noise="constant", random_state=0).fit(x, x[:, 0])
+    assert int(model.history_[-1]["step"]) == 50
+
+
+def test_a_step_that_does_not_fit_into_memory_is_an_error_with_a_remedy(monkeypatch):
+    plan = livi.plan(*problem(), last_layer="sampled")
+
+    def too_much(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(plan.bound, "accumulate", too_much)
+    with pytest.raises(MemoryError, match=r"expected one step to fit into memory, got .* lower batch_size"):
+        measure_step(plan.bound, plan.data.first(), plan.recipe)
+
+
+def test_memory_counts_samples_and_state():
+    few, many = (
+        livi.plan(*problem(), last_layer="sampled", recipe=livi.Recipe(num_samples=n, num_entropy_samples=2))
+        for n in (2, 64)
+    )
+    assert many.cost.memory > few.cost.memory
+    weights = sum(parameter.nbytes for parameter in few.bound.parameters())
+    assert few.cost.memory > 6 * weights  # parameters and moments, twice
