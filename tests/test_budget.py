@@ -46,11 +46,10 @@ def test_the_seconds_of_a_plan_are_those_of_its_parts():
     assert plan.seconds == pytest.approx(parts)
 
 
-def test_steps_and_budget_exclude_each_other():
-    with pytest.raises(TypeError, match="budget: expected none beside steps"):
-        livi.plan(*problem(), budget=1.0, steps=100)
-    with pytest.raises(ValueError, match="budget: expected None beside steps"):
-        livi.LIVIRegressor(budget=1.0, steps=100).fit(torch.randn(9, 2).numpy(), torch.randn(9).numpy())
+def test_steps_are_the_most_that_a_budget_leaves():
+    assert livi.plan(*problem(), steps=70, budget=1e6).recipe.steps == 70
+    assert livi.plan(*problem(), steps=70, budget=1e-6).recipe.steps == 50
+    assert livi.plan(*problem(), steps=20, budget=1e-6).recipe.steps == 20
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -322,7 +322,7 @@ def test_relevance_may_stay_where_it_starts():
 @pytest.mark.parametrize(
     ("groups", "start", "message"),
     [
-        ([0, 2], [1.0, 1.0], "from 0 to below 2 .* values up to 2"),
+        ([0, 2], [1.0, 1.0], "from 0 to below 2 .* values from 0 to 2"),
         ([[0, 1]], [1.0, 1.0], "one number for each weight"),
         ([0, 1], [1.0, -1.0], "start: expected positive numbers, got -1"),
     ],

@@ -134,15 +134,16 @@ def plan(
     choices = choices if earlier is None else earlier.choices(choices)
     _check_family(choices)
     made = make_plan(_last_layer_of(problem, last_layer, choices, batch_size), choices, seed=seed)
-    if budget is not None:
-        if steps is not None:
-            raise TypeError("budget: expected none beside steps, which decide the length themselves; leave one out.")
-        share = min(1.0, seconds("budget", budget) / made.seconds)
-        steps = min(made.recipe.steps, max(FEWEST, int(share * made.recipe.steps)))
-    if steps is None or steps == made.recipe.steps:
+    made = made if steps is None else _lasting(made, steps)
+    if budget is None:
         return made
-    shorter = None if made.chains is None else made.chains.lasting(steps / made.recipe.steps)
-    return replace(made, recipe=made.recipe.lasting(steps), chains=shorter)
+    share = seconds("budget", budget) / made.seconds
+    return made if share >= 1.0 else _lasting(made, min(made.recipe.steps, max(FEWEST, int(share * made.recipe.steps))))
+
+
+def _lasting(made: Plan, steps: int) -> Plan:
+    chains = None if made.chains is None else made.chains.lasting(steps / made.recipe.steps)
+    return replace(made, recipe=made.recipe.lasting(steps), chains=chains)
 
 
 def _units(standardise: bool | str, start: str | Posterior) -> bool | str | InputScaling:

@@ -177,6 +177,7 @@ def default_recipe(size: Size, components: int = 1) -> Recipe:
     rates = replace(rates, entropy_every=10)
     if m > LARGE:
         length = max(600, 15 * size.steps_per_epoch)
+        rates = replace(rates, affine_rate=3e-4)  # of weights that are smaller, too
         return replace(rates, steps=min(20_000, length), map_steps=min(20_000, length))
     length = 100 * size.steps_per_epoch
     return replace(rates, steps=min(4000, max(600, length)), map_steps=min(5000, max(600, length)))

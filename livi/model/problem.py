@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
@@ -150,10 +150,21 @@ class Problem:
     def on_data(self, theta: Tensor, most: int = 40) -> tuple[Tensor, Tensor]:  # (S, m) -> (S,), (S,)
         """The same from one epoch's batches, at most so many, by the number of their examples."""
         total, seen, log_prior = torch.zeros_like(theta[:, 0]), 0, torch.zeros_like(theta[:, 0])
-        for batch, _ in zip(self.data.epoch(0), range(most), strict=False):
+        for batch, _ in zip(_each_once(self.data), range(most), strict=False):
             fit, log_prior = self.on_batch(theta, batch)
             total, seen = total + len(batch[1]) * fit, seen + len(batch[1])
         return total / max(1, seen), log_prior
+
+
+def _each_once(data: Data) -> Iterator[Batch]:
+    """One epoch's batches; of tensors, without the examples that fill up the last one."""
+    left = data.num_data
+    for inputs, targets in data.epoch(0):
+        if isinstance(data, TensorData) and len(targets) > left:
+            inputs, targets = pytree.tree_map(lambda leaf, rows=left: leaf[:rows], inputs), targets[:left]
+        left -= len(targets)
+        if len(targets):
+            yield inputs, targets
 
 
 def log_likelihood(

@@ -336,7 +336,7 @@ def _modelled(estimator: Any) -> str:
     tried = ", ".join(
         f"{trial.model.target_scale} {trial.model.noise} {_score(trial.log_score)}" for trial in estimator.trials_
     )
-    return f"{text}, by the log score on held-out rows of the fit ({tried})"
+    return f"{text}, by the log score on rows set aside from the fit ({tried})"
 
 
 def _score(value: float | None) -> str:

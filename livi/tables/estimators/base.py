@@ -187,8 +187,6 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
                 raise ValueError(f"{name}: expected a positive integer, got {value!r}.")
         if self.budget is not None:
             seconds("budget", self.budget)
-            if self.steps is not None:
-                raise ValueError("budget: expected None beside steps, which decide the length themselves.")
         if self.n_jobs is not None and (not hasattr(self.n_jobs, "__index__") or self.n_jobs == 0):
             raise ValueError(f"n_jobs: expected a number of threads, -1 for all, or None, got {self.n_jobs!r}.")
 
