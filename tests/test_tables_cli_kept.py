@@ -183,7 +183,12 @@ def test_a_real_ctrl_c_ends_a_real_fit(here):
     environment = os.environ | {"PYTHONPATH": str(Path(cli.__file__).parents[2])}
     command = [sys.executable, "-c", "import sys; from livi.cli import main; sys.exit(main())", *FIT]
     process = subprocess.Popen(
-        [*command, "--steps", "200000"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        [*command, "--steps", "200000"],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in a background job
     )
     seen = ""
     while "bound" not in seen and process.poll() is None:
