@@ -16,6 +16,7 @@ from livi.cli import (
     comparing,
     data,
     density_bench,
+    entropy_bench,
     image_bench,
     plain_bench,
     public_bench,
@@ -100,6 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     plain_bench.add_command(benches)
     image_bench.add_commands(benches)
     density_bench.add_command(benches)
+    entropy_bench.add_command(benches)
     return parser
 
 
