@@ -217,6 +217,7 @@ def estimates(vae: VAE, config: Config, seed: int) -> dict[str, Any]:
     return found
 
 
+@torch.no_grad()
 def controls(vae: VAE, z: Tensor, eps: Tensor) -> tuple[Tensor, Tensor]:  # (S, d), (S, m) -> (S,), (S,)
     """What -log q(g(z) + noise eps) varies by from draw to draw: two numbers of mean zero, to be subtracted from it.
 
