@@ -194,7 +194,9 @@ class _Recording(Generic[T]):
         return self.outputs
 
 
-def replay_seconds(step: Callable[[Batch], T], batch: Batch, rng: torch.Generator) -> float | None:
+def replay_seconds(
+    step: Callable[[Batch], T], batch: Batch, rng: torch.Generator, *, times: int = COMPARED
+) -> float | None:
     """Seconds of a step that is replayed, None where it cannot be; it must read no result back."""
     gc.collect()
     aside = _aside(torch.cuda.current_device())
@@ -206,7 +208,7 @@ def replay_seconds(step: Callable[[Batch], T], batch: Batch, rng: torch.Generato
         recording = _Recording(step, batch, rng, torch.cuda.graph_pool_handle())
     except RuntimeError:
         return None
-    return _seconds(lambda: recording.replay(batch))
+    return _seconds(lambda: recording.replay(batch), times)
 
 
 @cache
@@ -225,14 +227,14 @@ def _shapes(batch: Batch) -> Hashable:
     return key if any(isinstance(leaf, Tensor) for leaf in leaves) else None
 
 
-def _seconds(step: Callable[[], Any]) -> float:
+def _seconds(step: Callable[[], Any], times: int = COMPARED) -> float:
     """The mean over the compared steps."""
     torch.cuda.synchronize()
     started = time.perf_counter()
-    for _ in range(COMPARED):
+    for _ in range(times):
         step()
     torch.cuda.synchronize()
-    return (time.perf_counter() - started) / COMPARED
+    return (time.perf_counter() - started) / times
 
 
 def _clones(tensors: Sequence[Tensor]) -> list[Tensor]:
