@@ -27,7 +27,7 @@ from livi.family.entropy import Exact
 from livi.family.noise import DiagonalNoise
 from livi.inference import Plan, Recipe, Trainer
 from livi.inference.callbacks import Callback, Callbacks, Run
-from livi.inference.capture import replay_seconds
+from livi.inference.capture import recording_stream, replay_seconds
 from livi.inference.start import MapStart
 from livi.rivals.mean_field import Constant
 
@@ -49,6 +49,7 @@ class Bench:
     @classmethod
     def of(cls, case: Case, device: torch.device) -> Bench:
         data = case.examples(EXAMPLES[device.type], device)
+        warm_libraries(device)
         forget(device)
         return cls(case, device, data, held(device))
 
@@ -306,6 +307,17 @@ class _Clock(Callback):
 
 def held(device: torch.device) -> int:
     return torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
+
+
+def warm_libraries(device: torch.device) -> None:
+    """Matrix products keep memory to work in, once for each stream and thread: that is no network's."""
+    if device.type != "cuda":
+        return
+    for stream in (torch.cuda.current_stream(device), recording_stream(torch.cuda.current_device())):
+        with torch.cuda.stream(stream):
+            layer, x = nn.Linear(64, 64, device=device), torch.ones(64, 64, device=device)
+            (layer(x) @ x).sum().backward()
+    torch.cuda.synchronize(device)
 
 
 def forget(device: torch.device) -> None:

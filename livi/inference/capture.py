@@ -124,7 +124,7 @@ class Stepper(Generic[T]):
             if self.rng is not None and draws is not None:
                 self.rng.set_state(draws)
 
-        aside = _aside(torch.cuda.current_device())
+        aside = recording_stream(torch.cuda.current_device())
         aside.wait_stream(torch.cuda.current_stream())
         try:
             with torch.cuda.stream(aside):
@@ -179,7 +179,7 @@ class _Recording(Generic[T]):
         used = [torch.cuda.default_generators[torch.cuda.current_device()], *([] if rng is None else [rng])]
         kept = [generator.clone_state() for generator in used]
         try:
-            with torch.cuda.graph(self.graph, pool=pool, stream=_aside(torch.cuda.current_device())):
+            with torch.cuda.graph(self.graph, pool=pool, stream=recording_stream(torch.cuda.current_device())):
                 self.outputs = step(self.batch)
         except BaseException:
             for generator, state in zip(used, kept, strict=True):
@@ -199,7 +199,7 @@ def replay_seconds(
 ) -> float | None:
     """Seconds of a step that is replayed, None where it cannot be; it must read no result back."""
     gc.collect()
-    aside = _aside(torch.cuda.current_device())
+    aside = recording_stream(torch.cuda.current_device())
     aside.wait_stream(torch.cuda.current_stream())
     try:
         with torch.cuda.stream(aside):
@@ -212,7 +212,7 @@ def replay_seconds(
 
 
 @cache
-def _aside(device: int) -> torch.cuda.Stream:
+def recording_stream(device: int) -> torch.cuda.Stream:
     """A stream for recordings, into which the default stream's unfinished work cannot leak. One for all: on each,
     torch's linear algebra keeps tens of megabytes to work in."""
     return torch.cuda.Stream(device)
