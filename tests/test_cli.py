@@ -106,7 +106,7 @@ def test_a_failure_is_one_sentence_with_exit_code_one(tmp_path, capsys):
 
 
 def test_an_interruption_is_no_traceback(monkeypatch, capsys):
-    def interrupted(*_):
+    def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("livi.experiments.toy_bench.bench", interrupted)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from livi.cli import comparing, data, density_bench, image_bench, plain_bench, public_bench, table_bench, tables
 from livi.cli.benches import speaker
-from livi.cli.options import INTERRUPTED, names
+from livi.cli.options import INTERRUPTED, count, names
 from livi.cli.parsing import Parser
 from livi.version import __version__
 
@@ -100,6 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     toy.add_argument("--components", type=int, default=5, help="K of livi-mixture-K and ensemble-K (default 5)")
     toy.add_argument("--methods", type=names, metavar="NAME,...", help=f"default: {TOY_METHODS}")
     toy.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="default %(default)s")
+    toy.add_argument("--jobs", type=count, default=1, help="fits at a time, a process each (default %(default)s)")
     toy.add_argument("--quick", action="store_true", help="a few steps only, to see that everything works")
     table_bench.add_command(benches)
     public_bench.add_command(benches)
@@ -127,7 +128,7 @@ def _bench_toy(chosen: argparse.Namespace) -> int:
     except ValueError as error:
         chosen.usage_error(_sentence(error))
     say, first = speaker()
-    document = toy.bench(config, chosen.out, say)
+    document = toy.bench(config, chosen.out, say, jobs=chosen.jobs)
     if first:
         print(toy.table(document["rows"]))
     return 0

@@ -16,10 +16,11 @@ Job = TypeVar("Job")
 PAUSE = 0.2  # seconds between two looks for rows of other ranks
 
 
-def run_all(fit: Callable[[Job], Row], jobs: Sequence[Job], count: int = 1) -> Iterator[Row]:
+def run_all(fit: Callable[[Job], Row | None], jobs: Sequence[Job], count: int = 1) -> Iterator[Row]:
     """Rows as they come. Of several ranks, the first one gets them all, and the others none.
 
     Args:
+        fit: gives a job's row, or None for none.
         count: processes to start for it, where there are no other ranks.
     """
     ranks = joined()
@@ -28,7 +29,7 @@ def run_all(fit: Callable[[Job], Row], jobs: Sequence[Job], count: int = 1) -> I
     elif count > 1:
         yield from side_by_side(fit, jobs, count)
     else:
-        yield from map(fit, jobs)
+        yield from (row for job in jobs if (row := fit(job)) is not None)
 
 
 def first_rank() -> bool:
@@ -36,7 +37,7 @@ def first_rank() -> bool:
     return joined().first
 
 
-def _over_ranks(fit: Callable[[Job], Row], jobs: Sequence[Job], ranks: Group) -> Iterator[Row]:
+def _over_ranks(fit: Callable[[Job], Row | None], jobs: Sequence[Job], ranks: Group) -> Iterator[Row]:
     """Every rank takes the next job whenever it is free; rows meet in the store that all ranks share.
 
     A job that ends in an error, which is that rank's, has no row.

@@ -54,8 +54,11 @@ def default_methods(components: int = 5) -> tuple[str, ...]:
     return ("livi", mixture, "livi-sampled", "full_rank", "mean_field", ensemble, "map")
 
 
-def bench(config: Config, folder: str | Path, say: Callable[[str], None] = print) -> dict[str, Any]:
+def bench(config: Config, folder: str | Path, say: Callable[[str], None] = print, *, jobs: int = 1) -> dict[str, Any]:
     """Run what is not yet in folder/toy.json, adding to it after every fit, and return its content.
+
+    Args:
+        jobs: fits at a time, each in a process of its own.
 
     Raises:
         ValueError: the file there belongs to another configuration.
@@ -68,7 +71,7 @@ def bench(config: Config, folder: str | Path, say: Callable[[str], None] = print
         document,
         config.jobs(),
         key=_key,
-        run=lambda jobs: run_all(partial(_fit, quick=config.quick), jobs),
+        run=lambda left: run_all(partial(_fit, quick=config.quick), left, jobs),
         summary=summary,
         line=_line,
         say=say,
