@@ -13,7 +13,17 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from livi.cli import comparing, data, density_bench, image_bench, plain_bench, public_bench, table_bench, tables
+from livi.cli import (
+    comparing,
+    data,
+    density_bench,
+    image_bench,
+    plain_bench,
+    public_bench,
+    table_bench,
+    tables,
+    uci_bench,
+)
 from livi.cli.benches import speaker
 from livi.cli.options import INTERRUPTED, names
 from livi.cli.parsing import Parser
@@ -31,6 +41,7 @@ examples:
   livi bench toy --data A --methods livi,full_rank --seeds 10
   livi bench tables --quick           try out the benchmark on tables; the numbers mean nothing
   livi bench tables --out results     livi beside six other methods on bundled and UCI tables: hours on one core
+  livi bench uci --out results        the paper's UCI experiment, 20 splits: hours on one core
   livi bench plain --out results      livi beside the plain network that it starts from, on seven small problems
   livi bench mnist --quick            try out the benchmark on pictures; also cifar10, cifar100
 """
@@ -106,6 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     plain_bench.add_command(benches)
     image_bench.add_commands(benches)
     density_bench.add_command(benches)
+    uci_bench.add_command(benches)
     return parser
 
 

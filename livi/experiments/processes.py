@@ -6,25 +6,35 @@ import importlib
 import multiprocessing
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
 import torch
 
+from livi.experiments.deadlines import FOR_EVER, Deadline
 from livi.experiments.rows import Row
 
 Job = TypeVar("Job")
 
 
-def side_by_side(fit: Callable[[Job], Row], jobs: Sequence[Job], count: int) -> Iterator[Row]:
-    """Rows as they come from so many processes; these end with the iteration, however it ends."""
+def side_by_side(
+    fit: Callable[[Job], Row], jobs: Sequence[Job], count: int, until: Deadline = FOR_EVER
+) -> Iterator[Row]:
+    """Rows as they come from so many processes; these end with the iteration, however it ends.
+
+    Args:
+        until: when to stop: fits that are under way then are given up.
+    """
     before = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _leave_interrupts_to_the_parent)
     try:
-        for done in as_completed([pool.submit(fit, job) for job in jobs]):
-            yield done.result()
+        running: set[Future[Row]] = {pool.submit(fit, job) for job in jobs}
+        while running and not until.passed():
+            done, running = wait(running, until.left(), FIRST_COMPLETED)
+            for one in done:
+                yield one.result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         for child in set(multiprocessing.active_children()) - before:

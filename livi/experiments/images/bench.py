@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,7 +12,7 @@ import torch
 
 from livi import checks
 from livi.experiments.datasets import pictures
-from livi.experiments.images.deadlines import Deadline, OutOfTime
+from livi.experiments.deadlines import Deadline, OutOfTime
 from livi.experiments.images.methods import Task, check_method, default_methods, fit_method
 from livi.experiments.images.problems import PROBLEMS, ImageProblem, Part, Sets, load
 from livi.experiments.images.scores import scores
@@ -107,8 +107,7 @@ def bench(
     """
     path, deadline = result_path(config, out), Deadline.after(minutes)
     sets = load(config.setting, folder, part=config.part, quick=config.quick, device=checks.device(device))
-    document = empty_document(config.problem, config)
-    document["config"] = {name: value for name, value in asdict(config).items() if name not in _CHOSEN}
+    document = empty_document(config.problem, config, free=_CHOSEN)
     try:
         return run_jobs(
             path,
