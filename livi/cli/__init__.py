@@ -20,6 +20,7 @@ from livi.cli import (
     image_bench,
     plain_bench,
     public_bench,
+    reporting,
     table_bench,
     tables,
     uci_bench,
@@ -35,6 +36,7 @@ examples:
   livi predict houses.livi new.csv --out predictions.csv
   livi evaluate houses.livi test.csv --report report.html
   livi compare houses.csv --target price --report methods.html
+  livi report results                 all results of benchmarks in a folder, as one page
   livi demo                           four posteriors on one page, in two minutes: livi-demo/index.html
   livi bench toy --quick              try out the toy benchmark; the numbers mean nothing
   livi bench toy --out results        every method on both toy problems, 5 seeds: about an hour on one core
@@ -94,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="command")
     tables.add_commands(commands)
     comparing.add_command(commands)
+    reporting.add_command(commands)
     data.add_commands(commands)
     demo = commands.add_parser("demo", help="four posteriors side by side, on one page", add_help=False)
     demo.set_defaults(command=_demo)

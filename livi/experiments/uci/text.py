@@ -29,8 +29,8 @@ LOG_SCORE = Column("log_score", "log likelihood", "higher", 2)
 RMSE = Column("rmse", "RMSE", "lower")
 OTHERS = (
     Column("crps", "CRPS", "lower"),
-    Column("coverage", "targets in 90 % intervals, %", None, 1, percent=True),
-    Column("seconds", "seconds of a run, one core: all fits and predictions", None, 0),
+    Column("coverage", "Test targets in 90 % intervals, %", None, 1, percent=True),
+    Column("seconds", "Seconds of a run on one core: all fits and predictions", None, 0),
     Column("memory", "MB of a run at the most, PyTorch itself included", None, 0),
 )
 TITLES = {name: method.title for name, method in METHODS.items()}
@@ -40,18 +40,27 @@ the best mean, and every other within one standard error of it, that of the diff
 the sets of the place by the mean, of methods that have them all."""
 
 
-def text(document: Mapping[str, Any]) -> str:
-    """All of a document: its notes, log likelihood and RMSE beside published figures, tests, and the rest."""
+def text(document: Mapping[str, Any], level: int = 2) -> str:
+    """All of a document: its notes, log likelihood and RMSE beside published figures, tests, and the rest.
+
+    Args:
+        level: of the headings.
+    """
+    sign = "#" * level
     rows: Rows = [row for row in document["rows"] if row["error"] is None]
     failed = [line(row) for row in document["rows"] if row["error"] is not None]
     parts = ["\n".join(f"- {note}" for note in [*document["notes"], *failed])]
     if rows:
-        parts += ["## Test log likelihood (higher is better)", table(rows, LOG_SCORE), LEGEND, sources(rows)]
-        parts += ["## Test RMSE (lower is better)", table(rows, RMSE)]
-        parts += ["## LIVI and the best rival", against_rivals(rows), "\n".join(f"- {one}" for one in verdicts(rows))]
+        parts += [f"{sign} Test log likelihood (higher is better)", table(rows, LOG_SCORE), LEGEND, sources(rows)]
+        parts += [f"{sign} Test RMSE (lower is better)", table(rows, RMSE)]
+        parts += [
+            f"{sign} LIVI and the best rival",
+            against_rivals(rows),
+            "\n".join(f"- {one}" for one in verdicts(rows)),
+        ]
         for column in OTHERS:
-            parts += [f"## {column.title.capitalize()}", table(rows, column)]
-        parts += ["## What validation chose", choices(rows)]
+            parts += [f"{sign} {column.title}", table(rows, column)]
+        parts += [f"{sign} What validation chose", choices(rows)]
     return "\n\n".join(part for part in parts if part)
 
 
