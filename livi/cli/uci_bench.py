@@ -46,6 +46,9 @@ def add_command(benches: argparse._SubParsersAction[Any]) -> None:
     command.add_argument("--splits", type=int, default=20, help="of each set, as far as there are (default 20)")
     command.add_argument("--first-split", type=int, default=0, help="default %(default)s")
     command.add_argument("--steps", type=int, default=1000, help="of every fit (default %(default)s)")
+    command.add_argument(
+        "--search-rows", type=int, default=2000, help="most rows that candidates are fitted to (default %(default)s)"
+    )
     command.add_argument("--limit-minutes", type=float, metavar="M", help="stop after so long, ready to go on")
 
 
@@ -59,6 +62,7 @@ def _run(chosen: argparse.Namespace) -> int:
             splits=chosen.splits,
             first_split=chosen.first_split,
             steps=chosen.steps,
+            search_rows=chosen.search_rows,
         )
 
     return run_bench(chosen, bench, configure, minutes=chosen.limit_minutes)

@@ -11,7 +11,7 @@ from pathlib import Path
 from livi.posterior.storage import replace_file
 from livi.report import page_style
 from livi.report.elements import prose, table
-from livi.report.results import joined
+from livi.report.results import Result, joined
 from livi.report.results_figure import results_figure
 from livi.report.results_text import page
 
@@ -63,7 +63,8 @@ def html(markdown: str, pictures: dict[str, bytes]) -> str:
         '<!doctype html>\n<html lang="en-GB">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>livi: results</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>{body}</main>\n</body>\n</html>\n"
+        f"<title>livi: results</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>{body}</main>\n"
+        "</body>\n</html>\n"
     )
 
 
@@ -95,7 +96,7 @@ def _words(text: str) -> str:
     return re.sub(r"\*([^*]+)\*", r"<i>\1</i>", bold)
 
 
-def _png(result: object) -> bytes:
+def _png(result: Result) -> bytes:
     file = io.BytesIO()
-    results_figure(result).savefig(file, format="png", dpi=150, metadata={"Software": None})  # type: ignore[arg-type]
+    results_figure(result).savefig(file, format="png", dpi=150, metadata={"Software": None})
     return file.getvalue()

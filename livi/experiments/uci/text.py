@@ -49,15 +49,11 @@ def text(document: Mapping[str, Any], level: int = 2) -> str:
     sign = "#" * level
     rows: Rows = [row for row in document["rows"] if row["error"] is None]
     failed = [line(row) for row in document["rows"] if row["error"] is not None]
-    parts = ["\n".join(f"- {note}" for note in [*document["notes"], *failed])]
+    parts = [_listed([*document["notes"], *failed])]
     if rows:
         parts += [f"{sign} Test log likelihood (higher is better)", table(rows, LOG_SCORE), LEGEND, sources(rows)]
         parts += [f"{sign} Test RMSE (lower is better)", table(rows, RMSE)]
-        parts += [
-            f"{sign} LIVI and the best rival",
-            against_rivals(rows),
-            "\n".join(f"- {one}" for one in verdicts(rows)),
-        ]
+        parts += [f"{sign} LIVI and the best rival", against_rivals(rows), _listed(verdicts(rows))]
         for column in OTHERS:
             parts += [f"{sign} {column.title}", table(rows, column)]
         parts += [f"{sign} What validation chose", choices(rows)]
@@ -147,6 +143,10 @@ def line(row: Mapping[str, Any]) -> str:
         f"{where}log likelihood {row['log_score']:.3f}, RMSE {row['rmse']:.4g}, {row['chosen']}, "
         f"{row['seconds']:.0f} s ({row['fit_seconds']:.0f} s the last fit)"
     )
+
+
+def _listed(sentences: Sequence[str]) -> str:
+    return "\n".join(f"- {sentence}" for sentence in sentences)
 
 
 def _at_least(boards: Board, rival: str, title: str) -> str:
