@@ -1,8 +1,10 @@
 """The methods of the UCI benchmark: how each is fitted in a number of steps, and what it may choose from.
 
-Every method has the same network, noise that does not vary with the inputs, and as many optimiser steps: those on a
-bound begin at MAP estimates that took as many as the bound does, and MAP estimates of their own take both together.
-Each chooses one of three candidates by validation rows: of the prior's width, or for MC dropout of the probability.
+Every method has the same network, noise that does not vary with the inputs, and as many optimiser steps, three times
+as many where rows come in minibatches: those on a bound begin at MAP estimates that took as many as the bound does, and
+MAP estimates of their own take both together. livi with an exact last layer, whose steps see all rows and cost more,
+has fewer, those of its defaults. Each chooses one of three candidates by validation rows: of the prior's width, or for
+MC dropout of the probability.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import torch
 from torch import nn
 
 from livi.family.entropy import Lanczos, SmallestSingularValue
+from livi.family.last_layer.problem import ROWS
 from livi.inference import Recipe, fit
 from livi.model.priors import Normal, Prior, Relevance
 from livi.network import Layout
@@ -26,11 +29,14 @@ from livi.rivals import METHODS as RIVALS
 
 HIDDEN = 50
 MEMBERS = 5
-SAMPLES = 16  # weight vectors a step, where all weights are sampled
+SAMPLES = 64  # weight vectors a step, where all weights are sampled
 RESTARTS = 4
 GAIN = 1.5  # of MC dropout's and NUTS's prior, and where scales are learned from
 
-Options = Callable[[int], dict[str, Any]]  # of the number of steps
+MANY, LONGER = 2048, 3  # rows beyond which there are minibatches, and how many times as many steps these take
+WHOLE = 0.6  # of the steps, for steps that see all of few rows
+
+Options = Callable[[int, int], dict[str, Any]]  # of the number of steps, and of rows
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,7 @@ class Method:
 
     Args:
         fit: `fit(net, data, likelihood, *, prior, seed, progress, **options)`.
-        options: in so many steps.
+        options: for a number of steps and of rows.
         noise: "learned" along with the weights, or for a method whose own noise would be that of the training rows that
             it has learned by heart, from the validation rows' residuals ("validated").
         package: that it needs.
@@ -91,37 +97,45 @@ class Method:
         return self.package is None or find_spec(self.package) is not None
 
 
-LEARNING = (Candidate(0.5), Candidate(GAIN), Candidate(GAIN, learned=True))
-FIXED = (Candidate(0.5), Candidate(GAIN), Candidate(3.0))
-DROPOUT = tuple(Candidate(dropout=p) for p in (0.005, 0.02, 0.1))
+LEARNING = (Candidate(GAIN), Candidate(3.0), Candidate(GAIN, learned=True))
+FIXED = (Candidate(1.0), Candidate(GAIN), Candidate(3.0))
+DROPOUT = tuple(Candidate(dropout=p) for p in (0.01, 0.05, 0.1))
 ALONE = (Candidate(GAIN),)  # for a method that takes hours
 
 
-def _exact(steps: int) -> dict[str, Any]:
-    """livi's own schedule in so many steps; it begins without a MAP fit where there are few rows."""
-    return {"recipe": Recipe(steps=steps)}
+def _exact(steps: int, rows: int) -> dict[str, Any]:
+    """It begins without a MAP fit where there are few rows; beyond 20,000 the last layer is sampled, by minibatches."""
+    if rows > ROWS:
+        return _on_the_bound(steps, rows)
+    return {"steps": max(1, round(WHOLE * steps)) if rows <= MANY else steps}
 
 
-def _on_the_bound(steps: int) -> dict[str, Any]:
-    return {"recipe": Recipe(steps=steps, map_steps=steps, map_restarts=RESTARTS, num_samples=SAMPLES)}
+def _on_the_bound(steps: int, rows: int) -> dict[str, Any]:
+    each = _longer(steps, rows)
+    return {"recipe": Recipe(steps=each, map_steps=each, map_restarts=RESTARTS, num_samples=SAMPLES)}
 
 
-def _map(steps: int) -> dict[str, Any]:
-    return {"recipe": Recipe(map_steps=2 * steps, map_restarts=RESTARTS)}
+def _map(steps: int, rows: int) -> dict[str, Any]:
+    return {"recipe": Recipe(map_steps=2 * _longer(steps, rows), map_restarts=RESTARTS)}
 
 
-def _members(steps: int) -> dict[str, Any]:
-    return {"members": MEMBERS, "steps": 2 * steps}
+def _members(steps: int, rows: int) -> dict[str, Any]:
+    return {"members": MEMBERS, "steps": 2 * _longer(steps, rows)}
 
 
-def _behind_map(steps: int) -> dict[str, Any]:
-    return {"recipe": Recipe(map_steps=steps, map_restarts=RESTARTS), "steps": max(200, steps)}
+def _behind_map(steps: int, rows: int) -> dict[str, Any]:
+    each = _longer(steps, rows)
+    return {"recipe": Recipe(map_steps=each, map_restarts=RESTARTS), "steps": max(200, each)}
 
 
-def _chains(steps: int) -> dict[str, Any]:
+def _chains(steps: int, rows: int) -> dict[str, Any]:  # noqa: ARG001 - of one batch, whatever their number
     """Draws are not steps: 250 behind as many of warm-up for a thousand, in each of four chains."""
     draws = max(10, steps // 4)
     return {"recipe": Recipe(map_steps=steps), "chains": 4, "warmup": draws, "draws": draws, "max_tree_depth": 9}
+
+
+def _longer(steps: int, rows: int) -> int:
+    return steps if rows <= MANY else LONGER * steps
 
 
 def _livi(title: str, options: Options, **chosen: Any) -> Method:
@@ -146,7 +160,7 @@ METHODS: dict[str, Method] = {
     "ensemble": _rival("ensemble", _members, FIXED, noise="validated"),
     "mean_field": _rival("mean_field", _on_the_bound, LEARNING),
     "full_rank": _rival("full_rank", _on_the_bound, LEARNING),
-    "mc_dropout": _rival("mc_dropout", _on_the_bound, DROPOUT),
+    "mc_dropout": _rival("mc_dropout", _on_the_bound, DROPOUT, noise="validated"),
     "swag": _rival("swag", _behind_map, FIXED, noise="validated"),
     "ivon": _rival("ivon", _behind_map, FIXED, noise="validated", package="ivon"),
     "avb": _rival("avb", _on_the_bound, FIXED),

@@ -16,7 +16,6 @@ from livi.posterior.prediction import RegressionPrediction
 
 PREDICTED = 200  # networks that answer
 NOISES = torch.logspace(-4.0, 0.5, 91)  # tried for validation rows, in units of the targets' standard deviation
-MANY, LONGER = 2048, 3  # rows beyond which there are minibatches, and how many times as many steps these take
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ def choose(method: Method, split: Split, *, steps: int, seed: int) -> Choice:
 def fitted(
     method: Method, candidate: Candidate, fold: Fold, *, steps: int, seed: int, noise: float | None = None
 ) -> Posterior:
-    """The method with a candidate's prior, on the rows to fit to, in a number of steps or three times as many."""
+    """The method with a candidate's prior, on the rows to fit to, in about so many steps."""
     posterior = method.fit(
         candidate.network(fold.inputs.shape[1], seed),
         fold.data,
@@ -71,7 +70,7 @@ def fitted(
         standardise=False,
         seed=seed,
         progress=False,
-        **method.options(steps if len(fold.targets) <= MANY else LONGER * steps),
+        **method.options(steps, len(fold.targets)),
     )
     if posterior.plan.get("interrupted_at") is not None:
         raise KeyboardInterrupt
