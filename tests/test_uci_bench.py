@@ -36,7 +36,7 @@ def _single_precision():
 
 @pytest.fixture
 def folder(tmp_path):
-    write_uci(tmp_path / "uci")
+    write_uci(tmp_path / "uci", features=6)  # as many weights as the real ones have: more than 300
     return tmp_path / "uci"
 
 
@@ -135,7 +135,7 @@ def test_validation_rows_are_training_rows_and_test_rows_have_no_part(folder):
     assert len(split.search.scored_targets) == 7
     assert len(split.search.targets) == 20
     assert not np.isin(split.search.scored_targets, split.whole.scored_targets).any()
-    torch.testing.assert_close(split.whole.inputs.mean(0), torch.zeros(3), atol=1e-5, rtol=0)
+    torch.testing.assert_close(split.whole.inputs.mean(0), torch.zeros(6), atol=1e-5, rtol=0)
     in_own_units = split.search.centre + split.search.unit * split.search.targets.double().numpy()
     assert not np.isclose(in_own_units[:, None], split.search.scored_targets).any()
 

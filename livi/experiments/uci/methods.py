@@ -2,9 +2,9 @@
 
 Every method has the same network, noise that does not vary with the inputs, and as many optimiser steps, three times
 as many where rows come in minibatches: those on a bound begin at MAP estimates that took as many as the bound does, and
-MAP estimates of their own take both together. livi with an exact last layer, whose steps see all rows and cost more,
-has fewer, those of its defaults. Each chooses one of three candidates by validation rows: of the prior's width, or for
-MC dropout of the probability.
+MAP estimates of their own take both together, as does livi with an exact last layer where it begins without one. Its
+steps see all rows, so that they are not more where there are many. Each method chooses one of three candidates by
+validation rows: of the prior's width, or for MC dropout of the probability.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ RESTARTS = 4
 GAIN = 1.5  # of MC dropout's and NUTS's prior, and where scales are learned from
 
 MANY, LONGER = 2048, 3  # rows beyond which there are minibatches, and how many times as many steps these take
-WHOLE = 0.6  # of the steps, for steps that see all of few rows
 
 Options = Callable[[int, int], dict[str, Any]]  # of the number of steps, and of rows
 
@@ -107,7 +106,7 @@ def _exact(steps: int, rows: int) -> dict[str, Any]:
     """It begins without a MAP fit where there are few rows; beyond 20,000 the last layer is sampled, by minibatches."""
     if rows > ROWS:
         return _on_the_bound(steps, rows)
-    return {"steps": max(1, round(WHOLE * steps)) if rows <= MANY else steps}
+    return {"steps": 2 * steps if rows <= MANY else steps}
 
 
 def _on_the_bound(steps: int, rows: int) -> dict[str, Any]:
