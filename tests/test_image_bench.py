@@ -9,10 +9,10 @@ from picture_files import write_cifar, write_mnist
 from torch import nn
 
 from livi import cli
+from livi.experiments.deadlines import Deadline
 from livi.experiments.images import bench as benches
 from livi.experiments.images import methods
 from livi.experiments.images.bench import Config, bench
-from livi.experiments.images.deadlines import Deadline
 from livi.experiments.images.methods import Fitted, Task, default_methods, fit_method
 from livi.experiments.images.problems import PROBLEMS, load
 from livi.experiments.images.text import summary, text

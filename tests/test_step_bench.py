@@ -10,7 +10,7 @@ from torch import nn
 from benchmarks import bench_step, step_cases, step_measure, step_tables
 from benchmarks.bench_step import Config, bench, measured
 from benchmarks.step_cases import Case, dense
-from livi.experiments.images.deadlines import Deadline
+from livi.experiments.deadlines import Deadline
 
 CPU = torch.device("cpu")
 

@@ -6,7 +6,7 @@ import importlib
 import multiprocessing
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
 from multiprocessing.sharedctypes import Synchronized
@@ -14,24 +14,32 @@ from typing import Any, TypeVar
 
 import torch
 
+from livi.experiments.deadlines import FOR_EVER, Deadline
 from livi.experiments.rows import Row
 
 Job = TypeVar("Job")
 
 
-def side_by_side(fit: Callable[[Job], Row | None], jobs: Sequence[Job], count: int) -> Iterator[Row]:
+def side_by_side(
+    fit: Callable[[Job], Row | None], jobs: Sequence[Job], count: int, until: Deadline = FOR_EVER
+) -> Iterator[Row]:
     """Rows as they come from so many processes; these end with the iteration, however it ends.
 
     A job that gives None has no row. The device "cuda" is another GPU in every process, as far as there are several.
+
+    Args:
+        until: when to stop: fits that are under way then are given up.
     """
     before = set(multiprocessing.active_children())
     spawn = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(count, spawn, _begin, (spawn.Value("i", 0),))
     try:
-        for done in as_completed([pool.submit(fit, job) for job in jobs]):
-            row = done.result()
-            if row is not None:
-                yield row
+        running: set[Future[Row | None]] = {pool.submit(fit, job) for job in jobs}
+        while running and not until.passed():
+            done, running = wait(running, until.left(), FIRST_COMPLETED)
+            for one in done:
+                if (row := one.result()) is not None:
+                    yield row
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         for child in set(multiprocessing.active_children()) - before:

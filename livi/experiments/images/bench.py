@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, get_args
@@ -13,7 +13,7 @@ import torch
 
 from livi import checks
 from livi.experiments.datasets import pictures
-from livi.experiments.images.deadlines import Deadline, OutOfTime
+from livi.experiments.deadlines import Deadline, OutOfTime
 from livi.experiments.images.methods import Task, check_method, default_methods, fit_method
 from livi.experiments.images.problems import PROBLEMS, ImageProblem, Part, Sets, load
 from livi.experiments.images.scores import scores
@@ -111,8 +111,7 @@ def bench(
     path, deadline = result_path(config, out), Deadline.after(minutes)
     where = _Where(folder, device)
     sets = where.sets(config)
-    document = empty_document(config.problem, config)
-    document["config"] = {name: value for name, value in asdict(config).items() if name not in _CHOSEN}
+    document = empty_document(config.problem, config, free=_CHOSEN)
     alone = partial(fit_row, config=config, sets=sets, folder=path.with_suffix(""), deadline=deadline, say=say)
     beside = partial(_fit_beside, config=config, where=where, folder=path.with_suffix(""), deadline=deadline)
     try:
