@@ -25,7 +25,7 @@ from torch import Tensor
 import livi
 from benchmarks.architecture_cases import CASES
 from livi.cli.options import count, names, seeds
-from livi.experiments.images.deadlines import Deadline, OutOfTime
+from livi.experiments.deadlines import Deadline, OutOfTime
 from livi.experiments.processes import threads
 from livi.experiments.rows import Row, spread, started
 from livi.experiments.runs import Job, check_names, empty_document, listening, run_jobs

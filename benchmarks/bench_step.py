@@ -28,7 +28,7 @@ from benchmarks.step_cases import NETWORKS, cases
 from benchmarks.step_measure import PEERS, WAYS, Bench, forget
 from livi import checks
 from livi.cli.options import count, names
-from livi.experiments.images.deadlines import Deadline, OutOfTime
+from livi.experiments.deadlines import Deadline, OutOfTime
 from livi.experiments.rows import Row, started
 from livi.experiments.runs import Job, check_names, empty_document, run_jobs
 
