@@ -31,7 +31,7 @@ from livi.network.parameters import Forward
 from livi.posterior.posterior import Posterior
 
 FEWEST = 50  # steps that a budget leaves
-LAST_LAYER = ("sampled", "exact", "exact if possible")
+LAST_LAYER = ("sampled", "exact", "conditional", "exact if possible")
 
 
 @checked
@@ -96,8 +96,10 @@ def plan(
             the same in less time; False never, True raises a `CaptureError` where it cannot.
         last_layer: "sampled" by the generator like all others, or "exact": integrated out under the same prior, for a
             Gaussian likelihood, a network whose output is that of an nn.Linear, and data that are the same at every
-            epoch, all of which is used at every step. "exact if possible" does so for up to 20,000 examples (256 MB
-            of batches), and else samples it; the plan says why. See `livi.family.last_layer`.
+            epoch, all of which is used at every step. "conditional" does the same for classes and labels too, by the
+            best Gaussian given the other weights and a lower bound in place of the evidence. "exact if possible" is
+            exact for up to 20,000 examples (256 MB of batches), and else samples the layer; the plan says why. See
+            `livi.family.last_layer`.
         device: where to fit; by default where the network is.
         standardise: True fits inputs and targets of any size as if they were of order one; predictions, scores and
             files are in your units all the same (see `livi.model.units`). "auto" does so for each side where it is far
@@ -177,14 +179,15 @@ def _last_layer_of(problem: Problem, mode: str, choices: Choices, batch_size: in
     if mode == "sampled":
         return replace(problem, why_sampled="as asked")
     sizes = {"generator": _weights_of(choices.generator), "noise": _weights_of(choices.noise)}
+    asked, labels = mode != "exact if possible", mode == "conditional"
     try:
         if choices.family is not None:
             raise NotExactError("the family is one of the user's own")
-        return integrate_last_layer(problem, asked=mode == "exact", batch_size=batch_size, sizes=sizes)
+        return integrate_last_layer(problem, asked=asked, labels=labels, batch_size=batch_size, sizes=sizes)
     except NotExactError as reason:
-        if mode == "exact":
+        if asked:
             raise ValueError(
-                f"last_layer='exact': expected a last layer that can be integrated out, but {reason}; change that, or "
+                f"last_layer={mode!r}: expected a last layer that can be integrated out, but {reason}; change that, or "
                 "pass last_layer='sampled'."
             ) from reason
         return replace(problem, why_sampled=str(reason))

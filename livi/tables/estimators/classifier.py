@@ -92,6 +92,9 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         return self
 
     def _recipe(self, layout: Layout, num_rows: int) -> Recipe | None:
+        return self.sampled_recipe(layout, num_rows)
+
+    def sampled_recipe(self, layout: Layout, num_rows: int) -> Recipe | None:
         """Middle-sized networks start from their own weights, at high rates: as good as from a MAP estimate, sooner.
 
         Chosen on held-out training rows of three tables, none of them large.
