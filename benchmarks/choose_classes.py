@@ -11,7 +11,7 @@ splits below 100 or from 200 on. Beside scikit-learn's sets there are two made o
     sampled        all layers by the generator: `last_layer="sampled"` with the recipe of `LIVIClassifier`
     conditional    the last layer given the others: `last_layer="conditional"`, the rules' recipe
     learned        the same, and the prior's scales are learned
-    chains         16 microcanonical Langevin chains of 2,000 steps from the draws of `sampled`: what the exact posterior
+    chains         16 microcanonical Langevin chains from draws of `sampled`, 2,000 steps: what the exact posterior
                    of this model is worth, with R-hat of the predictions
 """
 
@@ -130,7 +130,9 @@ def score(name: str, method: str, seed: int) -> tuple[float, float]:
     members = 5 if method == "ensemble" else 200
     prediction = posterior.predict(rows.new_inputs, num_samples=members, rng=torch.Generator().manual_seed(seed))
     probabilities = prediction.probabilities.double().gather(1, rows.new_labels[:, None])
-    return float(probabilities.clamp_min(1e-15).log().mean()), seconds
+    value = float(probabilities.clamp_min(1e-15).log().mean())
+    print(f"{name} {method} {seed}: {value:.4f}, {seconds:.0f} s", flush=True)
+    return value, seconds
 
 
 def main() -> None:
@@ -146,8 +148,6 @@ def main() -> None:
         cells = []
         for method in methods:
             found = np.array([score(name, method, seed) for seed in seeds])
-            each = " ".join(f"{value:.3f}" for value in found[:, 0])
-            print(f"{name} {method}: {each}", flush=True)
             cells.append(f"{found[:, 0].mean():.3f} ({found[:, 0].min():.3f}), {found[:, 1].mean():.0f} s")
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     print(f"\nMean log score of {len(seeds)} splits (the worst), CPU seconds\n")

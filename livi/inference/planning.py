@@ -22,6 +22,7 @@ from livi.inference.continuation import Continuation
 from livi.inference.options import checked
 from livi.inference.plans import Choices, Plan, make_plan
 from livi.inference.recipe import Recipe
+from livi.inference.rules import wants_conditional
 from livi.model.data import Augment, Unpack
 from livi.model.likelihoods import Likelihood
 from livi.model.priors import Prior
@@ -98,7 +99,8 @@ def plan(
             Gaussian likelihood, a network whose output is that of an nn.Linear, and data that are the same at every
             epoch, all of which is used at every step. "conditional" does the same for classes and labels too, by the
             best Gaussian given the other weights and a lower bound in place of the evidence. "exact if possible" is
-            exact for up to 20,000 examples (256 MB of batches), and else samples the layer; the plan says why. See
+            exact for up to 20,000 examples (256 MB of batches), conditional for labels where there are 300 to 5,000
+            weights and it is quick (about 1,000 examples), and else samples the layer; the plan says why. See
             `livi.family.last_layer`.
         device: where to fit; by default where the network is.
         standardise: True fits inputs and targets of any size as if they were of order one; predictions, scores and
@@ -179,7 +181,8 @@ def _last_layer_of(problem: Problem, mode: str, choices: Choices, batch_size: in
     if mode == "sampled":
         return replace(problem, why_sampled="as asked")
     sizes = {"generator": _weights_of(choices.generator), "noise": _weights_of(choices.noise)}
-    asked, labels = mode != "exact if possible", mode == "conditional"
+    asked = mode != "exact if possible"
+    labels = mode == "conditional" or (not asked and wants_conditional(problem))
     try:
         if choices.family is not None:
             raise NotExactError("the family is one of the user's own")

@@ -16,10 +16,11 @@ from livi.family.last_layer.gaussian import LinearGaussian
 from livi.family.last_layer.labels import LinearLogits
 from livi.family.last_layer.marginal import Marginal, check_columns
 from livi.family.last_layer.network import NotExactError, earlier_layout, find_last
-from livi.family.last_layer.problem import integrate_last_layer
+from livi.family.last_layer.problem import LIMIT, evidence_multiplications, integrate_last_layer
 from livi.family.last_layer.sampler import ExactLastLayer
 
 __all__ = [
+    "LIMIT",
     "Conditional",
     "ExactLastLayer",
     "LinearGaussian",
@@ -28,6 +29,7 @@ __all__ = [
     "NotExactError",
     "check_columns",
     "earlier_layout",
+    "evidence_multiplications",
     "find_last",
     "integrate_last_layer",
 ]

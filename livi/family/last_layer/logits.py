@@ -176,7 +176,8 @@ def _tilted(problem: Logits, means: Tensor, variances: Tensor, tilt: Tensor) -> 
 
 def _inverse(factor: Tensor) -> Tensor:  # (S, K, P, P)
     identity = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
-    return torch.linalg.solve_triangular(factor, identity.expand_as(factor), upper=False)
+    inverse: Tensor = torch.linalg.solve_triangular(factor, identity.expand_as(factor), upper=False)
+    return inverse
 
 
 def _variances(design: Tensor, factor: Tensor) -> Tensor:  # (S, N, K)

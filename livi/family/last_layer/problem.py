@@ -75,7 +75,7 @@ def integrate_last_layer(
         assert isinstance(linear, nn.Linear)
         _check_targets(base, name, linear, targets)
         width = linear.in_features + 1
-        multiplications = _multiplications(base, data.num_data, width, linear.out_features)
+        multiplications = evidence_multiplications(base, data.num_data, width, linear.out_features)
         if multiplications > LIMIT and not asked:
             raise NotExactError(f"{data.num_data:,} examples of {width - 1:,} features take too long")
         earlier = earlier_layout(layout, name, beside=varying)
@@ -116,8 +116,12 @@ def _check_targets(base: Likelihood, name: str, linear: nn.Linear, targets: Tens
         raise NotExactError(f"an example has {outputs} targets, and {name!r} gives {linear.out_features} outputs")
 
 
-def _multiplications(base: Likelihood, rows: int, width: int, outputs: int) -> float:
-    """Of one sample's evidence, about."""
+def evidence_multiplications(base: Likelihood, rows: int, width: int, outputs: int) -> float:
+    """Of one sample's evidence, about.
+
+    Args:
+        width: number of features, and one for the bias.
+    """
     if isinstance(base, Categorical):
         return ROUNDS * float(rows * width * (2 * width + 2 * min(CONJUGATE, outputs - 1) * outputs))
     if isinstance(base, Bernoulli):

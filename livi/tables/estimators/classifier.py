@@ -12,6 +12,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
+from livi.family.last_layer import LIMIT, evidence_multiplications
 from livi.inference import Recipe
 from livi.inference.rules import Size, default_recipe
 from livi.model.data import FULL_BATCH
@@ -22,6 +23,7 @@ from livi.posterior.prediction import ClassificationPrediction
 from livi.posterior.prediction.mixture import log_mean_exp
 from livi.tables.estimators.base import Estimator, check_alpha
 from livi.tables.estimators.conformal import threshold
+from livi.tables.estimators.network import widths
 from livi.tables.estimators.scaling import Array
 
 _MOST_BYTES = 2**24  # of labels in a file
@@ -92,7 +94,11 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         return self
 
     def _recipe(self, layout: Layout, num_rows: int) -> Recipe | None:
-        return self.sampled_recipe(layout, num_rows)
+        """That of `livi.fit` where the last layer will be inferred given the others, else `sampled_recipe`."""
+        classes, features = layout.slots[-2].shape
+        cost = evidence_multiplications(Categorical(), num_rows, features + 1, classes)
+        whole = self.batch_size is None or self.batch_size >= num_rows
+        return None if cost <= LIMIT and whole and widths(self.hidden) else self.sampled_recipe(layout, num_rows)
 
     def sampled_recipe(self, layout: Layout, num_rows: int) -> Recipe | None:
         """Middle-sized networks start from their own weights, at high rates: as good as from a MAP estimate, sooner.
