@@ -8,12 +8,12 @@ For m stochastic weights and N examples:
 | up to 5,000 | MLP of width 32, tanh, affine skip       |                    | N(0, s^2)*        | Exact   |
 | - classes   | - d = N / 20, 4 to 64                    | 0.1 of each tensor |                   |         |
 | - numbers   | - d = 32                                 | learned per weight |                   |         |
-| up to 1e6   | MMNN of 3 m weights, offset, d <= N / 10 | 0.2 of each tensor | N(0, 1)           | Lanczos |
-| beyond      | MMNN, hidden matrices of at most 0.37    | 0.1 of each tensor | N(0, 0.2^2)       | Lanczos |
+| up to 1e6   | MMNN of 3 m weights, offset, d <= N / 10 | 0.2 of each tensor | N(0, t^2)*        | Lanczos |
+| beyond      | MMNN, hidden matrices of at most 0.37    | 0.2 of each tensor | N(0, 0.2^2)       | Lanczos |
 |             | sqrt(m) or 1,500 rows, offset, d as above |                    |                   |         |
 
 * s = 3 / sqrt(fan-in), 8 / sqrt(fan-in) in the last layer of a classifier, but at least 1: narrow layers need large
-  weights.
+  weights. t = 3 / sqrt(fan-in), from 0.3 to 1.
 
 Chosen by `python -m benchmarks.choose_fit` for what predictions are worth on held-out rows; docs/benchmarks/choices.md
 has the numbers. Noise that is learned for each weight gives the highest bound of all, and networks that underfit,
@@ -141,7 +141,7 @@ def default_noise(size: Size) -> Noise:
         return FixedNoise(0.01)
     if size.num_params <= MIDDLE and not size.classes:
         return DiagonalNoise(size.num_params, 0.03 * size.narrowing)
-    return RelativeNoise.for_layout(size.layout, 0.2 if MIDDLE < size.num_params <= LARGE else 0.1)
+    return RelativeNoise.for_layout(size.layout, 0.1 if size.num_params <= MIDDLE else 0.2)
 
 
 def default_entropy(size: Size) -> EntropyEstimator:
@@ -174,11 +174,11 @@ def default_recipe(size: Size, components: int = 1) -> Recipe:
             replace(rates, steps=600, map_steps=1000) if size.polished else replace(rates, steps=3000, map_steps=3000)
         )
     base = Recipe(num_samples=4 if m <= LARGE else 2, num_entropy_samples=1, map_restarts=1, map_rate=1e-3)
-    rates = replace(base, affine_rate=1e-3, nonlinear_rate=1e-3, hyper_rate=2e-3, spread=0.1, relative_spread=True)
+    rates = replace(base, affine_rate=3e-3, nonlinear_rate=3e-3, hyper_rate=2e-3, spread=0.1, relative_spread=True)
     rates = replace(rates, entropy_every=10)
     if m > LARGE:
         length = max(600, 15 * size.steps_per_epoch)
-        rates = replace(rates, affine_rate=3e-4)  # of weights that are smaller, too
+        rates = replace(rates, affine_rate=3e-4, nonlinear_rate=1e-3)  # of weights that are smaller, too
         return replace(rates, steps=min(20_000, length), map_steps=min(20_000, length))
     length = 100 * size.steps_per_epoch
     return replace(rates, steps=min(4000, max(600, length)), map_steps=min(5000, max(600, length)))
