@@ -117,15 +117,16 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
 
     @property
     def holds_rows_(self) -> bool:
-        """Whether a file of it holds the rows that it was fitted to: where the last layer is exact."""
+        """Whether a file of it holds the rows that it was fitted to: where the last layer is integrated out."""
         check_is_fitted(self, "posterior_")
         return isinstance(self.posterior_.sampler, ExactLastLayer)
 
     def save(self, path: str | Path, extra: Mapping[str, Any] | None = None, *, rowless: bool = False) -> None:
         """Write the fitted estimator to one file, atomically and without pickle; `livi.estimators.load` reads it.
 
-        A regression with an exact last layer, as is the default up to 20,000 rows (`holds_rows_`), holds all rows that
-        it was fitted to, and so does its file: share it as you would share those, or write it with `rowless=True`.
+        Where the last layer is integrated out (`holds_rows_`), as is the default of a regression of up to 20,000 rows
+        and of a classification of up to about 1,000, it holds all rows that it was fitted to, and so does its file:
+        share it as you would share those, or write it with `rowless=True`.
         A `random_state` that is not an integer is saved as None: it has done its work.
 
         Args:

@@ -11,6 +11,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
+from livi.family.last_layer import LIMIT, evidence_multiplications
 from livi.inference import Recipe
 from livi.model.likelihoods import Categorical
 from livi.network import Layout
@@ -19,6 +20,7 @@ from livi.posterior.prediction import ClassificationPrediction
 from livi.posterior.prediction.mixture import log_mean_exp
 from livi.tables.estimators.base import Estimator, check_alpha, quick_recipe
 from livi.tables.estimators.conformal import threshold
+from livi.tables.estimators.network import widths
 from livi.tables.estimators.scaling import Array
 
 _MOST_BYTES = 2**24  # of labels in a file
@@ -91,7 +93,12 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         return self
 
     def _recipe(self, layout: Layout, num_rows: int) -> Recipe | None:
-        return quick_recipe(layout, num_rows, self.components)
+        """That of `livi.fit` where the last layer will be inferred given the others, else `quick_recipe`."""
+        classes, features = layout.slots[-2].shape
+        cost = evidence_multiplications(Categorical(), num_rows, features + 1, classes)
+        whole = self.batch_size is None or self.batch_size >= num_rows
+        given_others = cost <= LIMIT and whole and widths(self.hidden)
+        return None if given_others else quick_recipe(layout, num_rows, self.components)
 
     def predict(self, X: Any) -> NDArray[Any]:  # (n,)
         """The most probable label of each row."""
