@@ -107,7 +107,7 @@ def bench(
     """
     path, deadline = result_path(config, out), Deadline.after(minutes)
     sets = load(config.setting, folder, part=config.part, quick=config.quick, device=checks.device(device))
-    document = empty_document(config.problem, config, free=_CHOSEN)
+    document = empty_document(config.problem, config, _CHOSEN)
     try:
         return run_jobs(
             path,
