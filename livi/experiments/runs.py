@@ -52,7 +52,7 @@ def run_jobs(
     path: Path,
     document: dict[str, Any],
     wanted: Sequence[Job],
-    fit: Callable[[Job], Row],
+    fit: Callable[[Job], Row | None],
     *,
     key: Callable[[Row], Job],
     notes: list[str],
@@ -64,7 +64,7 @@ def run_jobs(
 ) -> dict[str, Any]:
     """Run what is not yet in the file, adding to it after every fit, and return its content.
 
-    A row with an `error` is tried again.
+    A row with an `error` is tried again, and so is a job for which `fit` gives None.
 
     Args:
         jobs: fits at a time, each in a process of its own; under torchrun its processes share the fits instead, and

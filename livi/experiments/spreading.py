@@ -19,11 +19,12 @@ PAUSE = 0.2  # seconds between two looks for rows of other ranks
 
 
 def run_all(
-    fit: Callable[[Job], Row], jobs: Sequence[Job], count: int = 1, until: Deadline = FOR_EVER
+    fit: Callable[[Job], Row | None], jobs: Sequence[Job], count: int = 1, until: Deadline = FOR_EVER
 ) -> Iterator[Row]:
     """Rows as they come. Of several ranks, the first one gets them all, and the others none.
 
     Args:
+        fit: gives a job's row, or None for none.
         count: processes to start for it, where there are no other ranks.
         until: when to begin no further fit; those of processes that were started for it are given up then.
     """
@@ -33,7 +34,8 @@ def run_all(
     elif count > 1:
         yield from side_by_side(fit, jobs, count, until)
     else:
-        yield from (fit(job) for job in takewhile(lambda _: not until.passed(), jobs))
+        begun = takewhile(lambda _: not until.passed(), jobs)
+        yield from (row for job in begun if (row := fit(job)) is not None)
 
 
 def first_rank() -> bool:
@@ -41,7 +43,7 @@ def first_rank() -> bool:
     return joined().first
 
 
-def _over_ranks(fit: Callable[[Job], Row], jobs: Sequence[Job], ranks: Group, until: Deadline) -> Iterator[Row]:
+def _over_ranks(fit: Callable[[Job], Row | None], jobs: Sequence[Job], ranks: Group, until: Deadline) -> Iterator[Row]:
     """Every rank takes the next job whenever it is free; rows meet in the store that all ranks share.
 
     A job that ends in an error, which is that rank's, has no row, nor has one whose turn comes too late.

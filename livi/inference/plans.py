@@ -15,7 +15,7 @@ from livi.family.entropy import EntropyEstimator
 from livi.family.family import Family
 from livi.family.generators import Generator
 from livi.family.implicit import ImplicitPosterior
-from livi.family.last_layer import LinearGaussian
+from livi.family.last_layer import Marginal
 from livi.family.latents import Latents, Orthogonal
 from livi.family.noise import Noise
 from livi.family.objective import Bound
@@ -121,12 +121,12 @@ class Plan:
             "steps_per_epoch": self.data.steps_per_epoch,
             "standardised": self.standardised,
             "augment": _augment(self.data),
-            "last_layer": "sampled" if integrated is None else f"exact: {integrated.name}",
+            "last_layer": "sampled" if integrated is None else f"{integrated.word}: {integrated.name}",
             "last_layer_reason": self.problem.why_sampled,
             **posterior.facts(),
             "variational_params": weights,
             "prior": type(self.bound.prior).__name__,
-            "likelihood": type(likelihood.noise if isinstance(likelihood, LinearGaussian) else likelihood).__name__,
+            "likelihood": type(likelihood.observed if isinstance(likelihood, Marginal) else likelihood).__name__,
             "entropy": repr(self.bound.entropy),
             "latents": repr(self.bound.latents),
             "strategy": repr(self.problem.strategy),
@@ -180,7 +180,7 @@ class Plan:
     def standardised(self) -> list[str]:
         """Of inputs and targets those that are fitted in other units than the user's."""
         likelihood: Any = self.bound.likelihood
-        likelihood = likelihood.noise if isinstance(likelihood, LinearGaussian) else likelihood
+        likelihood = likelihood.observed if isinstance(likelihood, Marginal) else likelihood
         likelihood = likelihood.base if isinstance(likelihood, Weighted) else likelihood
         located = isinstance(likelihood, Located) and likelihood.centre is not None
         return ["inputs"] * (self.layout.scaling is not None) + ["targets"] * located
