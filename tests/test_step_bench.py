@@ -2,11 +2,13 @@
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+import benchmarks.__main__
 from benchmarks import bench_step, step_cases, step_measure, step_tables
 from benchmarks.bench_step import Config, bench, measured
 from benchmarks.step_cases import Case, dense
@@ -24,6 +26,14 @@ def _small(monkeypatch):
     monkeypatch.setitem(step_cases.SCALES, "cpu", (10**4,))
     for numbers, value in ((step_measure.FIRST, 10), (step_measure.LAST, 20), (step_measure.REPEATS, 1)):
         monkeypatch.setitem(numbers, "cpu", value)
+
+
+def test_every_benchmark_says_how_it_is_run(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "list"])
+    assert benchmarks.__main__.main() == 0
+    told = capsys.readouterr().out
+    for path in Path(benchmarks.__file__).parent.glob("bench_*.py"):
+        assert f"quick  python -m benchmarks.{path.stem}" in told
 
 
 def test_dense_networks_have_as_many_weights_as_they_say():

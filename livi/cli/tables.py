@@ -107,13 +107,13 @@ def add_commands(commands: Any) -> None:
     fit.add_argument("--components", type=count, help="mixture components of the posterior (default 1)")
     fit.add_argument(
         "--target-scale",
-        choices=("auto", "plain", "log"),
-        help="of a regression: model the target or its logarithm, for positive ones (default auto: by trial)",
+        choices=("auto", "plain", "log", "count"),
+        help="of a regression: model the target, its logarithm (of positive ones) or counts (default auto: by trial)",
     )
     fit.add_argument(
         "--noise",
-        choices=("auto", "constant", "varying"),
-        help="of a regression: the same for all rows, or not (default auto: by trial)",
+        choices=("auto", "constant", "varying", "poisson", "negative-binomial"),
+        help="of a regression: the same for all rows, or not; the last two of counts (default auto: by trial)",
     )
     fit.add_argument(
         "--interval", choices=("posterior", "conformal"), help="conformal: calibrated on a fifth of the rows"

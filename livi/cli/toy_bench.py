@@ -10,11 +10,6 @@ from typing import Any
 from livi.cli.benches import speaker
 from livi.cli.options import count, names
 
-METHODS = (
-    "map,ensemble-K,mean_field,full_rank,avb,kivi,sivi,mnf,mc_dropout,swag,ivon,laplace_last_layer,laplace_linearised,"
-    "laplace_low_rank,livi-sampled,livi,livi-mixture-K"
-)
-
 
 def add_command(benches: argparse._SubParsersAction[Any]) -> None:
     command: argparse.ArgumentParser = benches.add_parser(
@@ -29,7 +24,11 @@ def add_command(benches: argparse._SubParsersAction[Any]) -> None:
     command.add_argument("--first-seed", type=int, default=100, help="default %(default)s")
     command.add_argument("--components", type=int, default=5, help="K of livi-mixture-K and ensemble-K (default 5)")
     command.add_argument(
-        "--methods", type=names, metavar="NAME,...", help=f"also nuts; default, as far as installed: {METHODS}"
+        "--methods",
+        type=names,
+        metavar="NAME,...",
+        help="livi, livi-sampled, livi-mixture-K, ensemble-K, and any of livi.rivals.METHODS (default: all that are "
+        "installed, but nuts)",
     )
     command.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="default %(default)s")
     command.add_argument("--jobs", type=count, default=1, help="fits at a time, a process each (default %(default)s)")

@@ -39,7 +39,8 @@ class VAE(nn.Module):
         unit = (x - self.decoder(z)) / self.noise
         fit = -0.5 * unit.square().sum(1) - x.shape[1] * (self.noise.log() + 0.5 * math.log(2.0 * math.pi))
         divergence = 0.5 * (mean.square() + std.square() - 1.0).sum(1) - std.log().sum(1)
-        return fit - divergence
+        bound: Tensor = fit - divergence
+        return bound
 
 
 def train(vae: VAE, rows: Tensor, epochs: int, rng: torch.Generator) -> Iterator[int]:

@@ -186,7 +186,7 @@ def command_of(document: Mapping[str, Any]) -> str:
     """The command that makes these runs, from the configuration and, for what that leaves open, from the rows."""
     experiment, rows = document["experiment"], document["rows"]
     if experiment == "compare":
-        return str(document["config"]["command"])
+        return _comparing(document)
     kind = KINDS[experiment]
     given = dict(document["config"])
     given.pop("problem", None)
@@ -204,6 +204,28 @@ def command_of(document: Mapping[str, Any]) -> str:
     for name, value in given.items():
         words += _option(name, value)
     return shlex.join([*words, "--jobs", str(document["jobs"])] if document.get("jobs", 1) > 1 else words)
+
+
+def _comparing(document: Mapping[str, Any]) -> str:
+    methods = ",".join(row["method"] for row in document["rows"])
+    if document.get("source") is None:
+        return f"livi.compare(net, data, methods={methods.split(',')})"
+    file, target = document["source"]
+    gradients, seed = document["config"]["gradients"], document["rows"][0]["seed"]
+    words = [
+        "livi",
+        "compare",
+        file,
+        "--target",
+        target,
+        "--methods",
+        methods,
+        "--gradients",
+        gradients,
+        "--seed",
+        seed,
+    ]
+    return shlex.join(map(str, words))
 
 
 def machine_of(document: Mapping[str, Any]) -> str:

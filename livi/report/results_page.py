@@ -38,13 +38,8 @@ def write_report(folders: Sequence[str | Path], out: str | Path) -> list[Path]:
     base = Path(out).with_suffix("") if Path(out).suffix in (".html", ".md") else Path(out)
     base.parent.mkdir(parents=True, exist_ok=True)
     results = joined(folders)
-    pictures: dict[str, bytes] = {}
-    names: dict[int, str] = {}
-    for number, result in enumerate(results):
-        if result.sound:
-            again = f"-{number}" if f"{base.name}-{result.experiment}.png" in pictures else ""
-            names[number] = f"{base.name}-{result.experiment}{again}.png"
-            pictures[names[number]] = _png(result)
+    names = picture_names(results, base.name)
+    pictures = {name: _png(results[number]) for number, name in names.items()}
     markdown = page(results, names)
     contents = {
         f"{base.name}.md": markdown.encode(),
@@ -54,6 +49,16 @@ def write_report(folders: Sequence[str | Path], out: str | Path) -> list[Path]:
     for name, content in contents.items():
         replace_file(base.parent / name, [content])
     return [base.parent / name for name in contents]
+
+
+def picture_names(results: Sequence[Result], base: str) -> dict[int, str]:
+    """A file for the figure of each result, by its number; none where there is nothing to draw."""
+    known = [result.experiment for result in results]
+    return {
+        number: f"{base}-{result.experiment}{f'-{number}' if result.experiment in known[:number] else ''}.png"
+        for number, result in enumerate(results)
+        if result.sound
+    }
 
 
 def html(markdown: str, pictures: dict[str, bytes]) -> str:

@@ -124,7 +124,7 @@ def regression_rows(
         def what(part: Any, some: NDArray[np.intp]) -> Sequence[torch.Tensor]:
             truth = torch.from_numpy(target[block][some]).to(part.means)
             deviations = (part.epistemic_std, part.aleatoric_std, part.total_std)
-            return (part.mean, *deviations, part.cdf(truth), part.log_prob(truth), *ends_of(part))
+            return (part.mean, *deviations, metrics.pit(part, truth), part.log_prob(truth), *ends_of(part))
 
         found: Sequence[Floats] = estimator.read_predictive(features[block], what)
         return found
@@ -133,7 +133,8 @@ def regression_rows(
     mean, epistemic, aleatoric, total, pit, log_density, *ends = map(np.concatenate, zip(*parts, strict=True))
     lower, upper = np.stack(ends[: len(levels)]), np.stack(ends[len(levels) :])
     spread = (epistemic, aleatoric, total)
-    rows = RegressionRows(target, mean, *spread, pit.clip(0.0, 1.0), np.array(levels), lower, upper)
+    counts = estimator.interval != "conformal" and estimator.model_.target_scale == "count"
+    rows = RegressionRows(target, mean, *spread, pit.clip(0.0, 1.0), np.array(levels), lower, upper, counts)
     return rows, log_density, _crps(estimator, features, target)
 
 

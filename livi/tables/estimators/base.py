@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from numbers import Real
 from pathlib import Path
 from typing import Any, Self
@@ -23,7 +24,17 @@ from livi.family.ensemble import Ensemble
 from livi.family.implicit import ImplicitPosterior
 from livi.family.last_layer import ExactLastLayer
 from livi.inference import Recipe, fit
-from livi.model.likelihoods import Categorical, HeteroscedasticGaussian, Likelihood, Weighted, pass_weights
+from livi.inference.rules import Size, default_recipe
+from livi.model.data import FULL_BATCH
+from livi.model.likelihoods import (
+    Categorical,
+    HeteroscedasticGaussian,
+    Likelihood,
+    NegativeBinomial,
+    Poisson,
+    Weighted,
+    pass_weights,
+)
 from livi.model.priors import Relevance
 from livi.network import Layout, apply_many
 from livi.posterior import storage
@@ -235,7 +246,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
         Args:
             spent: seconds of the budget that are gone.
         """
-        varying = isinstance(likelihood, HeteroscedasticGaussian)
+        varying, classes = isinstance(likelihood, HeteroscedasticGaussian), isinstance(likelihood, Categorical)
         self.input_scaling_, self.input_reach_ = Scaling.of(X, weights), REACH
         inputs = self.standardised_inputs(X)
         net = build_network(
@@ -248,7 +259,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
             dtype=torch.float32,
         )
         options: dict[str, Any] = {
-            "prior": prior_of(self.prior_scale, len(widths(self.hidden)), classes=isinstance(likelihood, Categorical)),
+            "prior": prior_of(self._prior_scale(likelihood), len(widths(self.hidden)), classes=classes),
             "components": int(self.components),
             "recipe": self._recipe(Layout(net), len(X)),
             "steps": None if self.steps is None else int(self.steps),
@@ -267,6 +278,11 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
                 data = ((inputs, weights), targets)
                 posterior = _unweighted(fit(net, data, Weighted(likelihood), forward=pass_weights, **options))
         self._answer_by(_in_double(posterior), self.seed_)
+
+    def _prior_scale(self, likelihood: Likelihood) -> float | str:
+        """Of counts too all layers are sampled, where learning the scales prunes too much."""
+        sampled = isinstance(likelihood, Poisson | NegativeBinomial)
+        return "fan_in" if sampled and self.prior_scale == "auto" else self.prior_scale
 
     def _answer_by(self, posterior: Posterior, seed: int) -> None:
         self.posterior_, self._draws = posterior, Draws(posterior, self.num_samples, seed)
@@ -365,7 +381,8 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
         return error
 
     def _prediction(self, outputs: Tensor) -> Any:
-        return self._in_units(prediction_of(self.posterior_.likelihood, outputs))
+        rng = torch.Generator().manual_seed(self.seed_)  # of draws behind the quantiles of counts
+        return self._in_units(prediction_of(self.posterior_.likelihood, outputs, rng))
 
     def _inputs(self, X: Array) -> Tensor:
         layout = self.posterior_.layout
@@ -385,6 +402,26 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
             raise ValueError("interval: expected a fit with interval='conformal', got one without; fit again.")
         found: Array = scores
         return found
+
+
+def quick_recipe(layout: Layout, num_rows: int, components: int) -> Recipe | None:
+    """Of middle-sized networks with sampled layers: from their own weights, at high rates; None for others.
+
+    As good as from a MAP estimate, sooner. Chosen on held-out training rows of three tables of classes, none of them
+    large.
+    """
+    if not 300 < layout.num_params <= 5_000 or num_rows > FULL_BATCH:
+        return None
+    usual = default_recipe(Size(layout, num_rows, 1, num_rows * layout.num_params, classes=True))
+    return replace(
+        usual,
+        steps=1000,
+        map_steps=0,
+        map_restarts=int(components),
+        affine_rate=1e-2,
+        nonlinear_rate=3e-3,
+        hyper_rate=5e-2,
+    )
 
 
 def as_numpy(tensor: Tensor) -> NDArray[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -14,14 +13,12 @@ from sklearn.utils.validation import validate_data
 
 from livi.family.last_layer import LIMIT, evidence_multiplications
 from livi.inference import Recipe
-from livi.inference.rules import Size, default_recipe
-from livi.model.data import FULL_BATCH
 from livi.model.likelihoods import Categorical
 from livi.network import Layout
 from livi.posterior.posterior import Posterior
 from livi.posterior.prediction import ClassificationPrediction
 from livi.posterior.prediction.mixture import log_mean_exp
-from livi.tables.estimators.base import Estimator, check_alpha
+from livi.tables.estimators.base import Estimator, check_alpha, quick_recipe
 from livi.tables.estimators.conformal import threshold
 from livi.tables.estimators.network import widths
 from livi.tables.estimators.scaling import Array
@@ -96,29 +93,12 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         return self
 
     def _recipe(self, layout: Layout, num_rows: int) -> Recipe | None:
-        """That of `livi.fit` where the last layer will be inferred given the others, else `sampled_recipe`."""
+        """That of `livi.fit` where the last layer will be inferred given the others, else `quick_recipe`."""
         classes, features = layout.slots[-2].shape
         cost = evidence_multiplications(Categorical(), num_rows, features + 1, classes)
         whole = self.batch_size is None or self.batch_size >= num_rows
-        return None if cost <= LIMIT and whole and widths(self.hidden) else self.sampled_recipe(layout, num_rows)
-
-    def sampled_recipe(self, layout: Layout, num_rows: int) -> Recipe | None:
-        """Middle-sized networks start from their own weights, at high rates: as good as from a MAP estimate, sooner.
-
-        Chosen on held-out training rows of three tables, none of them large.
-        """
-        if not 300 < layout.num_params <= 5_000 or num_rows > FULL_BATCH:
-            return None
-        usual = default_recipe(Size(layout, num_rows, 1, num_rows * layout.num_params, classes=True))
-        return replace(
-            usual,
-            steps=1000,
-            map_steps=0,
-            map_restarts=int(self.components),
-            affine_rate=1e-2,
-            nonlinear_rate=3e-3,
-            hyper_rate=5e-2,
-        )
+        given_others = cost <= LIMIT and whole and widths(self.hidden)
+        return None if given_others else quick_recipe(layout, num_rows, self.components)
 
     def predict(self, X: Any) -> NDArray[Any]:  # (n,)
         """The most probable label of each row."""
