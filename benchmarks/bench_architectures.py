@@ -25,9 +25,9 @@ from torch import Tensor
 import livi
 from benchmarks.architecture_cases import CASES
 from livi.cli.options import count, names, seeds
-from livi.experiments.images.deadlines import Deadline, OutOfTime
+from livi.experiments.deadlines import Deadline
 from livi.experiments.processes import threads
-from livi.experiments.rows import Row, spread, started
+from livi.experiments.rows import Row, spread
 from livi.experiments.runs import Job, check_names, empty_document, listening, run_jobs
 from livi.experiments.spreading import first_rank
 from livi.posterior.metrics import accuracy, ece, nll
@@ -68,28 +68,27 @@ def bench(
     document["config"] = {"quick": config.quick, "device": device}  # others may be added to the same file
     missing = [CASES[name].title for name in config.architectures if not CASES[name].available()]
     notes = [f"Left out, for their pictures are not in LIVI_DATA_DIR: {', '.join(missing)}."] if missing else []
-    try:
-        return run_jobs(
-            path,
-            document,
-            config.jobs(),
-            partial(fit_row, quick=config.quick, device=device, deadline=deadline),
-            key=lambda row: (row["architecture"], "livi", row["seed"]),
-            notes=notes,
-            jobs=jobs,
-            summary=summary,
-            line=line,
-            say=lambda text: print(text, flush=True) if first_rank() else None,
-        )
-    except OutOfTime:
-        print(f"{minutes:g} minutes are over; the same command goes on from here")
-        return started(path, document) | {"notes": notes}
-
-
-def fit_row(job: Job, *, quick: bool, device: str, deadline: Deadline) -> Row:
-    """The MAP estimate and the fit from it, both scored; ready for JSON."""
+    document = run_jobs(
+        path,
+        document,
+        config.jobs(),
+        partial(fit_row, quick=config.quick, device=device, deadline=deadline),
+        key=lambda row: (row["architecture"], "livi", row["seed"]),
+        notes=notes,
+        jobs=jobs,
+        summary=summary,
+        line=line,
+        say=lambda text: print(text, flush=True) if first_rank() else None,
+    )
     if deadline.passed():
-        raise OutOfTime
+        print(f"{minutes:g} minutes are over; the same command goes on with what is left")
+    return document
+
+
+def fit_row(job: Job, *, quick: bool, device: str, deadline: Deadline) -> Row | None:
+    """The MAP estimate and the fit from it, both scored; ready for JSON. None where the time is up."""
+    if deadline.passed():
+        return None
     name, _, seed = job
     case = CASES[name]
     row: Row = {"architecture": name, "seed": seed, "error": None}

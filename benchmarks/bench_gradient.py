@@ -116,7 +116,9 @@ def watched(job: Job, *, config: Config, device: str = "cpu") -> Row:
         warnings.simplefilter("ignore")
         torch.manual_seed(seed)
         build, data = NETWORKS[name]
-        plan = livi.plan(build(), data(), livi.Categorical(), seed=seed, steps=config.steps, device=device)
+        examples = tuple(part.to(device) for part in data())
+        net = build().to(device)
+        plan = livi.plan(net, examples, livi.Categorical(), seed=seed, steps=config.steps)
         default, posterior = plan.bound.entropy, plan.bound.posterior
         assert isinstance(default, Lanczos)
         assert isinstance(posterior, ImplicitPosterior)

@@ -28,8 +28,8 @@ from benchmarks.step_cases import NETWORKS, cases
 from benchmarks.step_measure import PEERS, WAYS, Bench, forget
 from livi import checks
 from livi.cli.options import count, names
-from livi.experiments.images.deadlines import Deadline, OutOfTime
-from livi.experiments.rows import Row, started
+from livi.experiments.deadlines import Deadline
+from livi.experiments.rows import Row
 from livi.experiments.runs import Job, check_names, empty_document, run_jobs
 
 QUICK = ("--only", "LeNet", "--ways", "plain,livi", "--samples", "1")
@@ -81,28 +81,27 @@ def bench(config: Config, out: Path, minutes: float | None = None) -> tuple[Path
     document["config"] = {"device": config.device, "tf32": config.tf32}  # others may be added to the same file
     missing = [name for name, package in PEERS.items() if find_spec(package) is None]
     notes = [f"Not installed there: {', '.join(missing)}."] if missing else []
-    try:
-        return path, run_jobs(
-            path,
-            document,
-            config.jobs(),
-            partial(measured, device=checks.device(config.device), deadline=deadline),
-            key=lambda row: (row["network"], row["way"], row["samples"]),
-            notes=notes,
-            jobs=1,  # what runs beside a measurement is measured too
-            summary=lambda _: [],
-            line=line,
-            say=lambda text: print(text, flush=True),
-        )
-    except OutOfTime:
-        print(f"{minutes:g} minutes are over; the same command goes on from here")
-        return path, started(path, document) | {"notes": notes}
-
-
-def measured(job: Job, *, device: torch.device, deadline: Deadline) -> Row:
-    """One way on one network, ready for JSON; what a peer or too little memory prevents is said in the row."""
+    document = run_jobs(
+        path,
+        document,
+        config.jobs(),
+        partial(measured, device=checks.device(config.device), deadline=deadline),
+        key=lambda row: (row["network"], row["way"], row["samples"]),
+        notes=notes,
+        jobs=1,  # what runs beside a measurement is measured too
+        summary=lambda _: [],
+        line=line,
+        say=lambda text: print(text, flush=True),
+    )
     if deadline.passed():
-        raise OutOfTime
+        print(f"{minutes:g} minutes are over; the same command goes on with what is left")
+    return path, document
+
+
+def measured(job: Job, *, device: torch.device, deadline: Deadline) -> Row | None:
+    """One way on one network, ready for JSON, with what prevented it. None where the time is up."""
+    if deadline.passed():
+        return None
     name, way, samples = job
     row: Row = {"network": name, "way": way, "samples": samples, "error": None, "prevented": None}
     if way in PEERS and find_spec(PEERS[way]) is None:

@@ -38,12 +38,11 @@ class Case:
     autocast: torch.dtype | None = None
 
     def examples(self, count: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        rng = torch.Generator().manual_seed(0)
+        drawn = {"generator": torch.Generator(device).manual_seed(0), "device": device}
         if self.characters:
-            text = torch.randint(CHARACTERS, (count, self.shape[0] + 1), generator=rng).to(device)
+            text = torch.randint(CHARACTERS, (count, self.shape[0] + 1), **drawn)
             return text[:, :-1].contiguous(), text[:, 1:].contiguous()
-        labels = torch.randint(CLASSES, (count,), generator=rng)
-        return torch.randn(count, *self.shape, generator=rng).to(device), labels.to(device)
+        return torch.randn(count, *self.shape, **drawn), torch.randint(CLASSES, (count,), **drawn)
 
 
 def dense(num_params: int) -> Case:

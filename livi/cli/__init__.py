@@ -20,9 +20,11 @@ from livi.cli import (
     image_bench,
     plain_bench,
     public_bench,
+    reporting,
     table_bench,
     tables,
     toy_bench,
+    uci_bench,
 )
 from livi.cli.options import INTERRUPTED
 from livi.cli.parsing import Parser
@@ -34,12 +36,14 @@ examples:
   livi predict houses.livi new.csv --out predictions.csv
   livi evaluate houses.livi test.csv --report report.html
   livi compare houses.csv --target price --report methods.html
+  livi report results                 all results of benchmarks in a folder, as one page
   livi demo                           four posteriors on one page, in two minutes: livi-demo/index.html
   livi bench toy --quick              try out the toy benchmark; the numbers mean nothing
   livi bench toy --out results        every method on both toy problems, 5 seeds: about an hour on one core
   livi bench toy --data A --methods livi,full_rank --seeds 10
   livi bench tables --quick           try out the benchmark on tables; the numbers mean nothing
   livi bench tables --out results     livi beside six other methods on bundled and UCI tables: hours on one core
+  livi bench uci --out results        the paper's UCI experiment, 20 splits: hours on one core
   livi bench plain --out results      livi beside the plain network that it starts from, on seven small problems
   livi bench mnist --quick            try out the benchmark on pictures; also cifar10, cifar100
 """
@@ -91,6 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="command")
     tables.add_commands(commands)
     comparing.add_command(commands)
+    reporting.add_command(commands)
     data.add_commands(commands)
     demo = commands.add_parser("demo", help="four posteriors side by side, on one page", add_help=False)
     demo.set_defaults(command=_demo)
@@ -101,6 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     plain_bench.add_command(benches)
     image_bench.add_commands(benches)
     density_bench.add_command(benches)
+    uci_bench.add_command(benches)
     entropy_bench.add_command(benches)
     return parser
 

@@ -21,9 +21,10 @@ except for the noisy targets of regression. Fixed noise gives a low bound (`Post
 predictions. Latents beyond the number of examples make a posterior unsure of what it should know.
 
 Where the likelihood is Gaussian, the network ends in an nn.Linear and there are at most 20,000 examples, that layer is
-integrated out and m counts the other weights (`family/last_layer/problem.py`). A mixture's components start at
-different MAP estimates, up to 300 weights chosen from 8 K of them (`Starts.pick`). Latents are orthogonal and
-antithetic.
+integrated out and m counts the other weights (`family/last_layer/problem.py`); so it is for classes and labels, by a
+bound, where there are 300 to 5,000 weights and about 1,000 examples in one batch (`wants_conditional`). A mixture's
+components start at different MAP estimates, up to 300 weights chosen from 8 K of them (`Starts.pick`). Latents are
+orthogonal and antithetic.
 
 A network of 300 to 5,000 weights that gives mean and noise (`HeteroscedasticGaussian`, sampled last layer, one batch)
 gets a short fit, and Markov chains from its draws (`wants_polish`): what comes back is an ensemble of their draws.
@@ -41,9 +42,9 @@ from livi.family.generators import MLP, MMNN, Generator
 from livi.family.generators.sizing import align, latent_side
 from livi.family.noise import DiagonalNoise, FixedNoise, Noise, RelativeNoise
 from livi.inference.recipe import Recipe
-from livi.model.data import FULL_BATCH, TensorData
+from livi.model.data import FULL_BATCH, Data, TensorData
 from livi.model.defaults import LARGE, MIDDLE, SMALL
-from livi.model.likelihoods import HeteroscedasticGaussian
+from livi.model.likelihoods import ClassificationLikelihood, HeteroscedasticGaussian, Weighted
 from livi.model.problem import Problem
 from livi.network import Layout, Loop, as_call, multiplications
 
@@ -254,9 +255,25 @@ def wants_polish(problem: Problem) -> bool:
     (docs/benchmarks/polish.md).
     """
     middle = SMALL < problem.layout.num_params <= MIDDLE and problem.integrated is None
-    data = problem.data
-    one_batch = isinstance(data, TensorData) and data.steps_per_epoch == 1 and data.augment is None
-    return middle and one_batch and isinstance(problem.likelihood, HeteroscedasticGaussian)
+    return middle and _one_batch(problem.data) and isinstance(problem.likelihood, HeteroscedasticGaussian)
+
+
+def wants_conditional(problem: Problem) -> bool:
+    """Labels, a middle-sized network, all examples in one batch: its last layer is then inferred given the others.
+
+    Where that is quick, which `integrate_last_layer` finds out.
+
+    Chosen on validation rows by `python -m benchmarks.choose_classes` (docs/benchmarks/classes.md).
+    """
+    likelihood = problem.likelihood
+    base = likelihood.base if isinstance(likelihood, Weighted) else likelihood
+    middle = SMALL < problem.layout.num_params <= MIDDLE
+    return middle and _one_batch(problem.data) and isinstance(base, ClassificationLikelihood)
+
+
+def _one_batch(data: Data) -> bool:
+    """All examples are at hand, few enough for every step, and the same at every epoch."""
+    return isinstance(data, TensorData) and data.steps_per_epoch == 1 and data.augment is None
 
 
 def from_trained(recipe: Recipe) -> Recipe:

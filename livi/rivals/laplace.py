@@ -202,6 +202,6 @@ def _posterior(model: Model, sampler: Any, method: str, precision: Tensor, passe
         gradients=passes * model.num_batches,
         buffers=model.buffers,
         prior_precision=float(precision.mean()),
-        noise=None if model.noise is None else float(model.noise),
+        noise=model.observed_noise,
         **facts,
     )

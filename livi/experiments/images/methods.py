@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from livi.experiments.images.deadlines import Deadline, OutOfTime, StopAt
+from livi.experiments.deadlines import Deadline, OutOfTime, StopAt
 from livi.experiments.images.problems import ImageProblem, Sets, build
 from livi.experiments.images.training import Trained, Training, train
 from livi.family.entropy import SmallestSingularValue
