@@ -111,8 +111,9 @@ def add_commands(commands: Any) -> None:
     )
     fit.add_argument(
         "--noise",
-        choices=("auto", "constant", "varying"),
-        help="of a regression: the same for all rows, or not (default auto: by trial)",
+        choices=("auto", "constant", "varying", "network"),
+        help="of a regression: the same for all rows, or not, or by a network that gives mean and noise and is sampled "
+        "by Markov chains (default auto: constant or varying by trial)",
     )
     fit.add_argument(
         "--interval", choices=("posterior", "conformal"), help="conformal: calibrated on a fifth of the rows"

@@ -27,11 +27,12 @@ class Model(NamedTuple):
     """The scale of a target, and its noise on that scale."""
 
     target_scale: str  # "plain" or "log"
-    noise: str  # "constant" or "varying"
+    noise: str  # "constant", "varying" or "network"
 
     def __str__(self) -> str:
         scale = "the target as it is" if self.target_scale == "plain" else "the logarithm of the target"
-        return f"{scale} with {self.noise} noise"
+        noise = "a noise that the network gives" if self.noise == "network" else f"{self.noise} noise"
+        return f"{scale} with {noise}"
 
 
 @dataclass(frozen=True)

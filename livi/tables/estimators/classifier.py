@@ -33,8 +33,8 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     Inputs are standardised inside; labels may be anything that can be sorted.
 
     Args:
-        hidden: widths of the hidden layers; () is a linear model.
-        activation: "relu", "tanh", "elu", "silu" or "gelu".
+        hidden: widths of the hidden layers; () is a linear model. None is (50,).
+        activation: "relu", "tanh", "elu", "silu" or "gelu". None is "silu".
         prior_scale: standard deviation of the weights under the prior; "fan_in" for 3 / sqrt(fan-in), and 8 in place of
             3 in the last layer; or "learned", starting there, for one an input and one a further layer. "auto" is
             "fan_in".
