@@ -148,6 +148,15 @@ def test_a_network_that_gives_the_noise_answers_in_units_and_from_its_file(tmp_p
     assert str(again.model_) == "the target as it is with a noise that the network gives"
 
 
+@quietly
+def test_whole_numbers_are_not_credited_with_being_whole():
+    random = np.random.default_rng(0)
+    X = random.normal(size=(60, 2))
+    y = np.round(3.0 + X[:, 0])
+    model = LIVIRegressor(noise="network", target_scale="plain", steps=60, random_state=0).fit(X, y)
+    assert model.predict(X, return_std=True)[1].min() > 12**-0.5
+
+
 def test_a_prior_that_chains_cannot_have_is_refused():
     with pytest.raises(ValueError, match="expected a number for noise='network', got 'learned'"):
         LIVIRegressor(noise="network", prior_scale="learned").fit(*table())

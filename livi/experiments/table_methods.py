@@ -179,10 +179,10 @@ def fit_ngboost(split: Split, run: Run) -> Answer:
 
 
 def fit_bde(split: Split, run: Run) -> Answer:
-    """Microcanonical Langevin ensembles (Sommer et al. 2025) by sklearn-contrib-bde: the settings of its README, but for
-    1,000 epochs at most in place of 200, before which its members do not stop improving.
+    """Microcanonical Langevin ensembles (Sommer et al. 2025) by sklearn-contrib-bde, as in its README.
 
-    Its answers are mixtures of the Gaussians of all draws, as those of livi are.
+    But for 1,000 epochs of its members at most, in place of 200. Answers are mixtures of the Gaussians of all draws, as
+    those of livi are. XLA takes what threads it likes, so that seconds are comparable only on cores set aside.
     """
     from scipy.special import softplus
 

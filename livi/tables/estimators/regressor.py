@@ -24,11 +24,11 @@ from livi.tables.estimators.choice import FEWEST, STEPS, Model, Trial, candidate
 from livi.tables.estimators.conformal import threshold
 from livi.tables.estimators.network import build_network, threads, widths
 from livi.tables.estimators.scaling import REACH, Array, Scaling
-from livi.tables.estimators.target import SCALES, TargetPrediction, TargetScale, modelled, stretched
+from livi.tables.estimators.target import SCALES, TargetPrediction, TargetScale, modelled, rounding, stretched
 
 NOISES = ("constant", "varying", "network")
 NETWORK_HIDDEN, NETWORK_ACTIVATION = (16, 16), "relu"
-NETWORK_FLOOR = 1e-2  # of the noise, in standard deviations of the target
+NETWORK_FLOOR = 1e-3  # of the noise, in standard deviations of the target
 
 
 class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
@@ -176,7 +176,8 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
             seed=self.seed_,
             dtype=torch.float32,
         )
-        likelihood, inputs = HeteroscedasticGaussian(floor=NETWORK_FLOOR), self.standardised_inputs(X)
+        likelihood = HeteroscedasticGaussian(floor=max(NETWORK_FLOOR, rounding(targets)))
+        inputs = self.standardised_inputs(X)
         options: dict[str, Any] = {
             "prior": Normal(1.0 if isinstance(self.prior_scale, str) else float(self.prior_scale)),
             "steps": None if self.steps is None else int(self.steps),
