@@ -30,6 +30,9 @@ from livi.network import Layout
 from livi.posterior.metrics import nll
 from livi.rivals import fit_ensemble
 
+QUICK = ("--only", "waves", "--seeds", "1")
+FULL = ("--seeds", "3")
+
 NAMES = ("waves", "friedman-1", "friedman-2")
 CHAINS = 16
 

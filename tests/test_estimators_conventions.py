@@ -127,7 +127,7 @@ def test_fitting_leaves_the_global_random_streams_alone():
     assert not np.array_equal(np.random.get_state()[1:3], numpy_before)  # noqa: NPY002
 
 
-@pytest.mark.parametrize("part", ["fit", "predict"])
+@pytest.mark.parametrize("part", ["fit", "apply_many"])
 def test_threads_are_set_inside_and_given_back(part, monkeypatch):
     before = torch.get_num_threads()
     X, y = wave(20)

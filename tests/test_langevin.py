@@ -145,7 +145,7 @@ def test_a_network_that_gives_the_noise_answers_in_units_and_from_its_file(tmp_p
     model.save(tmp_path / "m.livi")
     again = load(tmp_path / "m.livi")
     np.testing.assert_array_equal(again.predict(X), mean)
-    assert str(again.model_) == "the target as it is with a noise that the network gives"
+    assert str(again.model_) == "the target as it is with the network's own noise"
 
 
 @quietly

@@ -85,3 +85,20 @@ def test_the_same_seed_gives_the_same_posterior_and_leaves_everything_as_it_was(
 def test_an_option_that_there_is_not_is_refused(name):
     with pytest.raises(TypeError, match="nonsense"):
         fitted(name, (torch.randn(8, 2), torch.randn(8)), Gaussian(0.5), nonsense=1)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_raw_units_give_the_posterior_of_data_standardised_by_hand(name):
+    inputs = torch.randn(24, 2, dtype=torch.float64)
+    inputs = (inputs - inputs.mean(0)) / inputs.std(0, correction=0)
+    targets = inputs.sum(1) + 0.3 * torch.randn(24, dtype=torch.float64)
+    targets = (targets - targets.mean()) / targets.std(correction=0)
+    raw, prices = 80.0 + 30.0 * inputs, 230_000.0 + 1_500.0 * targets
+    torch.manual_seed(5)
+    _, by_hand = fitted(name, (inputs, targets), Gaussian(), standardise=False)
+    torch.manual_seed(5)
+    _, posterior = fitted(name, (raw, prices), Gaussian())
+    assert posterior.layout.scaling is not None
+    here, there = by_hand.predict(inputs, num_samples=10), posterior.predict(raw, num_samples=10)
+    torch.testing.assert_close((there.mean - 230_000.0) / 1_500.0, here.mean, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(there.total_std / 1_500.0, here.total_std, rtol=1e-3, atol=1e-3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import shlex
 import sys
@@ -106,14 +107,14 @@ def add_commands(commands: Any) -> None:
     fit.add_argument("--components", type=count, help="mixture components of the posterior (default 1)")
     fit.add_argument(
         "--target-scale",
-        choices=("auto", "plain", "log"),
-        help="of a regression: model the target or its logarithm, for positive ones (default auto: by trial)",
+        choices=("auto", "plain", "log", "count"),
+        help="of a regression: model the target, its logarithm (of positive ones) or counts (default auto: by trial)",
     )
     fit.add_argument(
         "--noise",
-        choices=("auto", "constant", "varying", "network"),
-        help="of a regression: the same for all rows, or not, or by a network that gives mean and noise and is sampled "
-        "by Markov chains (default auto: constant or varying by trial)",
+        choices=("auto", "constant", "varying", "network", "poisson", "negative-binomial"),
+        help="of a regression: the same for all rows, or not; or by a network that gives mean and noise and is sampled "
+        "by Markov chains; the last two of counts (default auto: by trial, without the network)",
     )
     fit.add_argument(
         "--interval", choices=("posterior", "conformal"), help="conformal: calibrated on a fifth of the rows"
@@ -254,17 +255,29 @@ def _predict(chosen: argparse.Namespace) -> int:
     tables = load("livi.tables")
     to_stdout = chosen.out == "-"
     _check_outputs(chosen, () if to_stdout else (chosen.out,), (chosen.model, chosen.data))
-    model = load("livi.tables.model").load_model(chosen.model)
+    module = load("livi.tables.model")
+    model = module.load_model(chosen.model)
     say = _quiet if chosen.quiet else _note
-    table = tables.read_table(chosen.data, delimiter=chosen.delimiter, decimal=chosen.decimal or model.schema.decimal)
-    frame = model.predict(table, say, strict=chosen.strict, keep=chosen.keep, progress=not chosen.quiet)
+    decimal = chosen.decimal or model.schema.decimal
+    parts = tables.read_parts(chosen.data, module.PART, delimiter=chosen.delimiter, decimal=decimal)
+    first = next(parts)
+    monte_carlo = module.MonteCarlo()
+    frames = model.predict_parts(
+        tables.one_ahead(itertools.chain([first], parts)),
+        say,
+        strict=chosen.strict,
+        keep=chosen.keep,
+        progress=not chosen.quiet,
+        monte_carlo=monte_carlo,
+    )
     if to_stdout:
-        sys.stdout.write(tables.frame_bytes(frame, ".csv", raw_text=chosen.raw_text).decode())
+        for piece in tables.frames_bytes(frames, ".csv", raw_text=chosen.raw_text):
+            sys.stdout.write(piece.decode())
         sys.stdout.flush()
         return 0
-    tables.write_frame(chosen.out, frame, raw_text=chosen.raw_text)
-    print(f"written: {chosen.out}, {len(frame):,} rows")
-    known = model.schema.target in table.columns  # whose answers can be compared
+    tables.write_frames(chosen.out, frames, raw_text=chosen.raw_text)
+    print(f"written: {chosen.out}, {monte_carlo.rows:,} rows; {monte_carlo}")
+    known = model.schema.target in first.columns  # whose answers can be compared
     report = ("--report", "report.html")
     _next(chosen, "livi", "evaluate", chosen.model, chosen.data if known else "TEST.csv", *report)
     return 0

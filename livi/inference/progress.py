@@ -23,7 +23,7 @@ class Progress(Callback):
     came last; TensorBoard gets all of it.
 
     Args:
-        total: steps of the fit.
+        total: steps of the fit; 0 where nobody knows.
         quiet: show nothing.
         log_dir: also write scalars for TensorBoard there.
         unit: what is counted, if not steps.
@@ -77,9 +77,9 @@ class Progress(Callback):
             self.stream.write(CLEAR + self._line(step, row)[:width])
             self.stream.flush()
             self.unfinished = True
-        elif step >= self.next_line or step >= self.total:
+        elif step >= self.next_line or step >= self.total > 0:
             self.stream.write(self._line(step, row) + "\n")
-            self.next_line = step + self.total // 10
+            self.next_line = step + (self.total // 10 if self.total else step)
 
     def say(self, text: str) -> None:
         """A line that stays."""
@@ -103,7 +103,8 @@ class Progress(Callback):
         rate = max(1e-9, step - self.first_step) / max(1e-9, time.perf_counter() - self.started)
         left = max(0, self.total - step) / rate
         filled = round(20 * min(1.0, step / max(1, self.total)))
-        words = [f"{self.label} [{'#' * filled}{'.' * (20 - filled)}] {left:.0f} s left, {step}/{self.total}".lstrip()]
+        course = f"[{'#' * filled}{'.' * (20 - filled)}] {left:.0f} s left, {step}/{self.total}"
+        words = [f"{self.label} {course if self.total else step}".lstrip()]
         terms = " ".join(f"{row[name]:+.2f} {word}" for name, word in TERMS.items() if name in row).removeprefix("+")
         words += [" = ".join(filter(None, [f"bound {row['bound']:.2f}" if "bound" in row else "", terms]))]
         words += [self.scores]

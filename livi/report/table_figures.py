@@ -107,7 +107,7 @@ def predictions(rows: RegressionRows, target: str, places: Sequence[int], first:
 
 def coverage_curve(rows: RegressionRows) -> Figure:
     """Share of targets inside the interval of each level, which should be the level."""
-    shares = ((rows.lower <= rows.target) & (rows.target <= rows.upper)).mean(1)
+    shares = rows.inside.mean(1)
     place = np.linspace(0.0, 1.0, 101)
     low, high = np.array([(0.0, 0.0), *(binomial_band(len(rows), level) for level in place[1:-1]), (1.0, 1.0)]).T
     data = [

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib.util import find_spec
 from typing import Any
 
 from livi.inference import Recipe, fit
@@ -42,11 +43,17 @@ class Method:
         fit: `fit(net, data, likelihood, *, seed, progress, **options)`, which returns a `Posterior`.
         spend: options with which it takes about so many gradients, given the problem's default recipe. One gradient is
             that of the log joint density at one weight vector, on one batch.
+        needs: a package that is not always there.
     """
 
     title: str
     fit: Fit
     spend: Spend
+    needs: str = ""
+
+    @property
+    def installed(self) -> bool:
+        return not self.needs or find_spec(self.needs) is not None
 
 
 def steps_on_the_bound(gradients: int, recipe: Recipe) -> dict[str, Any]:
@@ -133,11 +140,11 @@ METHODS: dict[str, Method] = {
     "mnf": Method("MNF", fit_mnf, steps_on_the_bound),
     "mc_dropout": Method("MC dropout", fit_mc_dropout, steps_with_masks),
     "swag": Method("SWAG", fit_swag, map_then_steps),
-    "ivon": Method("IVON", fit_ivon, map_then_steps),
-    "laplace_last_layer": Method("Laplace (last layer)", fit_laplace_last_layer, longer_map_fits),
-    "laplace_linearised": Method("Laplace (linearised)", fit_laplace_linearised, longer_map_fits),
-    "laplace_low_rank": Method("Laplace (low rank)", fit_laplace_low_rank, longer_map_fits),
-    "nuts": Method("NUTS", fit_nuts, chains_of_draws),
+    "ivon": Method("IVON", fit_ivon, map_then_steps, "ivon"),
+    "laplace_last_layer": Method("Laplace (last layer)", fit_laplace_last_layer, longer_map_fits, "laplace"),
+    "laplace_linearised": Method("Laplace (linearised)", fit_laplace_linearised, longer_map_fits, "laplace"),
+    "laplace_low_rank": Method("Laplace (low rank)", fit_laplace_low_rank, longer_map_fits, "laplace"),
+    "nuts": Method("NUTS", fit_nuts, chains_of_draws, "numpyro"),
 }
 
 

@@ -4,8 +4,8 @@ Reading and reporting need pandas at most; `livi.tables.fitting` and `livi.table
 """
 
 from livi.tables.content import ClassificationRows, Content, RegressionRows
-from livi.tables.output import check_output, frame_bytes, save_somewhere, write_frame
-from livi.tables.reading import Table, TableError, read_table
+from livi.tables.output import check_output, frame_bytes, frames_bytes, save_somewhere, write_frame, write_frames
+from livi.tables.reading import Table, TableError, one_ahead, read_parts, read_table
 
 __all__ = [
     "ClassificationRows",
@@ -15,7 +15,11 @@ __all__ = [
     "TableError",
     "check_output",
     "frame_bytes",
+    "frames_bytes",
+    "one_ahead",
+    "read_parts",
     "read_table",
     "save_somewhere",
     "write_frame",
+    "write_frames",
 ]

@@ -22,7 +22,8 @@ class RegressionRows:
     """Targets that the fit has not seen and what was predicted for them, in the target's own units. n >= 1 rows.
 
     All numbers are finite. `levels` rise; `lower[i]` and `upper[i]` are the ends of the central intervals that should
-    hold `levels[i]` of the targets, as the model gives them (conformal ones for a conformal model).
+    hold `levels[i]` of the targets, as the model gives them (conformal ones for a conformal model). Intervals of
+    counts end in counts, and must hold more than their level: what they should hold is judged by `pit`.
     """
 
     target: NDArray[np.float64]  # (n,)
@@ -34,6 +35,14 @@ class RegressionRows:
     levels: NDArray[np.float64]  # (L,) such as 0.05, 0.10, ..., 0.95
     lower: NDArray[np.float64]  # (L, n)
     upper: NDArray[np.float64]  # (L, n)
+    counts: bool = False
+
+    @property
+    def inside(self) -> NDArray[np.bool_]:  # (L, n)
+        """Which targets the intervals hold, as far as it counts for coverage."""
+        if self.counts:
+            return np.abs(self.pit - 0.5) <= 0.5 * self.levels[:, None]
+        return (self.lower <= self.target) & (self.target <= self.upper)
 
     def __len__(self) -> int:
         return len(self.target)

@@ -106,9 +106,9 @@ def _error(estimator: Any, schema: Schema, rows: Floats, targets: NDArray[Any]) 
 def _per_network(estimator: Any, schema: Schema, rows: Floats) -> Floats:  # (S,) or (S, k)
     """The average prediction for these rows by each network."""
     if schema.task == "regression":
-        [means] = estimator.read_predictive(rows, lambda part, _: (part.means.transpose(0, 1),))
+        [means] = estimator.read_predictive(rows, lambda part, _: (part.means.transpose(0, 1),), alike=True)
     else:
-        [means] = estimator.read_predictive(rows, lambda part, _: (part.samples.transpose(0, 1),))
+        [means] = estimator.read_predictive(rows, lambda part, _: (part.samples.transpose(0, 1),), alike=True)
     average: Floats = means.mean(0)
     return average
 

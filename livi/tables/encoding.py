@@ -21,13 +21,22 @@ from livi.tables.detection import refuse_huge
 from livi.tables.numbers import Say, in_notation, listed_words, refuse_text
 from livi.tables.reading import Table
 from livi.tables.schema import MISSING_CATEGORY, Column, Schema
+from livi.tables.surprises import Surprises, listed, places
 from livi.tables.values import day, how_to_write, is_missing, labels, number, parsed
-
-_NAMED = 3  # places named in a message
 
 
 def encode(table: Table, schema: Schema, say: Say, *, strict: bool = False) -> NDArray[np.float64]:  # (n, features)
-    """The table's rows as features; `say` hears of everything that the fit had not seen.
+    """The table's rows as features; `say` hears of everything that the fit had not seen."""
+    surprises = Surprises()
+    features = encode_part(table, schema, surprises, strict=strict)
+    surprises.tell(say)
+    return features
+
+
+def encode_part(
+    table: Table, schema: Schema, surprises: Surprises, *, strict: bool = False
+) -> NDArray[np.float64]:  # (n, features)
+    """Some rows of a table as features, and what the fit had not seen to what is told about all of them.
 
     Raises:
         TableError: a missing column, a value that does not parse; with `strict`, an unknown category or a value
@@ -37,11 +46,11 @@ def encode(table: Table, schema: Schema, say: Say, *, strict: bool = False) -> N
     if absent:
         names = ", ".join(repr(name) for name in absent)
         raise table.error(f"expected the columns of the fit, got none named {names}; add it, or rename a column.")
-    _note_extra(table, schema, say)
+    _note_extra(table, schema, surprises)
     blocks = [
-        _categories(table, column, say, strict)
+        _categories(table, column, surprises, strict)
         if column.kind == "categorical"
-        else _numbers(table, column, say, strict)
+        else _numbers(table, column, surprises, strict)
         for column in schema.columns
     ]
     return np.concatenate(blocks, 1)
@@ -60,9 +69,9 @@ def target_numbers(table: Table, schema: Schema) -> NDArray[np.float64]:  # (n,)
 def target_classes(table: Table, schema: Schema) -> NDArray[np.int64]:  # (n,)
     """The target of a classification, as places in `schema.classes`. Raises TableError for a missing or new class."""
     _refuse_gaps(table, schema)
-    places = {name: place for place, name in enumerate(schema.classes)}
+    order = {name: place for place, name in enumerate(schema.classes)}
     cells = in_notation(table, schema.target, schema.notation, _nothing)
-    found = [places.get(name, -1) for name in labels(cells)]
+    found = [order.get(name, -1) for name in labels(cells)]
     if -1 in found:
         row = found.index(-1)
         known = ", ".join(schema.classes[:5]) + (", ..." if len(schema.classes) > 5 else "")
@@ -92,7 +101,7 @@ def _nothing(_: str) -> None:
 def _refuse_gaps(table: Table, schema: Schema) -> None:
     if schema.target not in table.columns:
         raise table.error(
-            f"expected the target {schema.target!r} among the columns, got {_listed(list(table.columns))}."
+            f"expected the target {schema.target!r} among the columns, got {listed(list(table.columns))}."
         )
     missing = is_missing(table.columns[schema.target])
     if missing.any():
@@ -100,8 +109,8 @@ def _refuse_gaps(table: Table, schema: Schema) -> None:
         raise table.error("expected a value, got none; leave the row out.", row=row, column=schema.target)
 
 
-def _numbers(table: Table, column: Column, say: Say, strict: bool) -> NDArray[np.float64]:  # (n, 1 or 2)
-    cells = in_notation(table, column.name, column.notation, say)
+def _numbers(table: Table, column: Column, surprises: Surprises, strict: bool) -> NDArray[np.float64]:  # (n, 1 or 2)
+    cells = in_notation(table, column.name, column.notation, surprises.note)
     values, fine = parsed(cells, number if column.kind == "numeric" else day)
     if not fine.all():
         row = int(np.argmin(fine))
@@ -114,52 +123,42 @@ def _numbers(table: Table, column: Column, say: Say, strict: bool) -> NDArray[np
     missing = np.isnan(values)
     if missing.any() and not column.missing:
         shown = f"{column.median:g}" if column.kind == "numeric" else str(np.datetime64(int(column.median), "D"))
-        text = f"{_places(table, missing)}: missing, but never in the fit"
-        _unexpected(table, column, text, f"the median {shown} stands in", say, strict)
+        what = "missing, but never in the fit"
+        _refuse_unseen(table, column, missing, what, strict)
+        surprises.meet(table, column.name, missing, what, f"the median {shown} stands in")
     filled = np.where(missing, column.median, values)
     return np.stack([filled, missing.astype(np.float64)], 1) if column.missing else filled[:, None]
 
 
-def _categories(table: Table, column: Column, say: Say, strict: bool) -> NDArray[np.float64]:  # (n, categories)
+def _categories(
+    table: Table, column: Column, surprises: Surprises, strict: bool
+) -> NDArray[np.float64]:  # (n, categories)
     known = [*column.categories, *([MISSING_CATEGORY] if column.missing else [])]
-    places = {name: place for place, name in enumerate(column.categories)}
+    order = {name: place for place, name in enumerate(column.categories)}
     if column.missing:
-        places[""] = len(known) - 1
+        order[""] = len(known) - 1
     names = labels(table.columns[column.name])
-    found = np.array([places.get(name, -1) for name in names], np.int64)
+    found = np.array([order.get(name, -1) for name in names], np.int64)
     new = found < 0
     if new.any():
         different = list(
             dict.fromkeys(name or MISSING_CATEGORY for name, fresh in zip(names, new, strict=True) if fresh)
         )
-        text = f"{_places(table, new)}: not seen in the fit: {_listed(different)}"
-        _unexpected(table, column, text, "the prediction rests on the other columns", say, strict)
+        _refuse_unseen(table, column, new, f"not seen in the fit: {listed(different)}", strict)
+        consequence = "the prediction rests on the other columns"
+        surprises.meet(table, column.name, new, "not seen in the fit", consequence, different)
     features = np.zeros((len(table), len(known)))
     features[np.flatnonzero(~new), found[~new]] = 1.0
     return features
 
 
-def _unexpected(table: Table, column: Column, text: str, consequence: str, say: Say, strict: bool) -> None:
+def _refuse_unseen(table: Table, column: Column, rows: NDArray[np.bool_], what: str, strict: bool) -> None:
     if strict:
-        raise table.error(f"{text}; drop --strict to go on.", column=column.name)
-    say(f"{table.name}, column {column.name!r}, {text}; {consequence}")
+        raise table.error(f"{places(table, rows)}: {what}; drop --strict to go on.", column=column.name)
 
 
-def _note_extra(table: Table, schema: Schema, say: Say) -> None:
+def _note_extra(table: Table, schema: Schema, surprises: Surprises) -> None:
     known = {schema.target, *(facts.name for facts in schema.column_facts)}
     extra = [name for name in table.columns if name not in known]
     if extra:
-        say(f"{table.name}: ignored, since the fit had no such column: {_listed(extra)}")
-
-
-def _places(table: Table, chosen: NDArray[np.bool_]) -> str:
-    """Where the chosen rows are: "row 17", "rows 3, 5, 8 and 12 more"."""
-    lines = table.lines[chosen]
-    first = ", ".join(str(line) for line in lines[:_NAMED])
-    more = f" and {len(lines) - _NAMED} more" if len(lines) > _NAMED else ""
-    return f"row{'s' if len(lines) > 1 else ''} {first}{more}"
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(repr(name) for name in names[:_NAMED]) + more
+        surprises.note(f"{table.name}: ignored, since the fit had no such column: {listed(extra)}")

@@ -133,7 +133,7 @@ def score_regression(
 ) -> tuple[tuple[Metric, ...], tuple[Coverage, ...], tuple[str, ...]]:
     """Metrics, coverage and verdict; `unit` is the target's name."""
     errors = rows.mean - rows.target
-    inside = (rows.lower <= rows.target) & (rows.target <= rows.upper)  # (L, n)
+    inside = rows.inside
     coverage = tuple(_interval_coverage(rows, inside, level) for level in SHOWN_LEVELS if level in rows.levels)
     variance = float(rows.target.var())
     found = [

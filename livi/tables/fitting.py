@@ -68,8 +68,8 @@ class FitOptions:
     steps: int | None = None
     budget: float | None = None
     components: int | None = None
-    target_scale: Literal["plain", "log", "auto"] | None = None
-    noise: Literal["constant", "varying", "auto"] | None = None
+    target_scale: Literal["plain", "log", "count", "auto"] | None = None
+    noise: Literal["constant", "varying", "poisson", "negative-binomial", "auto"] | None = None
     interval: Literal["posterior", "conformal"] | None = None
     threads: int | None = None
     diagnose: bool = True

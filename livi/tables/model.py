@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,24 +17,27 @@ from livi.posterior.storage import StorageError
 from livi.tables.baselines import Baselines
 from livi.tables.content import Content, Finding, UnsureRow
 from livi.tables.drivers import drivers, effects
-from livi.tables.encoding import encode, of_known_class, target_classes, target_numbers
+from livi.tables.encoding import encode, encode_part, of_known_class, target_classes, target_numbers
 from livi.tables.estimators import load_with_extra
 from livi.tables.evaluation import SHOWN_LEVELS, Evaluation, score_classification, score_regression
 from livi.tables.gaps import with_gaps
 from livi.tables.numbers import Say
 from livi.tables.parts import parts_of
 from livi.tables.predicting import (
+    MonteCarlo,
     classification_columns,
     classification_rows,
-    in_blocks,
     regression_columns,
     regression_rows,
+    shown_progress,
 )
 from livi.tables.reading import Table, as_series
 from livi.tables.schema import Schema
+from livi.tables.surprises import Surprises
 from livi.tables.values import label
 from livi.tables.wording import in_options
 
+PART = 10_000  # rows that are read, predicted and written at a time
 _UNSURE = 10  # rows shown
 
 
@@ -76,21 +79,51 @@ class TableModel:
         """
         import pandas as pd
 
-        features = encode(with_gaps(table, self.schema.missing), self.schema, say, strict=strict)
+        parts = (table.rows(slice(start, start + PART)) for start in range(0, len(table), PART))
+        frames = self.predict_parts(parts, say, strict=strict, keep=keep, progress=progress, rows=len(table))
+        return pd.concat(frames, ignore_index=True)
+
+    def predict_parts(
+        self,
+        parts: Iterable[Table],
+        say: Say = print,
+        *,
+        strict: bool = False,
+        keep: bool = False,
+        progress: bool = False,
+        rows: int | None = None,
+        monte_carlo: MonteCarlo | None = None,
+    ) -> Iterator[Any]:
+        """`predict` part by part, for tables of any length. What is to be said is said after the last part.
+
+        Args:
+            rows: of all parts together, if known, for the progress.
+            monte_carlo: hears how far the finite number of networks leaves the predictions open.
+        """
+        surprises = Surprises()
+        monte_carlo = MonteCarlo() if monte_carlo is None else monte_carlo
+        for part in shown_progress(parts, rows, progress=progress):
+            with warnings_said(surprises.note):
+                features = encode_part(with_gaps(part, self.schema.missing), self.schema, surprises, strict=strict)
+                frame = self._frame(part, features, keep, monte_carlo)
+            yield frame
+        surprises.tell(say)
+
+    def _frame(self, table: Table, features: NDArray[np.float64], keep: bool, monte_carlo: MonteCarlo) -> Any:
+        import pandas as pd
+
         read = self._regressed if self.schema.task == "regression" else self._classified
-        with warnings_said(say):
-            parts = in_blocks(lambda some: read(features[some]), len(features), progress=progress)
-        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        columns = read(features, monte_carlo)
         _refuse_nan(table, columns["std_total" if self.schema.task == "regression" else "entropy"])
         frame = pd.DataFrame({"row": table.lines} | _rounded(columns))
-        kept = {name if name not in frame else f"{name} (input)": table.columns[name] for name in table.columns if keep}
-        return frame.assign(**{name: as_series(cells) for name, cells in kept.items()})
+        kept = {name if name not in frame else f"{name} (input)": name for name in table.columns if keep}
+        return frame.assign(**{title: as_series(table, name) for title, name in kept.items()})
 
-    def _regressed(self, features: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
-        return dict(regression_columns(self.estimator, features))
+    def _regressed(self, features: NDArray[np.float64], monte_carlo: MonteCarlo) -> dict[str, NDArray[Any]]:
+        return dict(regression_columns(self.estimator, features, monte_carlo))
 
-    def _classified(self, features: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
-        probabilities, entropy, information = classification_columns(self.estimator, features)
+    def _classified(self, features: NDArray[np.float64], monte_carlo: MonteCarlo) -> dict[str, NDArray[Any]]:
+        probabilities, entropy, information = classification_columns(self.estimator, features, monte_carlo)
         names = np.array(self.schema.classes, object)
         columns: dict[str, NDArray[Any]] = {"class": names[probabilities.argmax(1)]}
         columns |= {f"p_{name}": probabilities[:, place] for place, name in enumerate(self.schema.classes)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -37,22 +37,66 @@ def check_output(path: str | Path, *, force: bool = False, inputs: Iterable[str 
 
 
 def frame_bytes(frame: Any, suffix: str, *, raw_text: bool = False) -> bytes:
-    """A data frame as the content of a .csv (UTF-8) or .parquet file.
+    """A data frame as the content of a .csv (UTF-8) or .parquet file; see `frames_bytes`."""
+    return b"".join(frames_bytes([frame], suffix, raw_text=raw_text))
+
+
+def frames_bytes(frames: Iterable[Any], suffix: str, *, raw_text: bool = False) -> Iterator[bytes]:
+    """Data frames with the same columns as the content of one file, .csv (UTF-8) or .parquet, piece by piece.
 
     Args:
         raw_text: leave text in a CSV file as it is, even if a spreadsheet would run it as a formula; else a single
             quote in front makes it text again, which `read_table` takes away. Parquet files are left as they are.
     """
-    if suffix == ".csv":
-        frame = frame if raw_text else protected_frame(frame)
-        return bytes(frame.to_csv(index=False, lineterminator="\n"), "utf-8")
+    if suffix != ".csv":
+        yield from _parquet_bytes(frames)
+        return
+    for place, frame in enumerate(frames):
+        written = frame if raw_text else protected_frame(frame)
+        yield bytes(written.to_csv(index=False, header=place == 0, lineterminator="\n"), "utf-8")
+
+
+def _parquet_bytes(frames: Iterable[Any]) -> Iterator[bytes]:
     try:
-        import pyarrow  # noqa: F401
+        import pyarrow
+        from pyarrow import parquet
     except ImportError as error:
         raise ImportError('Parquet files need pyarrow: pip install "livi[parquet]", or write a .csv file.') from error
-    buffer = io.BytesIO()
-    frame.to_parquet(buffer, index=False, engine="pyarrow")
-    return buffer.getvalue()
+    sink, writer = _Sink(), None
+    for frame in frames:
+        if writer is None:
+            first = pyarrow.Schema.from_pandas(frame, preserve_index=False)
+            text = [field.with_type(pyarrow.string()) if field.type == pyarrow.null() else field for field in first]
+            writer = parquet.ParquetWriter(sink, pyarrow.schema(text, first.metadata))
+        writer.write_table(pyarrow.Table.from_pandas(frame, writer.schema, preserve_index=False))
+        yield sink.taken()
+    if writer is not None:
+        writer.close()
+    yield sink.taken()
+
+
+class _Sink(io.RawIOBase):
+    """A file for a writer that hands over what was written, piece by piece."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pieces: list[bytes] = []
+        self._place = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._place
+
+    def write(self, piece: Any) -> int:
+        self._pieces.append(bytes(piece))
+        self._place += len(self._pieces[-1])
+        return len(self._pieces[-1])
+
+    def taken(self) -> bytes:
+        found, self._pieces = b"".join(self._pieces), []
+        return found
 
 
 def save_somewhere(save: Callable[[Path], None], path: str | Path) -> tuple[Path, StorageError | None]:
@@ -91,5 +135,10 @@ def _patiently(save: Callable[[Path], None], path: Path) -> None:
 
 
 def write_frame(path: str | Path, frame: Any, *, raw_text: bool = False) -> None:
-    """Write a data frame as CSV or Parquet, by the suffix; the file is replaced as a whole. See `frame_bytes`."""
-    replace_file(path, [frame_bytes(frame, Path(path).suffix.lower(), raw_text=raw_text)])
+    """Write a data frame as CSV or Parquet, by the suffix; the file is replaced as a whole. See `frames_bytes`."""
+    write_frames(path, [frame], raw_text=raw_text)
+
+
+def write_frames(path: str | Path, frames: Iterable[Any], *, raw_text: bool = False) -> None:
+    """Likewise data frames with the same columns, one behind the other, in the memory of one."""
+    replace_file(path, frames_bytes(frames, Path(path).suffix.lower(), raw_text=raw_text))

@@ -71,8 +71,8 @@ def _covered(rows: RegressionRows, kind: str, name: str, mask: Mask, parts: int)
     from scipy.stats import binom
 
     place = int(np.argmin(np.abs(rows.levels - LEVEL)))
-    lower, upper, target = rows.lower[place][mask], rows.upper[place][mask], rows.target[mask]
-    count, share = int(mask.sum()), float(((lower <= target) & (target <= upper)).mean())
+    lower, upper = rows.lower[place][mask], rows.upper[place][mask]
+    count, share = int(mask.sum()), float(rows.inside[place][mask].mean())
     tail = 0.025 / parts
     low, high = (float(end) for end in binom.ppf([tail, 1.0 - tail], count, LEVEL) / count)
     low, high = min(low, LEVEL - SMALL), max(high, LEVEL + SMALL)

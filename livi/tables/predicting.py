@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,8 +15,10 @@ from livi.inference.progress import Progress
 from livi.posterior import metrics
 from livi.tables.content import ClassificationRows, RegressionRows
 from livi.tables.estimators.conformal import rank, threshold
+from livi.tables.estimators.draws import TOLERANCE
 from livi.tables.estimators.target import stretched
 from livi.tables.evaluation import CRPS_ROWS
+from livi.tables.reading import Table
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 QUANTILES = (0.05, 0.5, 0.95)
@@ -24,6 +27,37 @@ PATIENCE = 2.0  # seconds without a word
 
 Floats = NDArray[np.float64]
 Part = TypeVar("Part")
+Rows = TypeVar("Rows", slice, Table)
+
+
+@dataclass
+class MonteCarlo:
+    """How far the finite number of networks leaves predictions open, over rows that are predicted part by part.
+
+    The errors are those of `LIVIRegressor.monte_carlo_error`.
+    """
+
+    rows: int = 0
+    networks: int = 0  # that the rows were asked of, together
+    fewest: int = 0
+    most: int = 0
+    worst: float = 0.0
+    above: int = 0  # rows whose error is beyond what is aimed at
+
+    def add(self, errors: Floats, networks: NDArray[np.int64]) -> None:
+        self.fewest = min(self.fewest or int(networks.min()), int(networks.min()))
+        self.most = max(self.most, int(networks.max()))
+        self.rows += len(errors)
+        self.networks += int(networks.sum())
+        self.worst = max(self.worst, float(errors.max()))
+        self.above += int((errors > TOLERANCE).sum())
+
+    def __str__(self) -> str:
+        asked = f"{self.most} networks a row"
+        if self.fewest < self.most:
+            asked = f"{self.fewest} to {asked}, {self.networks / self.rows:.0f} on average"
+        beyond = f", above {TOLERANCE:.0%} in {self.above:,} of {self.rows:,} rows" if self.above else ""
+        return f"Monte Carlo error {self.worst:.1%} of a prediction's spread at most{beyond} ({asked})"
 
 
 def in_blocks(read: Callable[[slice], Part], rows: int, *, progress: bool) -> list[Part]:
@@ -32,32 +66,42 @@ def in_blocks(read: Callable[[slice], Part], rows: int, *, progress: bool) -> li
     Args:
         progress: show on stderr how many rows are done, unless all of them take no more than two seconds.
     """
-    shown = Progress(rows, quiet=not progress, unit="rows")
+    blocks = (slice(start, min(rows, start + BLOCK)) for start in range(0, rows, BLOCK))
+    return [read(some) for some in shown_progress(blocks, rows, progress=progress)]
+
+
+def shown_progress(parts: Iterable[Rows], rows: int | None, *, progress: bool) -> Iterator[Rows]:
+    """The parts, with a count on stderr of the rows that are done, unless all of them take no more than two seconds.
+
+    Args:
+        rows: of all parts together; None where nobody knows.
+    """
+    shown = Progress(rows or 0, quiet=not progress, unit="rows")
     shown.begin(0, label="predicting")
-    started = time.perf_counter()
-    found = []
+    started, done = time.perf_counter(), 0
     try:
-        for start in range(0, rows, BLOCK):
-            some = slice(start, min(rows, start + BLOCK))
-            found.append(read(some))
+        for part in parts:
+            yield part
+            done += part.stop - part.start if isinstance(part, slice) else len(part)
             if time.perf_counter() - started > PATIENCE:
-                shown.show(some.stop, {})
+                shown.show(done, {})
     finally:
         shown.close()
-    return found
 
 
-def regression_columns(estimator: Any, features: Floats) -> dict[str, Floats]:
+def regression_columns(estimator: Any, features: Floats, monte_carlo: MonteCarlo) -> dict[str, Floats]:
     """Mean, standard deviations and quantiles of each row by name, and a conformal 90 % interval where there is one."""
     names = ["mean", "std_epistemic", "std_total", "p05", "p50", "p95"]
     conformal = estimator.interval == "conformal"
     reach = threshold(estimator.conformity_scores_, 0.1) if conformal else 0.0
 
-    def what(part: Any, _: slice) -> Sequence[torch.Tensor]:
+    def what(part: Any, _: NDArray[np.intp]) -> Sequence[torch.Tensor]:
         ends = stretched(part, reach) if conformal else ()
-        return (part.mean, part.epistemic_std, part.total_std, *part.quantile(list(QUANTILES)), *ends)
+        columns = (part.mean, part.epistemic_std, part.total_std, *part.quantile(list(QUANTILES)), *ends)
+        return (*estimator.sampling(part), *columns)
 
-    found = estimator.read_predictive(features, what)
+    errors, networks, *found = estimator.read_predictive(features, what)
+    monte_carlo.add(errors, networks)
     return dict(zip(names + ["lower", "upper"] * conformal, found, strict=True))
 
 
@@ -77,10 +121,10 @@ def regression_rows(
     ends_of = _conformal(estimator, levels) if estimator.interval == "conformal" else _central(levels)
 
     def read(block: slice) -> Sequence[Floats]:
-        def what(part: Any, some: slice) -> Sequence[torch.Tensor]:
+        def what(part: Any, some: NDArray[np.intp]) -> Sequence[torch.Tensor]:
             truth = torch.from_numpy(target[block][some]).to(part.means)
             deviations = (part.epistemic_std, part.aleatoric_std, part.total_std)
-            return (part.mean, *deviations, part.cdf(truth), part.log_prob(truth), *ends_of(part))
+            return (part.mean, *deviations, metrics.pit(part, truth), part.log_prob(truth), *ends_of(part))
 
         found: Sequence[Floats] = estimator.read_predictive(features[block], what)
         return found
@@ -89,7 +133,8 @@ def regression_rows(
     mean, epistemic, aleatoric, total, pit, log_density, *ends = map(np.concatenate, zip(*parts, strict=True))
     lower, upper = np.stack(ends[: len(levels)]), np.stack(ends[len(levels) :])
     spread = (epistemic, aleatoric, total)
-    rows = RegressionRows(target, mean, *spread, pit.clip(0.0, 1.0), np.array(levels), lower, upper)
+    counts = estimator.interval != "conformal" and estimator.model_.target_scale == "count"
+    rows = RegressionRows(target, mean, *spread, pit.clip(0.0, 1.0), np.array(levels), lower, upper, counts)
     return rows, log_density, _crps(estimator, features, target)
 
 
@@ -114,18 +159,23 @@ def _crps(estimator: Any, features: Floats, target: Floats) -> float:
     drawn = np.sort(np.random.default_rng(0).permutation(len(target))[:CRPS_ROWS])
     truths = target[drawn]
 
-    def what(part: Any, some: slice) -> Sequence[torch.Tensor]:
+    def what(part: Any, some: NDArray[np.intp]) -> Sequence[torch.Tensor]:
         truth = torch.from_numpy(truths[some]).to(part.means)
         return (torch.full_like(truth, metrics.crps(part, truth)),)  # their average for each of them
 
     return float(estimator.read_predictive(features[drawn], what)[0].mean())
 
 
-def classification_columns(estimator: Any, features: Floats) -> tuple[Floats, Floats, Floats]:  # (n, k), (n,), (n,)
+def classification_columns(
+    estimator: Any, features: Floats, monte_carlo: MonteCarlo
+) -> tuple[Floats, Floats, Floats]:  # (n, k), (n,), (n,)
     """Probabilities, entropy and mutual information of each row."""
-    probabilities, entropy, information = estimator.read_predictive(
-        features, lambda part, _: (part.probabilities, part.entropy, part.mutual_information)
-    )
+
+    def what(part: Any, _: NDArray[np.intp]) -> Sequence[torch.Tensor]:
+        return (*estimator.sampling(part), part.probabilities, part.entropy, part.mutual_information)
+
+    errors, networks, probabilities, entropy, information = estimator.read_predictive(features, what)
+    monte_carlo.add(errors, networks)
     return probabilities, entropy, information
 
 
@@ -142,7 +192,7 @@ def classification_rows(
     usable = usable_levels(estimator, levels)
 
     def read(block: slice) -> Sequence[NDArray[Any]]:
-        def what(part: Any, some: slice) -> Sequence[torch.Tensor]:
+        def what(part: Any, some: NDArray[np.intp]) -> Sequence[torch.Tensor]:
             log_probability = part.log_prob(torch.from_numpy(target[block][some]))
             return part.probabilities, part.entropy, part.mutual_information, log_probability
 

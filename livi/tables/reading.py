@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +28,9 @@ _FOREIGN = {
     b"\xff\xfe": "UTF-16 text; save it as UTF-8",
     b"\xfe\xff": "UTF-16 text; save it as UTF-8",
 }
+_LONGEST_MARK = max(map(len, (_PARQUET, *_FOREIGN)))
+_NO_UTF8 = re.compile("[\udc80-\udcff]")  # what stands for bytes that are none
+_SNIFFED = 20  # lines behind the header's first, which may have more than one
 
 
 class TableError(ValueError):
@@ -43,6 +48,7 @@ class Table:
             for Parquet and data frames.
         notes: what was left out in reading.
         decimal: what stood before the decimals in the file; the cells have points.
+        whole: columns of whole numbers, by their type.
     """
 
     name: str
@@ -50,11 +56,12 @@ class Table:
     lines: NDArray[np.int64]  # (n,)
     notes: tuple[str, ...] = field(default=())
     decimal: Decimal = "point"
+    whole: frozenset[str] = frozenset()
 
     def __len__(self) -> int:
         return len(self.lines)
 
-    def rows(self, places: NDArray[np.int64] | NDArray[np.bool_]) -> Table:
+    def rows(self, places: NDArray[np.int64] | NDArray[np.bool_] | slice) -> Table:
         """Some of the rows."""
         chosen = {name: cells[places] for name, cells in self.columns.items()}
         return replace(self, columns=chosen, lines=self.lines[places])
@@ -73,13 +80,14 @@ class Table:
         _check_names(name, names)
         cells: dict[str, Cells] = {}
         notes = list(_note_unnamed(names))
+        whole = frozenset(column for place, column in enumerate(names) if frame.dtypes.iloc[place].kind in "iu")
         for place, column in enumerate(names):
             unusable = _unusable(frame.iloc[:, place])
             if column and unusable:
                 notes.append(f"left out: column {column!r}, which holds {unusable}, neither numbers nor text")
             elif column:
                 cells[column] = _cells(frame.iloc[:, place])
-        return cls(name, cells, np.arange(1, len(frame) + 1), tuple(notes))
+        return cls(name, cells, np.arange(1, len(frame) + 1), tuple(notes), whole=whole)
 
 
 def read_table(path: str | Path, *, delimiter: str | None = None, decimal: Decimal = "point") -> Table:
@@ -97,61 +105,104 @@ def read_table(path: str | Path, *, delimiter: str | None = None, decimal: Decim
         TableError: what is wrong, with the row where there is one.
         ImportError: Parquet without pyarrow.
     """
+    (table,) = read_parts(path, None, delimiter=delimiter, decimal=decimal)
+    return table
+
+
+def read_parts(
+    path: str | Path, rows: int | None, *, delimiter: str | None = None, decimal: Decimal = "point"
+) -> Iterator[Table]:
+    """`read_table`, so many rows at a time, in memory that does not grow with the file; None reads all at once.
+
+    What is wrong with a file is found where it is: parts before it have been given by then.
+    """
     path = Path(path)
-    name = path.name
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            begins = file.peek(_LONGEST_MARK)
+            if begins.startswith(_PARQUET):
+                yield from _parquet_parts(path, rows)
+                return
+            if path.suffix.lower() in (".parquet", ".pq"):
+                raise TableError(
+                    f"{path.name}: expected a Parquet file, got something else; rename it to .csv if it is one."
+                )
+            for mark, kind in _FOREIGN.items():
+                if begins.startswith(mark):
+                    raise TableError(f"{path.name}: expected a CSV or Parquet file, got {kind}.")
+            with io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="") as text:
+                for table in _csv_parts(path.name, text, rows, delimiter):
+                    yield table if decimal == "point" else _with_points(table)
     except IsADirectoryError as error:
         raise TableError(f"{path}: expected a file, got a folder; add a file name.") from error
-    except (OSError, ValueError) as error:
-        got = error.strerror if isinstance(error, OSError) else error
-        raise TableError(f"{path}: expected a readable file, got: {got}; check the path.") from error
-    if data.startswith(_PARQUET):
-        return _read_parquet(name, data)
-    if path.suffix.lower() in (".parquet", ".pq"):
-        raise TableError(f"{name}: expected a Parquet file, got something else; rename it to .csv if it is one.")
-    table = _read_csv(name, _decoded(name, data), delimiter)
-    return table if decimal == "point" else _with_points(table)
+    except OSError as error:
+        raise TableError(f"{path}: expected a readable file, got: {error.strerror}; check the path.") from error
+    except ValueError as error:  # a zero in a name
+        if isinstance(error, TableError):
+            raise
+        raise TableError(f"{path}: expected a readable file, got: {error}; check the path.") from error
+
+
+def one_ahead(parts: Iterator[Table]) -> Iterator[Table]:
+    """The parts, each read in another thread while the one before it is in use."""
+    with ThreadPoolExecutor(1) as reader:
+        coming = reader.submit(next, parts, None)
+        while (part := coming.result()) is not None:
+            coming = reader.submit(next, parts, None)
+            yield part
 
 
 # --- CSV ------------------------------------------------------------------------------------------
 
 
-def _decoded(name: str, data: bytes) -> str:
-    for start, kind in _FOREIGN.items():
-        if data.startswith(start):
-            raise TableError(f"{name}: expected a CSV or Parquet file, got {kind}.")
-    place = data.find(b"\0")
-    if place >= 0:
-        row = data.count(b"\n", 0, place) + 1
-        raise TableError(f"{name}, row {row}: expected text, got a zero byte; is it a CSV file in UTF-8?")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        row = data.count(b"\n", 0, error.start) + 1
-        raise TableError(
-            f"{name}, row {row}: expected UTF-8 text, got the byte 0x{data[error.start]:02x}; "
-            "save the file as UTF-8 (iconv -f latin1 -t utf-8)."
-        ) from error
-
-
-def _read_csv(name: str, text: str, delimiter: str | None) -> Table:
-    if not text.strip():
-        raise TableError(f"{name}: expected a header and rows, got an empty file.")
+def _csv_parts(name: str, text: TextIO, rows: int | None, delimiter: str | None) -> Iterator[Table]:
     if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n '):
         raise TableError(f"delimiter: expected one character such as ; or a tab, got {delimiter!r}.")
-    header, records, lines = _records(name, text, delimiter or _sniffed(text))
+    lines = _lines(name, text)
+    begun = []
+    for line in lines:
+        begun.append(line)
+        if line.strip():
+            break
+    else:
+        raise TableError(f"{name}: expected a header and rows, got an empty file.")
+    begun += itertools.islice(lines, _SNIFFED)
+    records = _records(name, itertools.chain(begun, lines), delimiter or _sniffed("".join(begun)))
+    _, header = next(records, (0, []))
     names = [unprotected(column.strip()) for column in header]
     _check_names(name, names)
-    if not records:
+    some = list(itertools.islice(records, rows))
+    if not some:
         raise TableError(f"{name}: expected rows below the header, got none.")
-    columns = zip(*records, strict=True)
+    while some:
+        yield _csv_table(name, names, some)
+        some = list(itertools.islice(records, rows))
+
+
+def _csv_table(name: str, names: list[str], records: list[tuple[int, list[str]]]) -> Table:
+    columns = zip(*(record for _, record in records), strict=True)
     cells = {
         column: texts([unprotected(clean(value)) for value in values])
         for column, values in zip(names, columns, strict=True)
     }
     cells.pop("", None)
-    return Table(name, cells, np.array(lines, np.int64), _note_unnamed(names))
+    return Table(name, cells, np.array([line for line, _ in records], np.int64), _note_unnamed(names))
+
+
+def _lines(name: str, text: TextIO) -> Iterator[str]:
+    """The lines, of text that may hold what is none."""
+    row = 1
+    for line in text:
+        wrong = None if line.isascii() else _NO_UTF8.search(line)
+        if wrong:
+            raise TableError(
+                f"{name}, row {row}: expected UTF-8 text, got the byte 0x{ord(wrong[0]) - 0xDC00:02x}; "
+                "save the file as UTF-8 (iconv -f latin1 -t utf-8)."
+            )
+        if "\0" in line:
+            raise TableError(f"{name}, row {row}: expected text, got a zero byte; is it a CSV file in UTF-8?")
+        yield line
+        row += line.endswith("\n")
 
 
 def _with_points(table: Table) -> Table:
@@ -168,30 +219,23 @@ def _with_points(table: Table) -> Table:
     return replace(table, columns=columns, decimal="comma")
 
 
-def _records(name: str, text: str, delimiter: str) -> tuple[list[str], list[list[str]], list[int]]:
-    """The header, the records, and the lines on which the records start."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, skipinitialspace=True)
-    header: list[str] = []
-    records: list[list[str]] = []
-    lines: list[int] = []
-    line = 1
+def _records(name: str, lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """The header and the records, with the lines on which they start."""
+    reader = csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=True)
+    line, width = 1, 0
     try:
         for record in reader:
-            blank = not any(record[:1]) and len(record) < 2
-            if not header and not blank:
-                header = record
-            elif not blank:
-                if len(record) != len(header):
+            if any(record[:1]) or len(record) > 1:
+                width = width or len(record)
+                if len(record) != width:
                     raise TableError(
-                        f"{name}, row {line}: expected {len(header)} values as in the header, got {len(record)}; "
+                        f"{name}, row {line}: expected {width} values as in the header, got {len(record)}; "
                         "correct the row, or set --delimiter if it is another one."
                     )
-                records.append(record)
-                lines.append(line)
+                yield line, record
             line = reader.line_num + 1
     except csv.Error as error:
         raise TableError(f"{name}, row {line}: expected quoted CSV fields that end, got: {error}.") from error
-    return header, records, lines
 
 
 def _sniffed(text: str) -> str:
@@ -209,7 +253,8 @@ def _sniffed(text: str) -> str:
 # --- Parquet and data frames ----------------------------------------------------------------------
 
 
-def _read_parquet(name: str, data: bytes) -> Table:
+def _parquet_parts(path: Path, rows: int | None) -> Iterator[Table]:
+    name = path.name
     try:
         import pyarrow
         from pyarrow import parquet
@@ -217,20 +262,36 @@ def _read_parquet(name: str, data: bytes) -> Table:
         raise ImportError(f'{name}: Parquet files need pyarrow: pip install "livi[parquet]", or convert to CSV.') from (
             error
         )
+    read = 0
     try:
-        content = parquet.ParquetFile(pyarrow.BufferReader(data)).read()
-        names = [column.strip() for column in content.column_names]
-        _check_names(name, names)
-        index = re.compile(r"__index_level_\d+__")
-        content = content.select([place for place, column in enumerate(names) if not index.fullmatch(column)])
-        frame = content.to_pandas(ignore_metadata=True)
+        with parquet.ParquetFile(path) as content:
+            names = [column.strip() for column in content.schema_arrow.names]
+            _check_names(name, names)
+            index = re.compile(r"__index_level_\d+__")
+            kept = [place for place, column in enumerate(names) if not index.fullmatch(column)]
+            whole = {names[i] for i in kept if pyarrow.types.is_integer(content.schema_arrow.field(i).type)}
+            parts = (
+                [content.read()] if rows is None else map(_one_batch, content.iter_batches(rows))  # type: ignore[no-untyped-call]
+            )
+            for part in parts:
+                frame = part.select(kept).to_pandas(ignore_metadata=True)
+                if not len(frame.columns) or not len(frame):
+                    break
+                table = Table.from_frame(frame, name)
+                yield replace(table, lines=read + table.lines, whole=frozenset(whole))
+                read += len(frame)
     except (pyarrow.ArrowException, OSError, ValueError, TypeError, KeyError, OverflowError) as error:
         if isinstance(error, TableError):
             raise
         raise TableError(f"{name}: expected a Parquet file, got a damaged one ({_first_line(error)}).") from error
-    if not len(frame.columns) or not len(frame):
+    if not read:
         raise TableError(f"{name}: expected columns and rows, got none.")
-    return Table.from_frame(frame, name)
+
+
+def _one_batch(batch: Any) -> Any:
+    import pyarrow
+
+    return pyarrow.Table.from_batches([batch])
 
 
 def _unusable(series: Any) -> str:
@@ -257,15 +318,14 @@ def _text(value: Any) -> str:
     return clean(str(value) if isoformat is None else isoformat())
 
 
-def as_series(cells: Cells) -> Any:
-    """Cells as a column of a data frame: text, whole numbers or numbers, with gaps where they are missing."""
+def as_series(table: Table, name: str) -> Any:
+    """A column of a table as one of a data frame: text, whole numbers or numbers, with gaps where they are missing."""
     import pandas as pd
 
+    cells = table.columns[name]
     if cells.dtype == object:
         return pd.Series([text or None for text in cells.tolist()], dtype=object)
-    present = cells[~np.isnan(cells.astype(np.float64))]
-    whole = bool((np.abs(present) < 2**53).all() and (present == np.round(present)).all())
-    return pd.Series(cells).astype("Int64") if whole else pd.Series(cells)
+    return pd.Series(cells).astype("Int64") if name in table.whole else pd.Series(cells)
 
 
 # --- both -----------------------------------------------------------------------------------------

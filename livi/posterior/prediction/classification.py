@@ -113,6 +113,19 @@ class ClassificationPrediction:
         """H[E p] - E H[p] >= 0, between label and weights: what the samples disagree on. Rounding below 0 is cut."""
         return (self.entropy - self.aleatoric_entropy).clamp_min(0.0)
 
+    def monte_carlo_error(self) -> Tensor:  # (B, ...)
+        """How far S weight samples leave the probabilities open: the largest standard error, as a share of the spread.
+
+        The spread is that of being in a class or not, sqrt(p (1 - p)). So it is no more than 1 / sqrt(S).
+        """
+        samples = self._logs.exp()
+        if len(samples) < 2:
+            return torch.full_like(samples[0, :, 0], math.inf)
+        mean = samples.mean(0)
+        spread = (mean * (1.0 - mean)).sqrt()
+        shares = torch.where(spread > 0, samples.std(0) / spread, torch.zeros_like(mean))
+        return shares.amax(1) / math.sqrt(len(samples))
+
     def log_prob(self, targets: Targets) -> Tensor:  # (B, ...) -> (B,)
         """Log probability of each example's target; several targets of one example are one event, summed within a
         sample before samples are averaged. Raises what the likelihood raises."""

@@ -135,6 +135,17 @@ class DrawnPrediction(Quantiles, DensityPrediction):
         rng = torch.Generator().manual_seed(self.seed + 1)
         return lowest + torch.rand(found.shape, generator=rng, dtype=highest.dtype).to(highest) * (highest - lowest)
 
+    def crps(self, targets: Targets) -> Tensor:  # (B, ...)
+        """Continuous ranked probability score of each target, E|Y - y| - E|Y - Y'| / 2, of the draws."""
+        found = self._as_outputs(targets).to(self.outputs.dtype)
+        parts = []
+        for rows, draws in self._draws():
+            ordered, count = draws.sort(0).values, len(draws)
+            weights = (2.0 * torch.arange(1, count + 1, device=draws.device) - count - 1.0).to(ordered)  # of the pairs
+            apart = 2.0 * torch.tensordot(weights, ordered, 1) / count**2
+            parts.append((aligned(draws, found[rows]) - found[rows]).abs().mean(0) - 0.5 * apart)
+        return torch.cat(parts)
+
     @torch.no_grad()
     def sample(self, num_samples: int, rng: torch.Generator | None = None) -> Tensor:  # (num_samples, B, ...)
         """Targets drawn from the prediction, each draw with one weight sample for all examples."""

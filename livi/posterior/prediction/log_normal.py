@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import torch
 from torch import Tensor
@@ -84,6 +86,12 @@ class LogNormalPrediction(Quantiles, Moments):
         variance = self.logs.stds.square()
         means = (self.logs.means + 0.5 * variance).exp()
         return means, means * variance.expm1().sqrt()
+
+    def _quantile_errors(self, q: Sequence[float]) -> list[Tensor]:
+        """Those of the logarithms, times the quantiles of a log-normal with their moments."""
+        logs = self.logs
+        ends = [(logs.mean + NormalDist().inv_cdf(level) * logs.total_std).exp() for level in q]
+        return [end * error for end, error in zip(ends, logs._quantile_errors(q), strict=True)]
 
     def _log(self, targets: Targets) -> Tensor:
         found = check_targets(targets, self.logs.means.device).to(self.logs.means.dtype)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -31,6 +34,25 @@ class Moments:
         """sqrt(epistemic^2 + aleatoric^2), by the law of total variance."""
         means, stds = self._moments()
         return (means.var(0, correction=0) + stds.square().mean(0)).sqrt()
+
+    def monte_carlo_error(self, q: Sequence[float] = ()) -> Tensor:  # (B, ...)
+        """How far S weight samples leave the answer open: the largest standard error, as a share of the total std.
+
+        Of the mean it is epistemic_std / sqrt(S). Of the quantiles at `q`, where the samples' distributions are known,
+        it is std_s F_s(y) / (f(y) sqrt(S)), by the delta method; see `_quantile_errors` for what is approximated. 0
+        where the prediction has no spread; for one sample it is unknown, and infinite.
+        """
+        means, _ = self._moments()
+        if len(means) < 2:
+            return torch.full_like(means[0], math.inf)
+        errors = [means.std(0), *self._quantile_errors(q)]
+        total = self.total_std
+        shares = torch.stack(errors).amax(0) / (total * math.sqrt(len(means)))
+        return torch.where(total > 0, shares, torch.zeros_like(total))
+
+    def _quantile_errors(self, q: Sequence[float]) -> list[Tensor]:  # noqa: ARG002  # (B, ...) each
+        """Standard errors of these quantiles, times sqrt(S); none where they are not known."""
+        return []
 
     def function_quantile(self, q: Numbers) -> Tensor:  # (B, ...), or (Q, B, ...) for several
         """Quantiles of the S means alone, without observation noise: epistemic bands. Interpolates linearly."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -138,6 +139,22 @@ class RegressionPrediction(Quantiles, Moments):
 
     def _moments(self) -> tuple[Tensor, Tensor]:
         return self.means, self.stds
+
+    def _quantile_errors(self, q: Sequence[float]) -> list[Tensor]:
+        """By the distributions of a smoother mixture, at the quantiles of a normal distribution with its moments.
+
+        Where the samples are further apart than their noise, the mixture's own density is a row of peaks that says
+        nothing about the quantile of another S samples; so it is smoothed, by Silverman's rule for the means.
+        """
+        spread = 1.06 * self.num_samples**-0.2 * self.epistemic_std
+        stds = torch.hypot(self.stds, spread)
+        offsets, total = self.means - self.mean, self.total_std
+        errors = []
+        for level in q:
+            units = (NormalDist().inv_cdf(level) * total - offsets) / stds
+            density = ((-0.5 * units.square()).exp() / stds).mean(0) / math.sqrt(2.0 * math.pi)
+            errors.append(below(units).std(0) / density)
+        return errors
 
     def _aligned(self, targets: Targets) -> tuple[Tensor, Tensor, Tensor]:
         found = check_targets(targets, self.means.device).to(self.means.dtype)

@@ -1,7 +1,8 @@
 """What to model a target by, chosen by trial: short fits to some of the rows, scored on others of them.
 
 All trials are scored by the log density of the same held-out targets in their own units, so that a model of the
-logarithm is comparable with one of the target itself. In doubt the simpler model is taken.
+logarithm is comparable with one of the target itself; counts by the probability of the count, which a density gives to
+half a unit on either side. In doubt the simpler model is taken.
 """
 
 from __future__ import annotations
@@ -26,13 +27,26 @@ SURE = 1.64  # standard errors by which the best must lead
 class Model(NamedTuple):
     """The scale of a target, and its noise on that scale."""
 
-    target_scale: str  # "plain" or "log"
-    noise: str  # "constant", "varying" or "network"
+    target_scale: str  # "plain", "log" or "count"
+    noise: str  # "constant", "varying" or "network"; of counts "poisson" or "negative-binomial"
 
     def __str__(self) -> str:
-        scale = "the target as it is" if self.target_scale == "plain" else "the logarithm of the target"
-        noise = "a noise that the network gives" if self.noise == "network" else f"{self.noise} noise"
-        return f"{scale} with {noise}"
+        return f"{_SCALES[self.target_scale]} with {_NOISES.get(self.noise, self.noise)} noise"
+
+
+_SCALES = {"plain": "the target as it is", "log": "the logarithm of the target", "count": "the target as a count"}
+_NOISES = {"network": "the network's own", "poisson": "Poisson", "negative-binomial": "negative binomial"}
+MODELS = (  # the simplest first
+    Model("plain", "constant"),
+    Model("log", "constant"),
+    Model("count", "poisson"),
+    Model("plain", "varying"),
+    Model("log", "varying"),
+    Model("count", "negative-binomial"),
+)
+SAMPLED = (Model("plain", "network"), Model("log", "network"))  # by chains, where they are asked for
+NOISES = tuple(dict.fromkeys(model.noise for model in (*MODELS, *SAMPLED)))
+MOST_COUNTED = 50  # the largest median of whole numbers that are taken for counts
 
 
 @dataclass(frozen=True)
@@ -44,11 +58,30 @@ class Trial:
 
 
 def candidates(target_scale: str, noise: str, targets: Array) -> list[Model]:
-    """The models that the two settings allow, the simplest first; "auto" allows all that the targets do."""
-    positive = bool((targets > 0).all())
-    scales = (("plain", "log") if positive else ("plain",)) if target_scale == "auto" else (target_scale,)
-    noises = ("constant", "varying") if noise == "auto" else (noise,)
-    return [Model(scale, one) for one in noises for scale in scales]
+    """The models that the two settings allow, the simplest first; "auto" allows all that the targets do.
+
+    But for those that are sampled by chains, which have to be asked for.
+
+    >>> candidates("auto", "auto", np.array([0.0, 2.0, 1.0]))[1]
+    Model(target_scale='count', noise='poisson')
+    """
+    possible = {"plain": True, "log": bool((targets > 0).all()), "count": look_counted(targets)}
+    return [
+        model
+        for model in (SAMPLED if noise == "network" else MODELS)
+        if (model.target_scale == target_scale or (target_scale == "auto" and possible[model.target_scale]))
+        and noise in (model.noise, "auto")
+    ]
+
+
+def are_counts(targets: Array) -> bool:
+    """Whole numbers from 0 up."""
+    return bool((targets >= 0).all() and (targets == np.round(targets)).all())
+
+
+def look_counted(targets: Array) -> bool:
+    """Counts that are small: large ones, such as prices without cents, are measured rather than counted."""
+    return are_counts(targets) and bool(np.median(targets) <= MOST_COUNTED)
 
 
 def trial_rows(num_rows: int, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -12,15 +11,14 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
+from livi.family.last_layer import LIMIT, evidence_multiplications
 from livi.inference import Recipe
-from livi.inference.rules import Size, default_recipe
-from livi.model.data import FULL_BATCH
 from livi.model.likelihoods import Categorical
 from livi.network import Layout
 from livi.posterior.posterior import Posterior
 from livi.posterior.prediction import ClassificationPrediction
 from livi.posterior.prediction.mixture import log_mean_exp
-from livi.tables.estimators.base import Estimator, check_alpha
+from livi.tables.estimators.base import Estimator, check_alpha, quick_recipe
 from livi.tables.estimators.conformal import threshold
 from livi.tables.estimators.scaling import Array
 
@@ -43,7 +41,9 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         interval: "posterior" takes `predict_set` from the predicted probabilities. "conformal" holds out rows to
             calibrate it on, which guarantees coverage for new rows like the old whatever the model is worth.
         calibration_size: share (or number) of the rows that a conformal fit holds out.
-        num_samples: weight draws behind a prediction. They are the same ones every time.
+        num_samples: networks drawn from the posterior behind a prediction, the same ones every time. "auto" asks as
+            many as a row needs, 64 to 512: until its probabilities are known to 5 % of sqrt(p (1 - p))
+            (`monte_carlo_error`), or no more are left.
         device: where to fit and predict, as torch names it; None is the CPU.
         n_jobs: threads of torch while fitting and predicting; -1 is all processors, None leaves torch as it is.
         random_state: an integer, a RandomState or None, as everywhere in scikit-learn.
@@ -92,22 +92,12 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         return self
 
     def _recipe(self, layout: Layout, num_rows: int) -> Recipe | None:
-        """Middle-sized networks start from their own weights, at high rates: as good as from a MAP estimate, sooner.
-
-        Chosen on held-out training rows of three tables, none of them large.
-        """
-        if not 300 < layout.num_params <= 5_000 or num_rows > FULL_BATCH:
-            return None
-        usual = default_recipe(Size(layout, num_rows, 1, num_rows * layout.num_params, classes=True))
-        return replace(
-            usual,
-            steps=1000,
-            map_steps=0,
-            map_restarts=int(self.components),
-            affine_rate=1e-2,
-            nonlinear_rate=3e-3,
-            hyper_rate=5e-2,
-        )
+        """That of `livi.fit` where the last layer will be inferred given the others, else `quick_recipe`."""
+        classes, features = layout.slots[-2].shape
+        cost = evidence_multiplications(Categorical(), num_rows, features + 1, classes)
+        whole = self.batch_size is None or self.batch_size >= num_rows
+        given_others = cost <= LIMIT and whole and self._widths()
+        return None if given_others else quick_recipe(layout, num_rows, self.components)
 
     def predict(self, X: Any) -> NDArray[Any]:  # (n,)
         """The most probable label of each row."""
@@ -124,8 +114,11 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         return self.read_predictive(self._checked(X), lambda part, _: (log_mean_exp(part.logits.log_softmax(2)),))[0]
 
     def predictive(self, X: Any) -> ClassificationPrediction:
-        """The whole posterior predictive: entropy, and the mutual information that is due to the weights."""
-        prediction: ClassificationPrediction = self._predict(self._checked(X), self._weights())
+        """The whole posterior predictive: entropy, and the mutual information that is due to the weights.
+
+        All rows by the same networks, 256 of them with `num_samples="auto"`.
+        """
+        prediction: ClassificationPrediction = self._predict(self._checked(X))
         return prediction
 
     def predict_set(self, X: Any, alpha: float = 0.1) -> NDArray[np.bool_]:  # (n, k)

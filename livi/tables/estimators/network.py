@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from livi import checks
+from livi.network import Layout
+
+Block = TypeVar("Block")
+Found = TypeVar("Found")
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "relu": nn.ReLU,
@@ -130,3 +137,28 @@ def threads(n_jobs: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def on_all_threads(act: Callable[[Layout, Block], Found], layout: Layout, blocks: Sequence[Block]) -> list[Found]:
+    """`act` of each block of work, on as many threads as torch may use.
+
+    Networks of tables are too small to keep several threads busy with one product. So every thread has a block of its
+    own, one thread of torch, and a copy of the network, for a network is not safe for threads. (Its evaluation is
+    entered out here as well, for that sets flags of the whole process: they are then the same for all.)
+    """
+    workers = min(torch.get_num_threads(), len(blocks))
+    if workers < 2 or layout.device.type != "cpu":
+        return [act(layout, block) for block in blocks]
+    free: SimpleQueue[Layout] = SimpleQueue()
+    for _ in range(workers):
+        free.put(Layout(copy.deepcopy(layout.module)))
+
+    def with_a_copy(block: Block) -> Found:
+        mine = free.get()
+        try:
+            return act(mine, block)
+        finally:
+            free.put(mine)
+
+    with threads(1), layout.evaluation(batch_statistics=False), ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(with_a_copy, blocks))

@@ -9,24 +9,39 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from sklearn.base import RegressorMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
+from torch import Tensor
 
 from livi.durations import seconds
-from livi.model.likelihoods import Gaussian, HeteroscedasticGaussian, Weighted, pass_weights
+from livi.inference import Recipe
+from livi.model.likelihoods import Gaussian, HeteroscedasticGaussian, NegativeBinomial, Poisson, Weighted, pass_weights
 from livi.model.priors import Normal
+from livi.network import Layout
 from livi.posterior.posterior import Posterior
-from livi.posterior.prediction import Prediction, RegressionPrediction
+from livi.posterior.prediction import DrawnPrediction, Prediction, RegressionPrediction
 from livi.rivals import fit_langevin
-from livi.tables.estimators.base import Estimator, as_numpy, check_alpha, in_double, unweighted
-from livi.tables.estimators.choice import FEWEST, STEPS, Model, Trial, candidates, chosen, trial_rows
+from livi.tables.estimators.base import Estimator, as_numpy, check_alpha, in_double, quick_recipe, unweighted
+from livi.tables.estimators.choice import (
+    FEWEST,
+    NOISES,
+    STEPS,
+    Model,
+    Trial,
+    are_counts,
+    candidates,
+    chosen,
+    trial_rows,
+)
 from livi.tables.estimators.conformal import threshold
+from livi.tables.estimators.draws import ENDS
 from livi.tables.estimators.network import build_network, threads, widths
 from livi.tables.estimators.scaling import REACH, Array, Scaling
 from livi.tables.estimators.target import SCALES, TargetPrediction, TargetScale, modelled, rounding, stretched
 
-NOISES = ("constant", "varying", "network")
+_LEAST = 1e-300  # probability of a count
 NETWORK_HIDDEN, NETWORK_ACTIVATION = (16, 16), "relu"
 NETWORK_FLOOR = 1e-3  # of the noise, in standard deviations of the target
 
@@ -41,11 +56,13 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         hidden: widths of the hidden layers; () is a linear model. None is (50,), or (16, 16) for `noise="network"`.
         activation: "relu", "tanh", "elu", "silu" or "gelu". None is "silu", or "relu" for `noise="network"`.
         target_scale: "plain" models the target as it is, "log" its logarithm, for positive targets whose noise grows
-            with their size: answers are positive then, and skewed. "auto" tries both on some of the rows.
-        noise: "constant" learns one observation noise, "varying" one that is about log-linear in the inputs. "auto"
-            tries both. "network" has a network give mean and noise alike, and samples its weights by Markov chains
-            (`livi.rivals.fit_langevin`) in place of a variational fit: often the best predictions, in a time that grows
-            with the rows; `steps` are of each chain, and `components` and `batch_size` have no part in it.
+            with their size: answers are positive then, and skewed. "count" models counts 0, 1, 2, ... "auto" tries
+            those that the targets allow on some of the rows.
+        noise: "constant" learns one observation noise, "varying" one that is about log-linear in the inputs. Counts
+            have "poisson" noise, whose variance is the mean, or "negative-binomial", where it is more. "auto" tries
+            them. "network", which it does not try, has a network give mean and noise alike, and samples its weights by
+            Markov chains (`livi.rivals.fit_langevin`) in place of a variational fit: often the best predictions, in a
+            time that grows with the rows; `steps` are of each chain, `components` and `batch_size` have no part in it.
         prior_scale: standard deviation of the weights under the prior; "fan_in" for 1.5 / sqrt(fan-in); or "learned",
             starting there, for one an input and one a further layer, so that inputs without effect count for little.
             "auto" is "learned", or 1 for `noise="network"`, where only numbers will do.
@@ -54,7 +71,9 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         interval: "posterior" takes `predict_interval` from the posterior predictive. "conformal" holds out rows to
             calibrate it on, which guarantees coverage for new rows like the old whatever the model is worth.
         calibration_size: share (or number) of the rows that a conformal fit holds out.
-        num_samples: weight draws behind a prediction. They are the same ones every time.
+        num_samples: networks drawn from the posterior behind a prediction, the same ones every time. "auto" asks as
+            many as a row needs, 64 to 512: until its mean and the ends of its 90 % interval are known to 5 % of its
+            total standard deviation (`monte_carlo_error`), or no more are left.
         device: where to fit and predict, as torch names it; None is the CPU.
         n_jobs: threads of torch while fitting and predicting; -1 is all processors, None leaves torch as it is.
         random_state: an integer, a RandomState or None, as everywhere in scikit-learn.
@@ -97,7 +116,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         batch_size: int | None = None,
         interval: str = "posterior",
         calibration_size: float | int = 0.2,
-        num_samples: int = 200,
+        num_samples: int | str = "auto",
         device: Any = None,
         n_jobs: int | None = None,
         random_state: Any = None,
@@ -139,6 +158,13 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         X, y, weights = self._weighted_rows(X, y.astype(np.float64), sample_weight)
         if self.target_scale == "log" and not (y > 0).all():
             raise ValueError(f"target_scale='log': expected targets above 0, got {y.min():.8g}; pass 'plain'.")
+        if self.target_scale == "count" and not are_counts(y):
+            raise ValueError("target_scale='count': expected counts 0, 1, 2, ..., got other numbers; pass 'plain'.")
+        if not candidates(self.target_scale, self.noise, y):
+            raise ValueError(
+                f"noise: expected one that suits target_scale={self.target_scale!r}, got {self.noise!r}; counts have "
+                "poisson or negative-binomial noise, others constant, varying or network noise."
+            )
         self._draw_seed()
         kept, held = self.split_rows(len(X))
         began = time.perf_counter()
@@ -152,7 +178,10 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
                 stacklevel=2,
             )
         targets, spent = self.target_.standardise(y[kept]), time.perf_counter() - began
-        if self.model_.noise == "constant":  # targets have a standard deviation of 1, with weights and all
+        if self.model_.target_scale == "count":
+            counts = Poisson(unit=None) if self.model_.noise == "poisson" else NegativeBinomial(unit=None)
+            self._fit_posterior(X[kept], targets, weights[kept], counts, 1, spent=spent)
+        elif self.model_.noise == "constant":  # targets have a standard deviation of 1, with weights and all
             self._fit_posterior(X[kept], targets, weights[kept], Gaussian(1.0, learned=True), 1, spent=spent)
         elif self.model_.noise == "network":
             self._sample_posterior(X[kept], targets[:, None], weights[kept], spent=spent)
@@ -193,7 +222,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
             else:
                 data = ((inputs, weights), targets)
                 posterior = unweighted(fit_langevin(net, data, Weighted(likelihood), forward=pass_weights, **options))
-        self.posterior_ = in_double(posterior)
+        self._answer_by(in_double(posterior), self.seed_)
 
     def _choose(self, X: Array, y: Array, weights: Array) -> Model:
         """The model that the settings name, or the best of those that they leave open. Sets trials_."""
@@ -202,8 +231,10 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         if len(models) == 1 or len(y) < FEWEST or np.ptp(y) == 0.0:
             return models[0]
         fitted, scored = trial_rows(len(y), self.seed_)
+        counted = any(model.target_scale == "count" for model in models)
         common: dict[str, Any] = {"interval": "posterior", "components": 1, "num_samples": 50, "verbose": 0}
-        common |= {"random_state": self.seed_, "steps": min(STEPS, self.steps or STEPS), "budget": None}
+        length = STEPS if self.noise != "network" else 10 * STEPS
+        common |= {"random_state": self.seed_, "steps": min(length, self.steps or length), "budget": None}
 
         def score(model: Model) -> Array:
             trial = clone(self).set_params(**common, **model._asdict())
@@ -212,8 +243,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
                 trial.fit(X[fitted], y[fitted], weights[fitted])
             if trial.posterior_.plan.get("interrupted_at") is not None:
                 raise KeyboardInterrupt
-            densities: Array = trial.log_density(X[scored], y[scored])
-            return densities
+            return trial.log_mass(X[scored], y[scored]) if counted else trial.log_density(X[scored], y[scored])
 
         best, self.trials_ = chosen(models, score)
         return best
@@ -232,8 +262,11 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         return (mean, std) if return_std else mean
 
     def predictive(self, X: Any) -> TargetPrediction:
-        """The whole posterior predictive in the units of y: quantiles, epistemic and aleatoric parts, densities."""
-        prediction: TargetPrediction = self._predict(self._checked(X), self._weights())
+        """The whole posterior predictive in the units of y: quantiles, epistemic and aleatoric parts, densities.
+
+        All rows by the same networks, 256 of them with `num_samples="auto"`.
+        """
+        prediction: TargetPrediction = self._predict(self._checked(X))
         return prediction
 
     def predict_interval(self, X: Any, alpha: float = 0.1) -> Array:  # (n, 2)
@@ -264,10 +297,39 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         X, y = self._checked(X), np.array(column_or_1d(y), dtype=np.float64)  # a copy: pandas' arrays are read-only
         check_consistent_length(X, y)
         targets = torch.from_numpy(y).to(self.posterior_.layout.device)
-        return self.read_predictive(X, lambda part, rows: (part.log_prob(targets[rows]),))[0]
+        return self.read_predictive(X, lambda part, rows: (part.log_prob(targets[torch.from_numpy(rows)]),))[0]
+
+    def log_mass(self, X: Any, y: Any) -> Array:  # (n,)
+        """The log probability of each count: of y for a model of counts, of y -+ 1/2 for one of other numbers."""
+        X, y = self._checked(X), np.array(column_or_1d(y), dtype=np.float64)
+        if self.model_.target_scale == "count":
+            return self.log_density(X, y)
+        targets = torch.from_numpy(y).to(self.posterior_.layout.device)
+
+        def mass(part: TargetPrediction, rows: NDArray[np.intp]) -> tuple[Tensor]:
+            some = targets[torch.from_numpy(rows)]
+            return ((part.cdf(some + 0.5) - part.cdf(some - 0.5)).clamp_min(_LEAST).log(),)
+
+        return self.read_predictive(X, mass)[0]
+
+    def _prediction(self, outputs: Tensor) -> TargetPrediction:
+        likelihood = self.posterior_.likelihood
+        if isinstance(likelihood, Poisson | NegativeBinomial) and self.target_.limits is not None:
+            low, high = (limit - float(likelihood.log_unit) for limit in self.target_.limits)
+            outputs = outputs.clamp(low, high)
+        prediction: TargetPrediction = super()._prediction(outputs)
+        return prediction
+
+    def _recipe(self, layout: Layout, num_rows: int) -> Recipe | None:
+        """Counts have all layers sampled, as classes have, and are fitted as those are."""
+        return quick_recipe(layout, num_rows, self.components) if self.model_.target_scale == "count" else None
+
+    def _open(self, prediction: TargetPrediction) -> Tensor:  # (n,)
+        error = prediction.monte_carlo_error(ENDS)
+        return torch.zeros_like(error) if self.target_.constant else error
 
     def _in_units(self, prediction: Prediction) -> TargetPrediction:
-        assert isinstance(prediction, RegressionPrediction)
+        assert isinstance(prediction, RegressionPrediction | DrawnPrediction)
         return self.target_.in_units(prediction)
 
     def _fitted_facts(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The scale on which a target is modelled: as it is, or its logarithm; and the way back to its own units."""
+"""The scale on which a target is modelled: as it is, its logarithm or a count; and the way back to its own units."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from livi.posterior.prediction import LogNormalPrediction, RegressionPrediction
+from livi.posterior.prediction import DrawnPrediction, LogNormalPrediction, RegressionPrediction
 from livi.tables.estimators.scaling import Array, Scaling
 
-SCALES = ("plain", "log")
+SCALES = ("plain", "log", "count")
 _ROOM = 0.5  # of the range of the logarithms seen, that a drawn network may go beyond it on either side
 _NO_SPREAD = float(np.finfo(np.float64).tiny)  # whose square is 0: a scale that leaves means, and deviations of 0
 
-TargetPrediction = RegressionPrediction | LogNormalPrediction
+TargetPrediction = RegressionPrediction | LogNormalPrediction | DrawnPrediction
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,10 @@ class TargetScale:
     """How targets become numbers of mean 0 and standard deviation 1, and predictions of these predictions of targets.
 
     Args:
-        kind: "plain", or "log" for positive targets, whose noise then grows with their size.
+        kind: "plain"; "log" for positive targets, whose noise then grows with their size; "count", left as it is.
         scaling: of the targets, or of their logarithms.
-        limits: between which the predicted mean of a logarithm is held. Where a network extrapolates by a few standard
-            deviations, an exponential would make millions of it.
+        limits: between which the predicted mean of a logarithm, or the logarithm of a mean count, is held. Where a
+            network extrapolates by a few standard deviations, an exponential would make millions of it.
     """
 
     kind: str
@@ -37,6 +37,8 @@ class TargetScale:
 
     @classmethod
     def of(cls, kind: str, targets: Array, weights: Array) -> Self:  # (n,), (n,)
+        if kind == "count":
+            return cls(kind, Scaling(np.asarray(0.0), np.asarray(1.0)), _limits_of_counts(targets))
         values = np.log(targets) if kind == "log" else targets
         scaling = Scaling.of(values, weights)
         low, high = float(values.min()), float(values.max())
@@ -54,8 +56,10 @@ class TargetScale:
         values = np.log(targets) if self.kind == "log" else targets
         return np.zeros_like(values) if self.constant else self.scaling.standardise(values)
 
-    def in_units(self, prediction: RegressionPrediction) -> TargetPrediction:
+    def in_units(self, prediction: TargetPrediction) -> TargetPrediction:
         """The prediction of a standardised target as one of the target itself."""
+        if not isinstance(prediction, RegressionPrediction):
+            return prediction
         shift, scale = map(float, self.scaling)
         if self.constant:  # one draw for all, whose average is exact
             means = torch.full_like(prediction.means[:1], shift, dtype=torch.float64)
@@ -92,7 +96,13 @@ def rounding(targets: Array) -> float:
     return float(steps.min()) / math.sqrt(12.0) if len(steps) else 0.0
 
 
-def modelled(prediction: TargetPrediction) -> RegressionPrediction:
+def _limits_of_counts(targets: Array) -> tuple[float, float]:
+    """Of the logarithm of their mean: from a hundredth of the average count to beyond the largest one."""
+    mean, most = max(float(targets.mean()), 1e-6), max(float(targets.max()), 1.0)
+    return float(np.log(mean / 100.0)), float(np.log(most) + _ROOM * np.log(1.0 + most / mean))
+
+
+def modelled(prediction: TargetPrediction) -> RegressionPrediction | DrawnPrediction:
     """The prediction on the scale that was modelled: that of the logarithm, where that is what was predicted."""
     return prediction.logs if isinstance(prediction, LogNormalPrediction) else prediction
 
@@ -102,4 +112,6 @@ def stretched(prediction: TargetPrediction, reach: float) -> tuple[Tensor, Tenso
     values = modelled(prediction)
     middle, reached = values.quantile(0.5), reach * values.total_std
     lower, upper = middle - reached, middle + reached
+    if isinstance(prediction, DrawnPrediction):
+        return lower.clamp_min(0.0), upper
     return (lower.exp(), upper.exp()) if isinstance(prediction, LogNormalPrediction) else (lower, upper)
