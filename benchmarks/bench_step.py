@@ -1,114 +1,149 @@
-"""A step of `livi.fit` with its default choices, eager and as a CUDA graph, against a plain training step of Adam.
+"""A step of `livi.fit` against a plain training step of the same network, and against other ways to a posterior.
 
-python -m benchmarks.bench_step [--device cpu|cuda] [--steps N] [--out DIR]
+    python -m benchmarks.bench_step --device cuda --limit-minutes 9 --out results     # again, until all is done
+    python -m benchmarks.bench_step --only LeNet,dense --ways plain,livi --samples 1
+    python -m benchmarks.bench_step --read docs/benchmarks/step-cuda.json --out docs/benchmarks
+
+LeNet, WRN-16-4, WRN-28-10, a ViT and a GPT (small ones on a CPU), then dense networks from 10^4 to 10^8 weights: the
+seconds of a step and where they go, the memory of a step and of a whole fit, and what `livi.plan` had said of both.
+Results go to step-DEVICE.json after every measurement, and from there into a table and two figures.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import time
 import warnings
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor, nn
 
-import livi
-from benchmarks.bench_evaluation import CASES, Case
-from livi.experiments.machine import machine, versions
-from livi.inference import Trainer
+from benchmarks import step_plot, step_tables
+from benchmarks.step_cases import NETWORKS, cases
+from benchmarks.step_measure import PEERS, WAYS, Bench, forget
+from livi import checks
+from livi.cli.options import count, names
+from livi.experiments.deadlines import Deadline
+from livi.experiments.rows import Row
+from livi.experiments.runs import Job, check_names, empty_document, run_jobs
 
-QUICK = ("--steps", "10")
-FULL = ("--steps", "100")
-WARM_UP = 20
+QUICK = ("--only", "LeNet", "--ways", "plain,livi", "--samples", "1")
+FULL = ("--out", "results")
 
-
-def seconds(step: Callable[[], object], count: int, device: torch.device) -> float:
-    """Mean time of a step, after those that warm up, and on a GPU record."""
-    for _ in range(WARM_UP):
-        step()
-    _synchronise(device)
-    started = time.perf_counter()
-    for _ in range(count):
-        step()
-    _synchronise(device)
-    return (time.perf_counter() - started) / count
+SAMPLES = (1, 2, 4)
+ON_THE_BOUND = ("livi", "mean field")  # ways with a number of samples; others have one weight vector
 
 
-def plain(case: Case, data: tuple[Tensor, Tensor], count: int) -> float:
-    """Adam on the network itself, as everybody writes it."""
-    net = case.build().to(data[0].device)
-    optimiser = torch.optim.Adam(net.parameters())
-    loss_of: Callable[[Tensor, Tensor], Tensor] = (
-        nn.functional.mse_loss if data[1].is_floating_point() else nn.functional.cross_entropy
+@dataclass(frozen=True)
+class Config:
+    """What to measure. TF32 is allowed on a GPU, for all ways alike."""
+
+    device: str = "cpu"
+    only: tuple[str, ...] = ()  # how names begin
+    ways: tuple[str, ...] = tuple(WAYS)
+    samples: tuple[int, ...] = SAMPLES
+    tf32: bool = True
+
+    def __post_init__(self) -> None:
+        check_names("ways", self.ways, tuple(WAYS))
+        if not self.chosen():
+            raise ValueError(f"only: expected beginnings of {', '.join(cases(self.kind))}, got {','.join(self.only)}.")
+
+    @property
+    def kind(self) -> str:
+        return torch.device(self.device).type
+
+    def chosen(self) -> list[str]:
+        return [name for name in cases(self.kind) if not self.only or name.startswith(self.only)]
+
+    def jobs(self) -> list[Job]:
+        """Plain steps first, which all others are compared with; the dense networks by plain and livi's steps only."""
+        named = NETWORKS[self.kind]
+        return [
+            (name, way, samples)
+            for name in self.chosen()
+            for way in self.ways
+            if name in named or way in ("plain", "livi")
+            for samples in (self.samples if way in ON_THE_BOUND and name in named else (1,))
+        ]
+
+
+def bench(config: Config, out: Path, minutes: float | None = None) -> tuple[Path, dict[str, Any]]:
+    """Measure what is not yet in the file, and return it with its content."""
+    path, deadline = out / f"step-{config.kind}.json", Deadline.after(minutes)
+    torch.backends.cuda.matmul.allow_tf32 = config.tf32
+    document = empty_document("step", config)
+    document["config"] = {"device": config.device, "tf32": config.tf32}  # others may be added to the same file
+    missing = [name for name, package in PEERS.items() if find_spec(package) is None]
+    notes = [f"Not installed there: {', '.join(missing)}."] if missing else []
+    document = run_jobs(
+        path,
+        document,
+        config.jobs(),
+        partial(measured, device=checks.device(config.device), deadline=deadline),
+        key=lambda row: (row["network"], row["way"], row["samples"]),
+        notes=notes,
+        jobs=1,  # what runs beside a measurement is measured too
+        summary=lambda _: [],
+        line=line,
+        say=lambda text: print(text, flush=True),
     )
-
-    def step() -> None:
-        optimiser.zero_grad()
-        loss_of(net(data[0]).squeeze(-1), data[1]).backward()
-        optimiser.step()
-
-    return seconds(step, count, data[0].device)
+    if deadline.passed():
+        print(f"{minutes:g} minutes are over; the same command goes on with what is left")
+    return path, document
 
 
-def ours(case: Case, data: tuple[Tensor, Tensor], count: int, capture: bool | None) -> tuple[float, bool]:
-    """Seconds of a step, and whether it was replayed."""
-    torch.manual_seed(0)
-    likelihood = livi.Gaussian() if data[1].is_floating_point() else livi.Categorical()
-    options = {"batch_size": len(data[1]), "last_layer": "sampled"}
-    plan = livi.plan(case.build().to(data[0].device), data, likelihood, **options)
-    recipe = replace(plan.recipe, steps=10 * (WARM_UP + count))
-    trainer = Trainer(plan.bound, plan.data, recipe, capture=capture)
-    taken = seconds(lambda: trainer._step(data), count, data[0].device)
-    return taken, trainer.stepper.captured
+def measured(job: Job, *, device: torch.device, deadline: Deadline) -> Row | None:
+    """One way on one network, ready for JSON, with what prevented it. None where the time is up."""
+    if deadline.passed():
+        return None
+    name, way, samples = job
+    row: Row = {"network": name, "way": way, "samples": samples, "error": None, "prevented": None}
+    if way in PEERS and find_spec(PEERS[way]) is None:
+        return row | {"prevented": "not installed"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # random data: nothing is learned here
+        try:
+            row |= WAYS[way](Bench.of(cases(device.type)[name], device), samples)
+        except Exception as trouble:  # the other ways are worth having
+            row["prevented"] = f"{type(trouble).__name__}: {str(trouble).splitlines()[0][:200]}"
+    forget(device)
+    return row
 
 
-def main() -> None:
+def line(row: Row) -> str:
+    head = f"{row['network']}, {row['way']}, S = {row['samples']}: "
+    return head + (row["prevented"] or f"{1e3 * row['seconds']:.2f} ms")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bench_step", description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--out", type=Path)
-    chosen = parser.parse_args()
-    device = torch.device(chosen.device)
-    warnings.simplefilter("ignore", livi.FitWarning)  # random data: nothing is learned here
-    rows = []
-    print("| network | weights | plain (ms) | livi (ms) | livi / plain | captured (ms) | captured / livi |")
-    print("|---|---|---|---|---|---|---|", flush=True)
-    for case in CASES:
-        torch.manual_seed(0)
-        net = case.build()
-        x = torch.randn(case.batch, *case.shape, device=device)
-        classes = net(x[:2].cpu()).shape[-1]
-        y = torch.randn(case.batch, device=device) if classes == 1 else torch.randint(classes, (case.batch,)).to(device)
-        base = plain(case, (x, y), chosen.steps)
-        eager, _ = ours(case, (x, y), chosen.steps, capture=False)
-        captured, replayed = ours(case, (x, y), chosen.steps, capture=None)
-        rows.append(
-            {
-                "network": case.name,
-                "plain_seconds": base,
-                "livi_seconds": eager,
-                "captured_seconds": captured if replayed else None,
-            }
-        )
-        graph = f"{1e3 * captured:.2f} | {captured / eager:.2f}" if replayed else "– | –"
-        weights = sum(parameter.numel() for parameter in net.parameters())
-        print(
-            f"| {case.name} | {weights:,} | {1e3 * base:.2f} | {1e3 * eager:.2f} | {eager / base:.1f} | {graph} |",
-            flush=True,
-        )
-    if chosen.out is not None:
-        chosen.out.mkdir(parents=True, exist_ok=True)
-        document = {"machine": machine(), "versions": versions(), "rows": rows}
-        (chosen.out / "step.json").write_text(json.dumps(document, indent=1) + "\n")
-
-
-def _synchronise(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
+    parser.add_argument("--only", type=names, default=(), help="networks, by how their names begin; dense: all scales")
+    parser.add_argument("--ways", type=names, default=tuple(WAYS), help="default: " + ",".join(WAYS))
+    parser.add_argument("--samples", type=lambda text: tuple(map(count, names(text))), default=SAMPLES)
+    parser.add_argument("--tf32", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--limit-minutes", type=float, help="stop after so long, ready to go on")
+    parser.add_argument("--out", type=Path, default=Path("results"))
+    parser.add_argument("--read", type=Path, help="table and figures of a file; nothing is measured")
+    chosen = parser.parse_args(arguments)
+    if chosen.read is not None:
+        path, document = chosen.read, json.loads(chosen.read.read_text(encoding="utf-8"))
+    else:
+        try:
+            config = Config(chosen.device, chosen.only, chosen.ways, chosen.samples, chosen.tf32)
+        except ValueError as error:
+            parser.error(str(error))
+        path, document = bench(config, chosen.out, chosen.limit_minutes)
+    print(step_tables.text(document))
+    if find_spec("matplotlib") is not None:
+        for drawn in step_plot.draw(document, chosen.out / path.stem):
+            print(f"drawn: {drawn}")
 
 
 if __name__ == "__main__":

@@ -137,6 +137,20 @@ GROUPS: dict[str, tuple[list[str], dict[str, Any]]] = {
             "noise 0.2, N(0, 1)": large(10, 0.2, steps=4000),
         },
     ),
+    "large-rates": (
+        LARGE,
+        {
+            f"rates {rate:g}": lambda _, rate=rate: {"recipe": livi.Recipe(affine_rate=rate, nonlinear_rate=rate)}
+            for rate in (1e-3, 3e-3, 1e-2)
+        }
+        | {
+            f"rates {rate:g}, N(0, {prior:g}^2)": lambda _, rate=rate, prior=prior: {
+                "recipe": livi.Recipe(affine_rate=rate, nonlinear_rate=rate),
+                "prior": livi.Normal(prior),
+            }
+            for rate, prior in ((1e-3, 0.5), (3e-3, 0.5), (1e-3, 0.3), (3e-3, 0.3))
+        },
+    ),
     "large-steps": (LARGE, {f"{steps} steps": large(20, steps=steps) for steps in (300, 600, 2000)}),
     "samples": (
         ["waves"],
@@ -253,6 +267,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--group", default="middle", choices=GROUPS)
     parser.add_argument("--only", default="", help="problems, separated by commas; all of the group without")
+    parser.add_argument("--choices", default="", help="some of the group's, with | between; all without")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=1)
@@ -260,7 +275,8 @@ def main() -> None:
     chosen = parser.parse_args()
     problems, choices = GROUPS[chosen.group]
     problems = chosen.only.split(",") if chosen.only else problems
-    jobs = list(product(problems, range(chosen.seeds), choices))
+    names = chosen.choices.split("|") if chosen.choices else list(choices)
+    jobs = list(product(problems, range(chosen.seeds), names))
     rows: list[dict[str, Any]] = []
     with ProcessPoolExecutor(chosen.jobs, multiprocessing.get_context("spawn")) as pool:
         waiting = [pool.submit(run, name, seed, [choice], chosen.group, chosen.device) for name, seed, choice in jobs]
@@ -269,7 +285,7 @@ def main() -> None:
             rows += [row for row in done.result() if (row["choice"], row["problem"], row["seed"]) not in seen]
             if chosen.out is not None:
                 chosen.out.write_text(json.dumps(rows, indent=1))
-    order = ["plain", *choices]
+    order = ["plain", *names]
     print(table(sorted(rows, key=lambda row: (order.index(row["choice"]), problems.index(row["problem"])))))
 
 

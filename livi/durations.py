@@ -25,3 +25,14 @@ def seconds(name: str, duration: float | str) -> float:
             f"{name}: expected seconds above 0, or a text such as '30 s', '1 min', '2 h', got {duration!r}."
         )
     return float(value)
+
+
+def in_words(seconds: float) -> str:
+    """For people: seconds, minutes or hours.
+
+    >>> in_words(42.3), in_words(600), in_words(9000)
+    ('42 s', '10 min', '2.5 h')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -215,6 +215,8 @@ def together(folder):
     found["poisoned"] = outcome(fitted(callbacks=[Poison(rank=1)], recipe={"averaging": 0.9}))
     found["stopped"] = outcome(fitted(callbacks=[StopAt(33, rank=1)]))
     found["early"] = outcome(stopped_early())
+    brief = {"callbacks": [StopAt(10, rank=0)], "recipe": {"map_steps": 1}}
+    found["budget"] = fitted(500_000, budget=5.0 + rank, **brief).plan["recipe"]["steps"]
     rows = livi.CSVLogger(folder / f"rows{rank}.csv")
     for name, sharded in (("half", None), ("half sharded", True)):
         with contextlib.suppress(StopIteration):

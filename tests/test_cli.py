@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from livi import cli
-from livi.experiments.toy_bench import default_methods
+from livi.experiments.toy_bench import all_methods
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def test_the_toy_benchmark_prints_a_table_and_writes_json(tmp_path, capsys):
     ("arguments", "complaint"),
     [
         (["bench", "toy", "--data", "C"], "data: expected one of A, B, got 'C'"),
-        (["bench", "toy", "--methods", "swag"], "method: expected one of"),
+        (["bench", "toy", "--methods", "swagger"], "method: expected one of"),
         (["bench", "toy", "--seeds", "0"], "seeds"),
         (["bench", "toy", "--seeds", "many"], "--seeds"),
         (["bench", "toy", "--fast"], "--fast"),
@@ -106,7 +106,7 @@ def test_a_failure_is_one_sentence_with_exit_code_one(tmp_path, capsys):
 
 
 def test_an_interruption_is_no_traceback(monkeypatch, capsys):
-    def interrupted(*_):
+    def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("livi.experiments.toy_bench.bench", interrupted)
@@ -123,11 +123,11 @@ def test_help_has_examples(capsys):
     assert "livi bench toy --quick" in out
 
 
-def test_help_names_the_methods_that_the_toy_benchmark_runs(capsys):
+def test_an_unknown_method_of_the_toy_benchmark_is_answered_with_all_names(capsys):
     with pytest.raises(SystemExit):
-        cli.main(["bench", "toy", "--help"])
-    named = "".join(capsys.readouterr().out.split()).replace("-K", "-5")
-    assert f"default:{','.join(default_methods())}" in named
+        cli.main(["bench", "toy", "--methods", "swagger"])
+    said = capsys.readouterr().err.replace("-K", "-5")
+    assert all(method in said for method in all_methods())
 
 
 def in_a_new_process(*arguments):

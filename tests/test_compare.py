@@ -14,6 +14,7 @@ import livi
 from livi.comparison.comparing import gradients_of
 from livi.report.compared import Compared, ranked
 from livi.report.comparison_page import headline
+from livi.report.results import joined
 
 NET = nn.Sequential(nn.Linear(2, 6), nn.Tanh(), nn.Linear(6, 1))
 
@@ -77,6 +78,11 @@ def test_the_table_has_every_form(numbers, tmp_path):
     for name in ("table.csv", "table.md", "figure.svg", "figure.png"):
         numbers.save(tmp_path / name)
         assert (tmp_path / name).stat().st_size > 100
+    numbers.save(tmp_path / "table.json")
+    [result] = joined([tmp_path])
+    assert {row["method"]: row.get("nll") for row in result.rows} == {
+        row.name: row.scores.get("nll") for row in numbers.rows
+    }
     with pytest.raises(ValueError, match=r"path: expected a name that ends in one of .html, .csv"):
         numbers.save(tmp_path / "table.xlsx")
 

@@ -41,4 +41,4 @@ def test_what_cannot_be_done_is_said_before_any_work(here, capsys):
     assert "expected a column 'prize', got none" in failed(capsys, "compare", "houses.csv", "--target", "prize")
     with pytest.raises(SystemExit):
         cli.main(["compare", "houses.csv", "--target", "price", "--out", "methods.xlsx"])
-    assert "expected a name that ends in .csv, .md or .txt" in capsys.readouterr().err
+    assert "expected a name that ends in .csv, .md, .txt or .json" in capsys.readouterr().err

@@ -8,10 +8,12 @@ import torch
 from estimating import regions, wave
 from sklearn.base import clone
 
+from livi.family.ensemble import Ensemble
+from livi.posterior.posterior import Posterior
 from livi.posterior.prediction import ClassificationPrediction, LogNormalPrediction, RegressionPrediction
 from livi.tables.estimators import LIVIClassifier, LIVIRegressor, load
 from livi.tables.estimators import answers as module
-from livi.tables.estimators.draws import AUTO, TOLERANCE
+from livi.tables.estimators.draws import AUTO, TOLERANCE, Draws
 
 SHORT = {"hidden": (8,), "activation": "tanh", "steps": 60, "random_state": 0}
 ENDS = (0.05, 0.95)
@@ -127,3 +129,15 @@ def test_as_many_as_asked_for_are_asked():
     assert model.predictive(far_and_near()).num_samples == 20
     with pytest.raises(ValueError, match="num_samples: expected a positive integer, got 'many'"):
         LIVIRegressor(num_samples="many").fit(*wave())
+
+
+def test_members_that_are_sorted_by_chain_are_asked_in_a_random_order():
+    model = LIVIRegressor(**SHORT, target_scale="plain", noise="constant").fit(*wave())
+    layout = model.posterior_.layout
+    theta = torch.arange(600.0)[:, None].expand(600, layout.num_params)
+    draws = Draws(Posterior(Ensemble(layout, theta), model.posterior_.likelihood), "auto", seed=3)
+    first = draws.between(0, 64)[:, 0]
+    assert 150.0 < first.mean() < 450.0
+    assert first.std() > 100.0
+    again = Draws(Posterior(draws.ensemble(), model.posterior_.likelihood), "auto", seed=3)
+    assert torch.equal(again.between(0, 512), draws.between(0, 512))

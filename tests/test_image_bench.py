@@ -9,10 +9,10 @@ from picture_files import write_cifar, write_mnist
 from torch import nn
 
 from livi import cli
+from livi.experiments.deadlines import Deadline
 from livi.experiments.images import bench as benches
 from livi.experiments.images import methods
 from livi.experiments.images.bench import Config, bench
-from livi.experiments.images.deadlines import Deadline
 from livi.experiments.images.methods import Fitted, Task, default_methods, fit_method
 from livi.experiments.images.problems import PROBLEMS, load
 from livi.experiments.images.text import summary, text
@@ -122,6 +122,18 @@ def test_a_method_that_fails_is_a_row_and_is_tried_again(tmp_path, monkeypatch):
     assert "map (1): failed: RuntimeError: no luck" in text(document)
     monkeypatch.setattr(benches, "fit_method", taken)
     assert [row["error"] for row in bench(quick("mnist", methods=("map",)), tmp_path, tmp_path)["rows"]] == [None, None]
+
+
+def test_a_fit_in_a_process_of_its_own_is_the_same_fit(tmp_path):
+    write_mnist(tmp_path)
+    config = quick("mnist", methods=("livi",))
+    [row] = bench(config, tmp_path / "one", tmp_path)["rows"]
+    where, folder = benches._Where(tmp_path, "cpu"), tmp_path / "two"
+    beside = benches._fit_beside(config.jobs()[0], config, where, folder, Deadline())
+    assert {name: beside[name] for name in ("nll", "ece", "accuracy")} == {
+        name: row[name] for name in ("nll", "ece", "accuracy")
+    }
+    assert benches._fit_beside(config.jobs()[0], config, where, folder, Deadline(0.0)) is None
 
 
 # --- limited time ---------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ from scipy.ndimage import gaussian_filter
 from torch import nn
 from torch.nn import functional as F
 
+from livi.experiments.deadlines import Deadline, OutOfTime
 from livi.experiments.images import training as trainings
-from livi.experiments.images.deadlines import Deadline, OutOfTime
 from livi.experiments.images.problems import PROBLEMS, build, load
 from livi.experiments.images.scores import Answers, scores
 from livi.experiments.images.shifts import CORRUPTIONS, ROTATION, brightness, contrast, gaussian_blur, rotated

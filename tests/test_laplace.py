@@ -108,6 +108,35 @@ def test_the_low_rank_form_of_full_rank_has_the_whole_gauss_newton_matrix(linear
     assert fewer.plan["rank"] == 3
 
 
+def test_what_the_leading_directions_leave_has_the_average_curvature():
+    design = torch.randn(200, 20) * torch.linspace(3.0, 1.0, 20)
+    targets = design @ torch.randn(20) / 5 + OBS_STD * torch.randn(200)
+    options = {"prior": Normal(1.0), "recipe": TINY, "tune_prior": False, "rank": 4}
+    net = nn.Linear(20, 1, bias=False)
+    sampler = fit_laplace_low_rank(net, (design, targets), Gaussian(OBS_STD), **options).sampler
+    exact = torch.linalg.eigvalsh(design.T @ design / OBS_STD**2).flip(0)
+    assert float(sampler.precision[0]) == pytest.approx(1.0 + float(exact[4:].mean()), rel=0.1)  # by 20 probes
+    kept = (sampler.values + sampler.precision[0]).sort(descending=True).values
+    torch.testing.assert_close(kept, 1.0 + exact[:4], rtol=1e-5, atol=0)
+
+
+def test_directions_that_are_left_out_are_not_drawn_from_the_prior():
+    """Half a nat for each weight is what a posterior of all curvature costs; the prior's width would cost hundreds."""
+    design = torch.randn(200, 20) * torch.linspace(3.0, 1.0, 20)
+    targets = design @ torch.randn(20) / 5 + OBS_STD * torch.randn(200)
+    for tune_prior in (False, True):
+        options = {"prior": Normal(1.0), "recipe": LONG, "tune_prior": tune_prior, "rank": 4}
+        posterior = fit_laplace_low_rank(nn.Linear(20, 1, bias=False), (design, targets), Gaussian(OBS_STD), **options)
+        moved = posterior.sample(4000, torch.Generator().manual_seed(0)) - posterior.sampler.centre()
+        cost = 0.5 * (moved @ design.T / OBS_STD).square().sum(1).mean()
+        assert float(cost) == pytest.approx(10.0, rel=0.15)
+    without = fit_laplace_low_rank(
+        nn.Linear(20, 1, bias=False), (design, targets), Gaussian(OBS_STD), rest=False, **options
+    )
+    moved = without.sample(4000, torch.Generator().manual_seed(0)) - without.sampler.centre()
+    assert float(0.5 * (moved @ design.T / OBS_STD).square().sum(1).mean()) > 1000.0
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_classes_are_predicted_and_come_back_from_a_file(form, tmp_path):
     inputs = torch.randn(60, 3)

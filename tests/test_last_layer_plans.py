@@ -45,7 +45,7 @@ def test_it_is_the_default_where_it_is_possible_and_said_in_the_plan():
         ({"generator": livi.MLP(4, 21, hidden=(4,)).double()}, "the generator is of 21 weights, and 15 come before"),
         ({"noise": livi.DiagonalNoise(21).double()}, "the noise is of 21 weights, and 15 come before"),
         ({"prior": livi.Laplace(1.0)}, "the prior is Laplace"),
-        ({"last_layer": "integrated"}, "expected one of 'sampled', 'exact', 'exact if possible', got 'integrated'"),
+        ({"last_layer": "integrated"}, "expected one of 'sampled', 'exact', 'conditional', 'exact if possible', got"),
     ],
 )
 def test_what_it_needs_is_said_where_it_is_missing(options, message):

@@ -12,6 +12,7 @@ from livi.rivals import METHODS
 TINY = Recipe(steps=3, map_steps=20, map_restarts=2, num_samples=4, num_entropy_samples=2)
 # What makes a fit of each short; where a package is needed, the sweep does without the method if it is not there.
 SHORT = {
+    "langevin": {"chains": 2, "steps": 40, "draws": 16, "map_steps": 5},
     "swag": {"steps": 60, "collected": 20, "rank": 5},
     "laplace_low_rank": {"rank": 5},
     "ivon": {"steps": 10},
@@ -84,3 +85,20 @@ def test_the_same_seed_gives_the_same_posterior_and_leaves_everything_as_it_was(
 def test_an_option_that_there_is_not_is_refused(name):
     with pytest.raises(TypeError, match="nonsense"):
         fitted(name, (torch.randn(8, 2), torch.randn(8)), Gaussian(0.5), nonsense=1)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_raw_units_give_the_posterior_of_data_standardised_by_hand(name):
+    inputs = torch.randn(24, 2, dtype=torch.float64)
+    inputs = (inputs - inputs.mean(0)) / inputs.std(0, correction=0)
+    targets = inputs.sum(1) + 0.3 * torch.randn(24, dtype=torch.float64)
+    targets = (targets - targets.mean()) / targets.std(correction=0)
+    raw, prices = 80.0 + 30.0 * inputs, 230_000.0 + 1_500.0 * targets
+    torch.manual_seed(5)
+    _, by_hand = fitted(name, (inputs, targets), Gaussian(), standardise=False)
+    torch.manual_seed(5)
+    _, posterior = fitted(name, (raw, prices), Gaussian())
+    assert posterior.layout.scaling is not None
+    here, there = by_hand.predict(inputs, num_samples=10), posterior.predict(raw, num_samples=10)
+    torch.testing.assert_close((there.mean - 230_000.0) / 1_500.0, here.mean, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(there.total_std / 1_500.0, here.total_std, rtol=1e-3, atol=1e-3)

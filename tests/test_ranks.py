@@ -76,6 +76,11 @@ def test_early_stopping_is_decided_together(together):
     assert_same_fit([one["early"] for one in together[1]], alone)
 
 
+def test_a_budget_is_counted_by_the_clock_of_one_rank(together):
+    first, second = (one["budget"] for one in together[1])
+    assert first == second < 500_000
+
+
 def test_one_rank_writes(together):
     folder, (first, second) = together
     assert second["written"] == []

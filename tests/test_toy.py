@@ -11,9 +11,13 @@ import scipy.linalg
 import torch
 from scipy import stats
 
-from livi.experiments.toy import METHODS, method_named, network, run
-from livi.experiments.toy_bench import QUICK, Config, bench, default_methods, summary, table
+from livi.experiments.toy import METHODS, as_tensors, evidence_bound, fit_toy, method_named, network, run
+from livi.experiments.toy_bench import QUICK, Config, all_methods, bench, default_methods, summary, table
 from livi.experiments.toy_data import NAMES, OBS_STD, SIZES, reference, toy_data, wasserstein2
+from livi.family.implicit import ImplicitPosterior
+from livi.posterior.posterior import Posterior
+from livi.report.toy import draw
+from livi.rivals import fit_ensemble
 
 SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "make_nuts_reference.py"
 
@@ -255,6 +259,44 @@ def test_the_bench_writes_valid_json_as_it_goes_and_goes_on(tmp_path):
         bench(Config(data=("B",), methods=("map",), quick=True), tmp_path)
 
 
+def test_every_rival_runs_and_is_drawn_beside_nuts(tmp_path):
+    methods = [method for method in default_methods(2) if method not in ("livi", "livi-sampled", "full_rank", "map")]
+    config = Config(data=("A",), methods=tuple(methods), seeds=1, quick=True)
+    document = bench(config, tmp_path, lambda _: None)
+    assert [row["error"] for row in document["rows"]] == [None] * len(methods)
+    bounded = {row["method"] for row in document["rows"] if row["elbo"] is not None}
+    assert bounded == {"mean_field", "avb", "kivi", "sivi", "mnf", "livi-mixture-2"}
+    pytest.importorskip("matplotlib")
+    [figure] = draw(tmp_path / "toy.json", tmp_path / "figure.png")
+    assert figure.name == "figure-a.png"
+    assert figure.stat().st_size > 20_000
+
+
+def test_the_bound_of_a_rivals_sampler_is_the_linearised_one():
+    posterior = fit_toy("A", "avb", 0, recipe=QUICK).posterior
+    inputs, targets = as_tensors(toy_data("A"))
+    sampler = posterior.sampler
+    plain = ImplicitPosterior(sampler.layout, list(sampler.generators), list(sampler.noises))
+    rng = torch.Generator().manual_seed(0)
+    ours = evidence_bound(posterior, inputs, targets, rng, repeats=3, samples=8)
+    rng = torch.Generator().manual_seed(0)
+    same = Posterior(plain, posterior.likelihood, posterior.prior)
+    assert ours == evidence_bound(same, inputs, targets, rng, repeats=3, samples=8)
+
+
+def test_a_rival_that_fails_leaves_the_others_their_rows(tmp_path, monkeypatch):
+    def refuse(*args, **options):
+        raise ValueError("not today")
+
+    monkeypatch.setattr("livi.experiments.toy.method_named", lambda method: refuse if method == "map" else fit_ensemble)
+    config = Config(data=("A",), methods=("map", "ensemble-2"), seeds=1, quick=True)
+    heard = []
+    rows = bench(config, tmp_path, heard.append)["rows"]
+    assert [row["error"] for row in rows] == ["ValueError: not today", None]
+    assert "A map seed 100: ValueError: not today" in heard[0]
+    assert "| A | map | 1 | – | – |" in table(rows)
+
+
 def test_a_file_of_something_else_is_left_alone(tmp_path):
     (tmp_path / "toy.json").write_text("[]")
     with pytest.raises(ValueError, match="move it away"):
@@ -282,7 +324,7 @@ def test_the_summary_has_mean_sd_and_extremes():
 def test_every_method_is_known_and_an_unknown_one_is_refused():
     for method in METHODS:
         assert callable(method_named(method.replace("K", "3")))
-    assert all(callable(method_named(method)) for method in default_methods(2))
-    for method in ("livi-mixture-0", "ensemble", "swag"):
+    assert all(callable(method_named(method)) for method in all_methods(2))
+    for method in ("livi-mixture-0", "ensemble", "swagger"):
         with pytest.raises(ValueError, match="method: expected one of"):
             method_named(method)

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 
 
-def write_uci(folder: Path, name: str = "yacht", rows: int = 40) -> Path:
+def write_uci(folder: Path, name: str = "yacht", rows: int = 40, features: int = 3) -> Path:
     """A small data set in the published layout, with two splits; the folder with its files."""
     home = folder / name / "data"
     home.mkdir(parents=True)
-    numbers = np.random.default_rng(0).normal(size=(rows, 4))
+    numbers = np.random.default_rng(0).normal(size=(rows, features + 1))
     np.savetxt(home / "data.txt", numbers)
-    np.savetxt(home / "index_features.txt", [0, 1, 3], fmt="%d")
+    np.savetxt(home / "index_features.txt", [0, 1, *range(3, features + 1)], fmt="%d")
     np.savetxt(home / "index_target.txt", [2], fmt="%d")
     for split in range(2):
         order = np.random.default_rng(split).permutation(rows)

@@ -11,11 +11,22 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
-from livi.cli import comparing, data, density_bench, image_bench, plain_bench, public_bench, table_bench, tables
-from livi.cli.benches import speaker
-from livi.cli.options import INTERRUPTED, names
+from livi.cli import (
+    comparing,
+    data,
+    density_bench,
+    entropy_bench,
+    image_bench,
+    plain_bench,
+    public_bench,
+    reporting,
+    table_bench,
+    tables,
+    toy_bench,
+    uci_bench,
+)
+from livi.cli.options import INTERRUPTED
 from livi.cli.parsing import Parser
 from livi.version import __version__
 
@@ -25,12 +36,14 @@ examples:
   livi predict houses.livi new.csv --out predictions.csv
   livi evaluate houses.livi test.csv --report report.html
   livi compare houses.csv --target price --report methods.html
+  livi report results                 all results of benchmarks in a folder, as one page
   livi demo                           four posteriors on one page, in two minutes: livi-demo/index.html
   livi bench toy --quick              try out the toy benchmark; the numbers mean nothing
   livi bench toy --out results        every method on both toy problems, 5 seeds: about an hour on one core
   livi bench toy --data A --methods livi,full_rank --seeds 10
   livi bench tables --quick           try out the benchmark on tables; the numbers mean nothing
   livi bench tables --out results     livi beside six other methods on bundled and UCI tables: hours on one core
+  livi bench uci --out results        the paper's UCI experiment, 20 splits: hours on one core
   livi bench plain --out results      livi beside the plain network that it starts from, on seven small problems
   livi bench mnist --quick            try out the benchmark on pictures; also cifar10, cifar100
 """
@@ -41,7 +54,6 @@ livi evaluate MODEL.livi TEST.csv --report REPORT.html      see how good that is
 livi demo                                                   no data at hand: four posteriors on one page, in two minutes
 livi --help                                                 everything else; livi fit --help for the options of fit
 """
-TOY_METHODS = "livi,livi-mixture-K,livi-sampled,full_rank,mean_field,ensemble-K,map"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -83,54 +95,25 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="command")
     tables.add_commands(commands)
     comparing.add_command(commands)
+    reporting.add_command(commands)
     data.add_commands(commands)
     demo = commands.add_parser("demo", help="four posteriors side by side, on one page", add_help=False)
     demo.set_defaults(command=_demo)
     benches = commands.add_parser("bench", help="run a benchmark").add_subparsers(required=True, metavar="benchmark")
-    toy = benches.add_parser(
-        "toy",
-        help="the paper's Figure 1, measured: two regression problems of 70 points, 105 weights, against NUTS",
-        description="Fit every method on fresh seeds, write DIR/toy.json after every fit, and print a table. "
-        "A run that was stopped goes on where it was.",
-    )
-    toy.set_defaults(command=_bench_toy, usage_error=toy.error)
-    toy.add_argument("--data", type=names, default=("A", "B"), help="A, B or A,B (default)")
-    toy.add_argument("--seeds", type=int, help="number of seeds (default 5; 1 with --quick)")
-    toy.add_argument("--first-seed", type=int, default=100, help="default %(default)s")
-    toy.add_argument("--components", type=int, default=5, help="K of livi-mixture-K and ensemble-K (default 5)")
-    toy.add_argument("--methods", type=names, metavar="NAME,...", help=f"default: {TOY_METHODS}")
-    toy.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="default %(default)s")
-    toy.add_argument("--quick", action="store_true", help="a few steps only, to see that everything works")
+    toy_bench.add_command(benches)
     table_bench.add_command(benches)
     public_bench.add_command(benches)
     plain_bench.add_command(benches)
     image_bench.add_commands(benches)
     density_bench.add_command(benches)
+    uci_bench.add_command(benches)
+    entropy_bench.add_command(benches)
     return parser
 
 
 def _demo(chosen: argparse.Namespace) -> int:
     demo = importlib.import_module("livi.report.demo")
     return int(demo.main(chosen.rest) or 0)
-
-
-def _bench_toy(chosen: argparse.Namespace) -> int:
-    toy = importlib.import_module("livi.experiments.toy_bench")
-    try:
-        config = toy.Config(
-            data=chosen.data,
-            methods=chosen.methods or toy.default_methods(chosen.components),
-            seeds=(1 if chosen.quick else 5) if chosen.seeds is None else chosen.seeds,
-            first_seed=chosen.first_seed,
-            quick=chosen.quick,
-        )
-    except ValueError as error:
-        chosen.usage_error(_sentence(error))
-    say, first = speaker()
-    document = toy.bench(config, chosen.out, say)
-    if first:
-        print(toy.table(document["rows"]))
-    return 0
 
 
 def _expected(error: Exception) -> bool:

@@ -37,10 +37,13 @@ def add_bench(
     return command
 
 
-def run_bench(chosen: argparse.Namespace, bench: Any, configure: Callable[[Path | None], Any]) -> int:
+def run_bench(chosen: argparse.Namespace, bench: Any, configure: Callable[[Path | None], Any], **running: Any) -> int:
     """Run a module with `bench`, `notes` and `text`, as configured given the folder of UCI sets, or None.
 
     A ValueError of the configuration is wrong usage.
+
+    Args:
+        **running: further arguments of `bench.bench`.
     """
     root = os.environ.get("LIVI_DATA_DIR")
     folder = Path(root) / "uci" if root else None
@@ -51,7 +54,7 @@ def run_bench(chosen: argparse.Namespace, bench: Any, configure: Callable[[Path 
     say, first = speaker()
     for note in bench.notes(config, folder):
         say(f"note: {note}")
-    document = bench.bench(config, chosen.out, folder, jobs=chosen.jobs, say=say)
+    document = bench.bench(config, chosen.out, folder, jobs=chosen.jobs, say=say, **running)
     if first:
         print(bench.text(document))
     return 0

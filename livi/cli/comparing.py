@@ -42,7 +42,9 @@ def add_command(commands: Any) -> None:
     parser.add_argument("--target", required=True, metavar="COLUMN", help="what to predict")
     parser.add_argument("--methods", type=names, metavar="A,B", help="default: livi,ensemble,mean_field,swag,map")
     parser.add_argument("--gradients", type=count, help="the budget of each method (default: what livi would take)")
-    parser.add_argument("--out", type=_table, metavar="FILE", help="write the table there too: .csv, .md or .txt")
+    parser.add_argument(
+        "--out", type=_table, metavar="FILE", help="write the table there too: .csv, .md, .txt or .json"
+    )
     parser.add_argument("--report", metavar="FILE.html", help="write a page with the figure")
     parser.add_argument("--task", choices=("regression", "classification"), help="default: by the target")
     for name, what in (
@@ -116,8 +118,8 @@ def _check_outputs(chosen: argparse.Namespace, tables: Any) -> None:
 
 
 def _table(text: str) -> str:
-    if Path(text).suffix.lower() not in (".csv", ".md", ".txt"):
-        raise argparse.ArgumentTypeError(f"expected a name that ends in .csv, .md or .txt, got {text!r}")
+    if Path(text).suffix.lower() not in (".csv", ".md", ".txt", ".json"):
+        raise argparse.ArgumentTypeError(f"expected a name that ends in .csv, .md, .txt or .json, got {text!r}")
     return text
 
 

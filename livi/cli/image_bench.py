@@ -52,6 +52,7 @@ def add_commands(benches: argparse._SubParsersAction[Any]) -> None:
             help="which pictures to score; choose settings by validation ones only (default %(default)s)",
         )
         command.add_argument("--device", default="cpu", help="default %(default)s")
+        command.add_argument("--jobs", type=count, default=1, help="fits at a time, a process each, GPUs in turn")
         command.add_argument("--limit-minutes", type=float, metavar="M", help="stop after so long, ready to go on")
         command.add_argument("--samples", type=count, help="networks that answer (default: by the problem)")
         command.add_argument("--fit-epochs", type=float, metavar="E", help="of fits on the bound (default: livi's own)")
@@ -91,7 +92,7 @@ def _run(chosen: argparse.Namespace) -> int:
         config = bench.Config(chosen.problem, **settings)
     except ValueError as error:
         chosen.usage_error(str(error))
-    document = bench.bench(config, chosen.out, folder, **running)
+    document = bench.bench(config, chosen.out, folder, jobs=chosen.jobs, **running)
     if not first:
         return 0
     print(bench.text(document))
@@ -109,6 +110,8 @@ def _ablate(chosen: argparse.Namespace, settings: dict[str, Any], folder: Path, 
     variants = settings.pop("methods", ())
     if "gradients" in settings:
         chosen.usage_error("--gradients: expected none beside --ablations, which compare fits of the same steps")
+    if chosen.jobs > 1:
+        chosen.usage_error("--jobs: expected 1 beside --ablations, which go on with one another's fits")
     try:
         config = ablations.Ablations(chosen.problem, variants, **settings)
     except ValueError as error:

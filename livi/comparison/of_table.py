@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,7 @@ def compare_table(
         targets, held_targets = (targets - centre) / spread, (held_targets - centre) / spread
     outputs = 1 if regression else len(prepared.schema.classes)
     with threads(options.threads):
-        return compare(
+        found = compare(
             _network(features.shape[1], outputs, options, dropout="mc_dropout" in methods),
             (features, targets),
             Gaussian(1.0, learned=True) if regression else Categorical(),
@@ -68,6 +69,7 @@ def compare_table(
             progress=options.progress,
             units=(centre, spread) if regression else None,
         )
+    return replace(found, source=(table.name, target))
 
 
 def _inputs(prepared: Prepared, say: Say) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from livi.experiments.machine import machine, versions
 from livi.posterior.posterior import Posterior
 from livi.posterior.storage import replace_file
 from livi.report.compared import Compared, ranked
@@ -32,6 +34,7 @@ class Comparison:
         posteriors: what was fitted, by name.
         gradients: the budget of each method.
         num_train, num_held_out: examples.
+        source: the file and the column that was predicted, where it was a table.
     """
 
     rows: tuple[Compared, ...]
@@ -40,6 +43,7 @@ class Comparison:
     num_train: int
     num_held_out: int
     seed: int
+    source: tuple[str, str] | None = None
 
     @property
     def best(self) -> str:
@@ -54,6 +58,24 @@ class Comparison:
             "num_held_out": self.num_held_out,
             "seed": self.seed,
             "methods": {row.name: self._facts(row) for row in self.rows},
+        }
+
+    def to_document(self) -> dict[str, Any]:
+        """The same as a result of a benchmark, for `livi report`: a row a method."""
+        facts = self.to_dict()
+        of = ", ".join(self.source or ("data",))
+        return {
+            "experiment": "compare",
+            "config": {name: facts[name] for name in ("gradients", "num_train", "num_held_out")} | {"data": of},
+            "source": self.source,
+            "versions": versions(),
+            "machine": machine(),
+            "rows": [
+                {"data": of, "method": name, "seed": self.seed, "error": values["trouble"]}
+                | {key: value for key, value in values.items() if key not in ("title", "trouble")}
+                for name, values in facts["methods"].items()
+            ],
+            "notes": self.words(),
         }
 
     def to_csv(self) -> str:
@@ -88,7 +110,7 @@ class Comparison:
         return comparison_figure(self.rows)
 
     def save(self, path: str | Path) -> None:
-        """Write the page (.html), the table (.csv, .md) or the figure (.png, .pdf, .svg) to a file, as a whole.
+        """Write the page (.html), table (.csv, .md, .json) or figure (.png, .pdf, .svg) to a file, as a whole.
 
         Raises:
             ImportError: matplotlib, which page and figure need, is not installed.
@@ -96,6 +118,7 @@ class Comparison:
         """
         suffix = Path(path).suffix.lower()
         texts = {".html": self.to_html, ".csv": self.to_csv, ".md": self.to_markdown, ".txt": self.__str__}
+        texts[".json"] = lambda: json.dumps(self.to_document(), indent=1, allow_nan=False) + "\n"
         if suffix in texts:
             content = texts[suffix]().encode("utf-8")
         elif suffix in (".png", ".pdf", ".svg"):

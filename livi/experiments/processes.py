@@ -1,4 +1,4 @@
-"""Many fits at a time, each in a process of its own, with a fixed number of threads."""
+"""Many fits at a time, each in a process of its own, with a fixed number of threads, and GPUs in turn."""
 
 from __future__ import annotations
 
@@ -6,25 +6,40 @@ import importlib
 import multiprocessing
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
+from multiprocessing.sharedctypes import Synchronized
 from typing import Any, TypeVar
 
 import torch
 
+from livi.experiments.deadlines import FOR_EVER, Deadline
 from livi.experiments.rows import Row
 
 Job = TypeVar("Job")
 
 
-def side_by_side(fit: Callable[[Job], Row], jobs: Sequence[Job], count: int) -> Iterator[Row]:
-    """Rows as they come from so many processes; these end with the iteration, however it ends."""
+def side_by_side(
+    fit: Callable[[Job], Row | None], jobs: Sequence[Job], count: int, until: Deadline = FOR_EVER
+) -> Iterator[Row]:
+    """Rows as they come from so many processes; these end with the iteration, however it ends.
+
+    A job that gives None has no row. The device "cuda" is another GPU in every process, as far as there are several.
+
+    Args:
+        until: when to stop: fits that are under way then are given up.
+    """
     before = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _leave_interrupts_to_the_parent)
+    spawn = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(count, spawn, _begin, (spawn.Value("i", 0),))
     try:
-        for done in as_completed([pool.submit(fit, job) for job in jobs]):
-            yield done.result()
+        running: set[Future[Row | None]] = {pool.submit(fit, job) for job in jobs}
+        while running and not until.passed():
+            done, running = wait(running, until.left(), FIRST_COMPLETED)
+            for one in done:
+                if (row := one.result()) is not None:
+                    yield row
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         for child in set(multiprocessing.active_children()) - before:
@@ -50,5 +65,16 @@ def _limited(count: int) -> AbstractContextManager[Any]:
     return limits
 
 
-def _leave_interrupts_to_the_parent() -> None:
+def _begin(begun: Synchronized[int]) -> None:
+    """What a process does first. Interrupts are left to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    take_gpu(begun)
+
+
+def take_gpu(begun: Synchronized[int]) -> None:
+    """The next GPU in turn, by how many processes have begun before this one."""
+    with begun.get_lock():
+        number = begun.value
+        begun.value += 1
+    if torch.cuda.device_count() > 1:
+        torch.cuda.set_device(number % torch.cuda.device_count())

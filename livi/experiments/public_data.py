@@ -71,7 +71,11 @@ def available() -> tuple[str, ...]:
 
 def read_frame(name: str) -> Any:
     """The whole table as a pandas DataFrame, without rows that have no target."""
-    table = TABLES[name]
+    return read_table(TABLES[name])
+
+
+def read_table(table: PublicTable) -> Any:
+    """The same of any table of these packages."""
     frame = _READERS[table.package](table.key).drop(columns=list(table.drop))
     return frame[frame[table.target].notna()].reset_index(drop=True)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, TypeVar
 
+from livi.durations import in_words
 from livi.posterior.storage import replace_file
 
 Row = dict[str, Any]
@@ -49,19 +51,23 @@ def complete(
 ) -> None:
     """Run the jobs that are not yet in document["rows"], writing the whole to the path after every one.
 
-    Rows stand in the order of the jobs, in whatever order `run` gives them.
+    Rows stand in the order of the jobs, in whatever order `run` gives them, and those of other jobs behind them.
     """
     rows: list[Row] = document["rows"]
     places = {job: place for place, job in enumerate(jobs)}
     done = {key(row) for row in rows}
+    left = [job for job in jobs if job not in done]
     if done:
-        say(f"{path}: going on after {len(done)} of {len(jobs)} fits")
-    for row in run([job for job in jobs if job not in done]):
+        say(f"{path}: going on after {len(jobs) - len(left)} of {len(jobs)} fits")
+    begun = time.monotonic()
+    for count, row in enumerate(run(left), 1):
         rows.append(row)
         rows.sort(key=lambda one: places.get(key(one), len(places)))
         document["summary"] = summary(rows)
         write(path, document)
-        say(f"{len(rows)} of {len(jobs)}: {line(row)}")
+        rest = (len(left) - count) * (time.monotonic() - begun) / count
+        further = f"; about {in_words(rest)} left" if count < len(left) else ""
+        say(f"{len(jobs) - len(left) + count} of {len(jobs)}: {line(row)}{further}")
 
 
 def write(path: Path, document: Mapping[str, Any]) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from livi import checks
+from livi.experiments.deadlines import Deadline
 from livi.experiments.machine import machine, versions
 from livi.experiments.rows import Row, complete, started
 from livi.experiments.spreading import run_all
@@ -27,11 +28,19 @@ def check_names(what: str, names: tuple[str, ...], known: Sequence[str]) -> None
         raise ValueError(f"{what}: expected different names, got {','.join(names) or 'none'!r}.")
 
 
-def empty_document(experiment: str, config: Any, **more_versions: str | None) -> dict[str, Any]:
-    """What a run writes before its first row. `config` is a dataclass."""
+def empty_document(
+    experiment: str, config: Any, free: Collection[str] = (), /, **more_versions: str | None
+) -> dict[str, Any]:
+    """What a run writes before its first row.
+
+    Args:
+        config: a dataclass.
+        free: its fields that say which runs are wanted, not what a run is. They are left out, so that later runs may
+            ask for others and add to the same file.
+    """
     return {
         "experiment": experiment,
-        "config": asdict(config),
+        "config": {name: value for name, value in asdict(config).items() if name not in free},
         "versions": versions() | more_versions,
         "machine": machine(),
         "rows": [],
@@ -43,7 +52,7 @@ def run_jobs(
     path: Path,
     document: dict[str, Any],
     wanted: Sequence[Job],
-    fit: Callable[[Job], Row],
+    fit: Callable[[Job], Row | None],
     *,
     key: Callable[[Row], Job],
     notes: list[str],
@@ -51,19 +60,22 @@ def run_jobs(
     summary: Callable[[Sequence[Row]], list[Row]],
     line: Callable[[Row], str],
     say: Say,
+    minutes: float | None = None,
 ) -> dict[str, Any]:
     """Run what is not yet in the file, adding to it after every fit, and return its content.
 
-    A row with an `error` is tried again.
+    A row with an `error` is tried again, and so is a job for which `fit` gives None.
 
     Args:
         jobs: fits at a time, each in a process of its own; under torchrun its processes share the fits instead, and
             the first one writes.
+        minutes: to stop after, ready to go on.
 
     Raises:
         ValueError: the file belongs to something else than this empty document.
     """
     checks.positive_int("jobs", jobs)
+    until = Deadline.after(minutes)
     path.parent.mkdir(parents=True, exist_ok=True)
     document = started(path, document) | {"notes": notes, "jobs": jobs}
     document["rows"] = [row for row in document["rows"] if row["error"] is None]
@@ -72,11 +84,13 @@ def run_jobs(
         document,
         wanted,
         key=key,
-        run=lambda left: run_all(fit, left, jobs),
+        run=lambda left: run_all(fit, left, jobs, until),
         summary=summary,
         line=line,
         say=say,
     )
+    if until.passed():
+        say(f"{minutes:g} minutes are over; the same command goes on from here")
     return document
 
 

@@ -1,8 +1,10 @@
-"""Tables with fixed splits: the ones that scikit-learn brings, and the UCI sets where there is a folder of them."""
+"""Tables with fixed splits: of scikit-learn and other packages, and the UCI sets where there is a folder of them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from livi.experiments.datasets import uci
+from livi.experiments.public_data import DISTRIBUTIONS, PublicTable, read_table
 
 Array = NDArray[np.float64]
 Task = Literal["regression", "classification"]
@@ -20,7 +23,12 @@ BUNDLED: dict[str, Task] = {
     "wine": "classification",
     "digits": "classification",
 }
-NAMES = (*BUNDLED, *uci.NAMES)
+# Larger ones, on demand: whether wives have a health insurance by their job, and the cut of diamonds.
+PACKAGED = {
+    "insurance": PublicTable("pydataset", "HI", "whi", "classification", drop=("wght",)),
+    "cuts": PublicTable("pydataset", "diamonds", "cut", "classification"),
+}
+NAMES = (*BUNDLED, *PACKAGED, *uci.NAMES)
 TEST_SHARE = 0.1
 
 
@@ -43,26 +51,27 @@ class Split:
 
 def task_of(name: str) -> Task:
     """The UCI sets are regressions all."""
-    return BUNDLED.get(name, "regression")
+    return PACKAGED[name].task if name in PACKAGED else BUNDLED.get(name, "regression")
 
 
 def splits_of(name: str, folder: Path | None) -> int | None:
     """How many splits a data set has; None for one that is split anew for every number."""
-    return None if name in BUNDLED else uci.num_splits(_uci_folder(name, folder), name)
+    return None if name in BUNDLED or name in PACKAGED else uci.num_splits(_uci_folder(name, folder), name)
 
 
 def read_split(name: str, split: int, folder: Path | None, max_rows: int) -> Split:
     """The rows of a split.
 
-    Bundled sets are shuffled with the split's number as seed, and a tenth is held out; UCI sets have their published
-    splits. Of more than `max_rows` rows to train on, so many are drawn with the same seed; test rows stay as they are.
+    Sets of packages are shuffled with the split's number as seed, and a tenth is held out; UCI sets have their
+    published splits. Of more than `max_rows` rows to train on, so many are drawn with the same seed; test rows stay as
+    they are.
 
     Raises:
-        FileNotFoundError: a UCI set is not in the folder.
+        FileNotFoundError: a UCI set is not in the folder, or a package is not installed.
         ValueError: its files are damaged, or the rows drawn lack a class.
     """
-    if name in BUNDLED:
-        inputs, targets = _bundled(name)
+    if name in BUNDLED or name in PACKAGED:
+        inputs, targets = _bundled(name) if name in BUNDLED else _packaged(name)
         order = np.random.default_rng(split).permutation(len(inputs))
         held = round(TEST_SHARE * len(inputs))
         test, train = np.sort(order[:held]), np.sort(order[held:])
@@ -84,6 +93,22 @@ def _bundled(name: str) -> tuple[Array, NDArray[Any]]:
 
     inputs, targets = getattr(datasets, f"load_{name}")(return_X_y=True)
     return inputs, targets
+
+
+@cache
+def _packaged(name: str) -> tuple[Array, NDArray[Any]]:
+    """Columns of words as columns of zeros and ones, classes by their names in order."""
+    table = PACKAGED[name]
+    if find_spec(table.package) is None:
+        raise FileNotFoundError(
+            f"data: expected the package {table.package} for {name!r}, got none; "
+            f"`pip install {DISTRIBUTIONS[table.package]}`."
+        )
+    import pandas
+
+    frame = read_table(table).dropna()
+    inputs = pandas.get_dummies(frame.drop(columns=table.target), dtype=float).to_numpy(float)
+    return inputs, np.unique(frame[table.target].to_numpy(str), return_inverse=True)[1]
 
 
 def _uci_folder(name: str, folder: Path | None) -> Path:

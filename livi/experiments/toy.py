@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from livi.experiments.toy_data import OBS_STD, PRIOR_STD, SIZES, ToyData, reference, toy_data, wasserstein2
+from livi.family.family import Family
 from livi.family.implicit import ImplicitPosterior
 from livi.family.last_layer import ExactLastLayer
 from livi.family.objective import Bound
@@ -22,7 +23,9 @@ from livi.inference import FitWarning, Recipe, fit
 from livi.model.likelihoods import Gaussian
 from livi.model.priors import Normal
 from livi.posterior.posterior import Posterior
-from livi.rivals import fit_ensemble, fit_full_rank, fit_map, fit_mean_field
+from livi.rivals import METHODS as RIVALS
+from livi.rivals import MultiplicativeFlow, fit_ensemble
+from livi.rivals.sampler import Sampler
 
 __all__ = [
     "METHODS",
@@ -38,8 +41,15 @@ __all__ = [
     "toy_data",
 ]
 
-METHODS = ("livi", "livi-mixture-K", "livi-sampled", "full_rank", "mean_field", "ensemble-K", "map")
+METHODS = (
+    "livi",
+    "livi-mixture-K",
+    "livi-sampled",
+    "ensemble-K",
+    *(name for name in RIVALS if name not in ("livi", "ensemble")),
+)
 NUM_DRAWS = 4000  # functions behind every W2 and every standard deviation
+DROPOUT = 0.1  # of the hidden units, in the network that MC dropout is given
 
 Fit = Callable[..., Posterior]
 
@@ -52,8 +62,8 @@ class Estimate:
     standard_error: float
 
 
-def network(seed: int) -> nn.Sequential:
-    """1-7-10-1 with ELU, 105 weights, initialised by torch under this seed.
+def network(seed: int, dropout: float = 0.0) -> nn.Sequential:
+    """1-7-10-1 with ELU, 105 weights, initialised by torch under this seed; dropout, if any, of the hidden units.
 
     >>> sum(p.numel() for p in network(0).parameters())
     105
@@ -62,32 +72,29 @@ def network(seed: int) -> nn.Sequential:
         torch.manual_seed(seed)
         layers: list[nn.Module] = []
         for before, after in pairwise(SIZES):
-            layers += [nn.Linear(before, after), nn.ELU()]
-        return nn.Sequential(*layers[:-1])
+            layers += [nn.Linear(before, after), nn.ELU(), *([nn.Dropout(dropout)] if dropout else [])]
+        return nn.Sequential(*layers[: -2 if dropout else -1])
 
 
 def method_named(method: str) -> Fit:
     """The function that fits a method of METHODS, with a number in place of K.
 
     livi and livi-mixture-K integrate the last layer out, as fit does by default; livi-sampled and all others do not.
+    The prior is part of the problem, so that Laplace must not tune it.
 
     Raises:
         ValueError: there is no such method.
     """
-    plain: dict[str, Fit] = {
-        "livi": fit,
-        "livi-sampled": partial(fit, last_layer="sampled"),
-        "full_rank": fit_full_rank,
-        "mean_field": fit_mean_field,
-        "map": fit_map,
-    }
-    if method in plain:
-        return plain[method]
-    found = re.fullmatch(r"(livi-mixture|ensemble)-([1-9]\d*)", method)
-    if found is None:
+    if method == "livi-sampled":
+        return partial(fit, last_layer="sampled")
+    if method in RIVALS and method in METHODS:
+        found = RIVALS[method].fit
+        return partial(found, tune_prior=False) if method.startswith("laplace") else found
+    numbered = re.fullmatch(r"(livi-mixture|ensemble)-([1-9]\d*)", method)
+    if numbered is None:
         raise ValueError(f"method: expected one of {', '.join(METHODS)} with a number for K, got {method!r}.")
-    count = int(found[2])
-    if found[1] == "ensemble":
+    count = int(numbered[2])
+    if numbered[1] == "ensemble":
         return lambda *args, **options: fit_ensemble(*args, members=count, **options)
     return lambda *args, **options: fit(*args, components=count, **options)
 
@@ -102,10 +109,16 @@ class Fitted:
 
 
 def run(
-    name: str, method: str, seed: int, *, recipe: Recipe | None = None, num_draws: int = NUM_DRAWS
+    name: str, method: str, seed: int, *, recipe: Recipe | None = None, num_draws: int = NUM_DRAWS, drawn: bool = False
 ) -> dict[str, Any]:
-    """Fit one method to one data set, and compare it with NUTS. Every random draw follows from the seed."""
-    return measure(name, method, seed, fit_toy(name, method, seed, recipe=recipe), num_draws=num_draws)
+    """Fit one method to one data set, and compare it with NUTS. Every random draw follows from the seed.
+
+    Args:
+        drawn: keep what a figure needs as well.
+    """
+    fitted = fit_toy(name, method, seed, recipe=recipe)
+    row = measure(name, method, seed, fitted, num_draws=num_draws)
+    return row | {"curve": curve(name, seed, fitted.posterior, num_draws) if drawn else None}
 
 
 def fit_toy(name: str, method: str, seed: int, *, recipe: Recipe | None = None) -> Fitted:
@@ -116,11 +129,13 @@ def fit_toy(name: str, method: str, seed: int, *, recipe: Recipe | None = None) 
     """
     fit_method = method_named(method)
     options: dict[str, Any] = {} if recipe is None else {"recipe": recipe}
+    if recipe is not None and method in ("swag", "ivon"):  # whose own steps come after those of the recipe
+        options["steps"] = max(recipe.steps, 150)
     started = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         posterior = fit_method(
-            network(seed),
+            network(seed, DROPOUT if method == "mc_dropout" else 0.0),
             as_tensors(toy_data(name)),
             Gaussian(OBS_STD),
             prior=Normal(PRIOR_STD),
@@ -142,8 +157,8 @@ def measure(name: str, method: str, seed: int, fitted: Fitted, *, num_draws: int
     """The distance of a fitted posterior to NUTS, ready for JSON.
 
     Returns:
-        elbo, elbo_standard_error: the bound L' in nats, from fresh samples; of a mixture the mean over components,
-            below its own bound by at most log K; None where there is none (ensemble, MAP).
+        elbo, elbo_standard_error: the bound L' in nats, from fresh samples, of AVB, KIVI and SIVI too; of a mixture
+            the mean over components, below its own bound by at most log K; MNF's own; None where there is none.
         w2_to_nuts: mean over the grid of the W2 distance between marginals of f; `w2_nuts` is NUTS against itself.
         gap_std, gap_std_nuts: standard deviation of f, averaged over the gap between the clusters.
         seconds: of the fit alone, MAP start included.
@@ -153,7 +168,7 @@ def measure(name: str, method: str, seed: int, fitted: Fitted, *, num_draws: int
     inputs, targets = as_tensors(data)
     rng = torch.Generator().manual_seed(seed)
     functions = draw_functions(posterior, torch.as_tensor(data.grid, dtype=torch.float32), num_draws, rng)
-    learned = isinstance(posterior.sampler, (ExactLastLayer, ImplicitPosterior))
+    learned = isinstance(posterior.sampler, (ExactLastLayer, ImplicitPosterior, MultiplicativeFlow))
     bound = evidence_bound(posterior, inputs, targets, rng) if learned else None
     return {
         "data": name,
@@ -169,6 +184,14 @@ def measure(name: str, method: str, seed: int, fitted: Fitted, *, num_draws: int
         "recipe": posterior.plan["recipe"],
         "warnings": list(fitted.warnings),
     }
+
+
+def curve(name: str, seed: int, posterior: Posterior, num_draws: int = NUM_DRAWS) -> dict[str, list[float]]:
+    """Mean and standard deviation of f on the reference's finer grid."""
+    places = torch.as_tensor(reference(name).plot_grid, dtype=torch.float32)
+    functions = draw_functions(posterior, places, num_draws, torch.Generator().manual_seed(seed))
+    parts = {"mean": functions.mean(0), "std": functions.std(0, correction=0)}
+    return {part: [round(value, 4) for value in values.tolist()] for part, values in parts.items()}
 
 
 def as_tensors(data: ToyData) -> tuple[Tensor, Tensor]:  # (70, 1), (70,)
@@ -194,9 +217,10 @@ def evidence_bound(
     """L' in nats, from `repeats` independent estimates of `samples` weight vectors per component each."""
     if isinstance(posterior.sampler, ExactLastLayer):
         posterior = posterior.earlier()
-    sampler, prior = posterior.sampler, posterior.prior
-    if not isinstance(sampler, ImplicitPosterior) or prior is None:
-        raise TypeError(f"posterior: expected an implicit one with a prior, got {type(sampler).__name__}.")
+    prior = posterior.prior
+    if not isinstance(posterior.sampler, (ImplicitPosterior, MultiplicativeFlow)) or prior is None:
+        raise TypeError(f"posterior: expected an implicit one with a prior, got {type(posterior.sampler).__name__}.")
+    sampler = _linearised(posterior.sampler)
     bound = Bound(
         sampler,
         posterior.likelihood,
@@ -207,3 +231,10 @@ def evidence_bound(
     )
     values = torch.stack([bound(inputs, targets, rng).bound.double() for _ in range(repeats)])
     return Estimate(float(values.mean()), float(values.std() / repeats**0.5))
+
+
+def _linearised(sampler: Family) -> Family:
+    """A rival's sampler with the linearised entropy in place of the one it learned, so that bounds can be compared."""
+    if not isinstance(sampler, Sampler):
+        return sampler
+    return ImplicitPosterior(sampler.layout, sampler._generators(), sampler._noises())

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from livi import checks
-from livi.experiments.machine import machine, versions
-from livi.experiments.rows import Row, complete, spread, started
-from livi.experiments.spreading import run_all
+from livi.experiments.processes import threads
+from livi.experiments.rows import Row, spread
+from livi.experiments.runs import Job, empty_document, run_jobs
 from livi.experiments.toy import method_named, run
 from livi.experiments.toy_data import check_name, reference
 from livi.inference import Recipe
+from livi.rivals import METHODS as RIVALS
 
 FILE = "toy.json"
 QUANTITIES = ("elbo", "w2_to_nuts", "gap_std", "seconds")
@@ -42,42 +43,59 @@ class Config:
         for method in self.methods:
             method_named(method)
 
-    def jobs(self) -> list[tuple[str, str, int]]:
+    def jobs(self) -> list[Job]:
         """(data, method, seed), seed by seed, so that an interrupted run has every method equally often."""
         seeds = range(self.first_seed, self.first_seed + self.seeds)
         return [(name, method, seed) for seed in seeds for name in self.data for method in self.methods]
 
 
-def default_methods(components: int = 5) -> tuple[str, ...]:
+def all_methods(components: int = 5) -> tuple[str, ...]:
+    """In the order of the paper's Figure 1, from points to mixtures; NUTS itself is the reference."""
     checks.positive_int("components", components)
-    mixture, ensemble = f"livi-mixture-{components}", f"ensemble-{components}"
-    return ("livi", mixture, "livi-sampled", "full_rank", "mean_field", ensemble, "map")
+    points = ("map", f"ensemble-{components}")
+    ours = ("livi-sampled", "livi", f"livi-mixture-{components}")
+    return (*points, *(name for name in RIVALS if name not in ("livi", "map", "ensemble", "nuts")), *ours)
 
 
-def bench(config: Config, folder: str | Path, say: Callable[[str], None] = print) -> dict[str, Any]:
+def default_methods(components: int = 5) -> tuple[str, ...]:
+    """All whose packages are installed."""
+    return tuple(method for method in all_methods(components) if method not in RIVALS or RIVALS[method].installed)
+
+
+def bench(config: Config, folder: str | Path, say: Callable[[str], None] = print, *, jobs: int = 1) -> dict[str, Any]:
     """Run what is not yet in folder/toy.json, adding to it after every fit, and return its content.
+
+    Args:
+        jobs: fits at a time, each in a process of its own, with one thread.
 
     Raises:
         ValueError: the file there belongs to another configuration.
     """
-    path = Path(folder) / FILE
-    path.parent.mkdir(parents=True, exist_ok=True)
-    document = started(path, _empty(config))
-    complete(
-        path,
-        document,
+    left_out = [name for name in RIVALS if name in ("nuts",) or not RIVALS[name].installed]
+    return run_jobs(
+        Path(folder) / FILE,
+        empty_document("toy", config) | {"quick_recipe": asdict(QUICK) if config.quick else None},
         config.jobs(),
+        partial(_fit, config=config),
         key=_key,
-        run=lambda jobs: run_all(partial(_fit, quick=config.quick), jobs),
+        notes=[f"Left out: {name}." for name in left_out if name not in config.methods],
+        jobs=jobs,
         summary=summary,
         line=_line,
         say=say,
     )
-    return document
 
 
-def _fit(job: tuple[str, str, int], quick: bool) -> Row:
-    return run(*job, recipe=QUICK, num_draws=100) if quick else run(*job)
+def _fit(job: Job, config: Config) -> Row:
+    drawn = job[2] == config.first_seed
+    name, method, seed = job
+    try:
+        with threads(1):
+            row = run(*job, recipe=QUICK, num_draws=100, drawn=drawn) if config.quick else run(*job, drawn=drawn)
+    except Exception as met:  # the other methods are worth having
+        nothing = dict.fromkeys((*QUANTITIES, "curve"))
+        return {"data": name, "method": method, "seed": seed} | nothing | {"error": f"{type(met).__name__}: {met}"}
+    return row | {"error": None}
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
@@ -109,18 +127,6 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _empty(config: Config) -> dict[str, Any]:
-    return {
-        "experiment": "toy",
-        "config": asdict(config),
-        "quick_recipe": asdict(QUICK) if config.quick else None,
-        "versions": versions(),
-        "machine": machine(),
-        "rows": [],
-        "summary": [],
-    }
-
-
 def _key(row: Mapping[str, Any]) -> tuple[str, str, int]:
     return row["data"], row["method"], row["seed"]
 
@@ -137,6 +143,8 @@ def _cell(spread: Mapping[str, float | None] | None, digits: int) -> str:
 
 
 def _line(row: Mapping[str, Any]) -> str:
+    if row["error"] is not None:
+        return f"{row['data']} {row['method']} seed {row['seed']}: {row['error']}"
     bound = "" if row["elbo"] is None else f"ELBO {row['elbo']:.1f}, "
     return (
         f"{row['data']} {row['method']} seed {row['seed']}: {bound}W2 {row['w2_to_nuts']:.3f}, {row['seconds']:.0f} s"

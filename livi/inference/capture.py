@@ -124,7 +124,7 @@ class Stepper(Generic[T]):
             if self.rng is not None and draws is not None:
                 self.rng.set_state(draws)
 
-        aside = _aside(torch.cuda.current_device())
+        aside = recording_stream(torch.cuda.current_device())
         aside.wait_stream(torch.cuda.current_stream())
         try:
             with torch.cuda.stream(aside):
@@ -179,7 +179,7 @@ class _Recording(Generic[T]):
         used = [torch.cuda.default_generators[torch.cuda.current_device()], *([] if rng is None else [rng])]
         kept = [generator.clone_state() for generator in used]
         try:
-            with torch.cuda.graph(self.graph, pool=pool, stream=_aside(torch.cuda.current_device())):
+            with torch.cuda.graph(self.graph, pool=pool, stream=recording_stream(torch.cuda.current_device())):
                 self.outputs = step(self.batch)
         except BaseException:
             for generator, state in zip(used, kept, strict=True):
@@ -194,10 +194,12 @@ class _Recording(Generic[T]):
         return self.outputs
 
 
-def replay_seconds(step: Callable[[Batch], T], batch: Batch, rng: torch.Generator) -> float | None:
+def replay_seconds(
+    step: Callable[[Batch], T], batch: Batch, rng: torch.Generator, *, times: int = COMPARED
+) -> float | None:
     """Seconds of a step that is replayed, None where it cannot be; it must read no result back."""
     gc.collect()
-    aside = _aside(torch.cuda.current_device())
+    aside = recording_stream(torch.cuda.current_device())
     aside.wait_stream(torch.cuda.current_stream())
     try:
         with torch.cuda.stream(aside):
@@ -206,11 +208,11 @@ def replay_seconds(step: Callable[[Batch], T], batch: Batch, rng: torch.Generato
         recording = _Recording(step, batch, rng, torch.cuda.graph_pool_handle())
     except RuntimeError:
         return None
-    return _seconds(lambda: recording.replay(batch))
+    return _seconds(lambda: recording.replay(batch), times)
 
 
 @cache
-def _aside(device: int) -> torch.cuda.Stream:
+def recording_stream(device: int) -> torch.cuda.Stream:
     """A stream for recordings, into which the default stream's unfinished work cannot leak. One for all: on each,
     torch's linear algebra keeps tens of megabytes to work in."""
     return torch.cuda.Stream(device)
@@ -225,14 +227,14 @@ def _shapes(batch: Batch) -> Hashable:
     return key if any(isinstance(leaf, Tensor) for leaf in leaves) else None
 
 
-def _seconds(step: Callable[[], Any]) -> float:
+def _seconds(step: Callable[[], Any], times: int = COMPARED) -> float:
     """The mean over the compared steps."""
     torch.cuda.synchronize()
     started = time.perf_counter()
-    for _ in range(COMPARED):
+    for _ in range(times):
         step()
     torch.cuda.synchronize()
-    return (time.perf_counter() - started) / COMPARED
+    return (time.perf_counter() - started) / times
 
 
 def _clones(tensors: Sequence[Tensor]) -> list[Tensor]:

@@ -36,7 +36,7 @@ class Continuation:
                 f"{type(sampler).__name__}; pass start='net' with a network that has the weights to begin at."
             )
         self.original = posterior
-        self.exact = isinstance(sampler, ExactLastLayer)
+        self.mode = sampler.likelihood.word if isinstance(sampler, ExactLastLayer) else "sampled"
         # In one go, so that what parts share stays shared.
         earlier = sampler.earlier if isinstance(sampler, ExactLastLayer) else sampler
         last = sampler.likelihood.prior if isinstance(sampler, ExactLastLayer) else None
@@ -85,11 +85,10 @@ class Continuation:
         return self.prior
 
     def last_layer(self, asked: str) -> str:
-        """Exact or sampled, as in the posterior."""
-        own = "exact" if self.exact else "sampled"
-        if asked not in (own, "exact if possible"):
-            raise ValueError(f"last_layer: expected {own!r} as in the posterior to start from, got {asked!r}.")
-        return own
+        """Exact, conditional or sampled, as in the posterior."""
+        if asked not in (self.mode, "exact if possible"):
+            raise ValueError(f"last_layer: expected {self.mode!r} as in the posterior to start from, got {asked!r}.")
+        return self.mode
 
     def choices(self, asked: Choices) -> Choices:
         """These choices with the posterior's parts.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from numbers import Real
 from pathlib import Path
 from typing import Any, Unpack
@@ -103,6 +103,9 @@ def fit(
         prepared = plan(net, data, likelihood, seed=seed, **options)
     else:
         prepared = plan_again(resumed, net, data, likelihood, seed=seed, **options)
+    if options.get("budget") is not None:  # by the clock of one
+        recipe, chains = ranks.agreed((prepared.recipe, prepared.chains))
+        prepared = replace(prepared, recipe=recipe, chains=chains)
     facts = prepared.summary()
     _make_equal(prepared, ranks, facts | {"seed": seed}, resumed)
     quiet = not progress or not ranks.first

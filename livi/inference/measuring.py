@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from livi.family.entropy import Capturable
 from livi.family.objective import Bound, BoundTerms, EntropyPart
 from livi.inference.capture import replay_seconds
+from livi.inference.optimiser import make_optimiser, set_rate
 from livi.inference.parameters import ASIDE
 from livi.inference.recipe import Recipe
 from livi.model.data import Batch
@@ -29,9 +31,10 @@ class Cost:
 
 
 def measure_step(bound: Bound, batch: Batch, recipe: Recipe, *, capture: bool | None = None) -> Cost:
-    """Of steps with and without an entropy, as often as the recipe takes either. Gradients are left empty.
+    """Of steps with and without an entropy, as often as the recipe takes either, and Adam's. Gradients are left empty.
 
     On a GPU the memory is torch's own peak, whose statistics this resets; elsewhere it is what autograd says it keeps.
+    Added is what a fit holds besides: its state, copies of that, and the batches of its recordings.
 
     Raises:
         MemoryError: a step needs more memory than there is.
@@ -45,6 +48,7 @@ def measure_step(bound: Bound, batch: Batch, recipe: Recipe, *, capture: bool | 
             replay = trial.replay(part) if capture is not False and batch[1].is_cuda else None
             quickest = eager.seconds if replay is None else min(eager.seconds, replay)
             costs.append((shares[part] * quickest, eager.memory, replay is not None))
+        moving = _adam_seconds(bound, recipe)
     except RuntimeError as error:
         if not out_of_memory(error):
             raise
@@ -52,7 +56,9 @@ def measure_step(bound: Bound, batch: Batch, recipe: Recipe, *, capture: bool | 
     finally:
         bound.zero_grad(set_to_none=True)
     seconds, memory, replayed = zip(*costs, strict=True)
-    return Cost(sum(seconds), max(memory) + _state_bytes(bound), all(replayed))
+    recordings = sum(replayed) + any(replayed)  # and one of steps that compute the entropy's value
+    besides = _state_bytes(bound, recorded=recordings > 0) + (1 + recordings) * _batch_bytes(batch)
+    return Cost(sum(seconds) + moving, max(memory) + besides, all(replayed))
 
 
 class _Trial:
@@ -117,12 +123,46 @@ class _Peak:
         return tensor
 
 
-def _state_bytes(bound: Bound) -> int:
-    """Parameters and Adam's moments, a copy of them to go back to where it is not put aside, and the network's copy."""
+def _adam_seconds(bound: Bound, recipe: Recipe) -> float:
+    """Of the optimiser's own part of a step, taken at the rate 0 and with gradients of 0: parameters stay as they are.
+
+    0 where its moments do not fit into memory as a whole; a fit may keep them in parts.
+    """
+    for parameter in bound.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimiser, quickest = make_optimiser(bound, recipe), float("inf")
+    for group in optimiser.param_groups:
+        set_rate(group, 0.0)
+    device = bound.posterior.layout.device
+    clocked = torch.empty(0, device=device)
+    try:
+        for _ in range(TIMES):
+            synchronise(clocked)
+            started = time.perf_counter()
+            optimiser.step()
+            synchronise(clocked)
+            quickest = min(quickest, time.perf_counter() - started)
+    except RuntimeError as error:
+        if not out_of_memory(error):
+            raise
+        return 0.0
+    return quickest
+
+
+def _state_bytes(bound: Bound, *, recorded: bool) -> int:
+    """Parameters and Adam's moments, and the network's copy; copies of that state where they are not put aside.
+
+    One copy is kept to go back to, and recording a step takes two more, which it is compared by.
+    """
     state = 3 * sum(parameter.nbytes for parameter in bound.parameters())
     aside = bound.posterior.layout.device.type == "cuda" and state > ASIDE
     network = sum(parameter.nbytes for parameter in bound.posterior.layout.module.parameters())
-    return network + (state if aside else 2 * state)
+    copies = 0 if aside else 3 if recorded else 1
+    return network + (1 + copies) * state
+
+
+def _batch_bytes(batch: Batch) -> int:
+    return sum(leaf.nbytes for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor))
 
 
 def _too_large(bound: Bound, batch: Batch) -> str:

@@ -22,6 +22,7 @@ from livi.inference.continuation import Continuation
 from livi.inference.options import checked
 from livi.inference.plans import Choices, Plan, make_plan
 from livi.inference.recipe import Recipe
+from livi.inference.rules import wants_conditional
 from livi.model.data import Augment, Unpack
 from livi.model.likelihoods import Likelihood
 from livi.model.priors import Prior
@@ -31,7 +32,7 @@ from livi.network.parameters import Forward
 from livi.posterior.posterior import Posterior
 
 FEWEST = 50  # steps that a budget leaves
-LAST_LAYER = ("sampled", "exact", "exact if possible")
+LAST_LAYER = ("sampled", "exact", "conditional", "exact if possible")
 
 
 @checked
@@ -96,8 +97,11 @@ def plan(
             the same in less time; False never, True raises a `CaptureError` where it cannot.
         last_layer: "sampled" by the generator like all others, or "exact": integrated out under the same prior, for a
             Gaussian likelihood, a network whose output is that of an nn.Linear, and data that are the same at every
-            epoch, all of which is used at every step. "exact if possible" does so for up to 20,000 examples (256 MB
-            of batches), and else samples it; the plan says why. See `livi.family.last_layer`.
+            epoch, all of which is used at every step. "conditional" does the same for classes and labels too, by the
+            best Gaussian given the other weights and a lower bound in place of the evidence. "exact if possible" is
+            exact for up to 20,000 examples (256 MB of batches), conditional for labels where there are 300 to 5,000
+            weights and it is quick (about 1,000 examples), and else samples the layer; the plan says why. See
+            `livi.family.last_layer`.
         device: where to fit; by default where the network is.
         standardise: True fits inputs and targets of any size as if they were of order one; predictions, scores and
             files are in your units all the same (see `livi.model.units`). "auto" does so for each side where it is far
@@ -177,14 +181,16 @@ def _last_layer_of(problem: Problem, mode: str, choices: Choices, batch_size: in
     if mode == "sampled":
         return replace(problem, why_sampled="as asked")
     sizes = {"generator": _weights_of(choices.generator), "noise": _weights_of(choices.noise)}
+    asked = mode != "exact if possible"
+    labels = mode == "conditional" or (not asked and wants_conditional(problem))
     try:
         if choices.family is not None:
             raise NotExactError("the family is one of the user's own")
-        return integrate_last_layer(problem, asked=mode == "exact", batch_size=batch_size, sizes=sizes)
+        return integrate_last_layer(problem, asked=asked, labels=labels, batch_size=batch_size, sizes=sizes)
     except NotExactError as reason:
-        if mode == "exact":
+        if asked:
             raise ValueError(
-                f"last_layer='exact': expected a last layer that can be integrated out, but {reason}; change that, or "
+                f"last_layer={mode!r}: expected a last layer that can be integrated out, but {reason}; change that, or "
                 "pass last_layer='sampled'."
             ) from reason
         return replace(problem, why_sampled=str(reason))

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from livi.durations import in_words
 from livi.family.entropy import EntropyEstimator
 from livi.family.family import Family
 from livi.family.generators import Generator
 from livi.family.implicit import ImplicitPosterior
-from livi.family.last_layer import LinearGaussian
+from livi.family.last_layer import Marginal
 from livi.family.latents import Latents, Orthogonal
 from livi.family.noise import Noise
 from livi.family.objective import Bound
@@ -84,7 +85,7 @@ class Plan:
     def seconds(self) -> float:
         """What all of the fit is expected to take: the start, the steps, and the chains where there are any."""
         climbing, chains = self.seconds_per_map_step, self.chains
-        polishing = 0.0 if chains is None else chains.steps * climbing * chains.chains / self.recipe.map_restarts
+        polishing = 0.0 if chains is None else 2 * chains.steps * climbing * chains.chains / self.recipe.map_restarts
         return self.recipe.map_steps * climbing + self.recipe.steps * self.seconds_per_step + polishing
 
     @property
@@ -100,7 +101,7 @@ class Plan:
         """How many the fit takes, of the log joint density at one weight vector and on one batch each."""
         recipe, chains = self.recipe, self.chains
         draws = recipe.steps * recipe.num_samples * self.bound.posterior.num_components
-        polishing = 0 if chains is None else chains.chains * chains.steps
+        polishing = 0 if chains is None else 2 * chains.chains * chains.steps
         return recipe.map_restarts * recipe.map_steps + draws + polishing
 
     def summary(self) -> dict[str, Any]:
@@ -120,12 +121,12 @@ class Plan:
             "steps_per_epoch": self.data.steps_per_epoch,
             "standardised": self.standardised,
             "augment": _augment(self.data),
-            "last_layer": "sampled" if integrated is None else f"exact: {integrated.name}",
+            "last_layer": "sampled" if integrated is None else f"{integrated.word}: {integrated.name}",
             "last_layer_reason": self.problem.why_sampled,
             **posterior.facts(),
             "variational_params": weights,
             "prior": type(self.bound.prior).__name__,
-            "likelihood": type(likelihood.noise if isinstance(likelihood, LinearGaussian) else likelihood).__name__,
+            "likelihood": type(likelihood.observed if isinstance(likelihood, Marginal) else likelihood).__name__,
             "entropy": repr(self.bound.entropy),
             "latents": repr(self.bound.latents),
             "strategy": repr(self.problem.strategy),
@@ -163,8 +164,8 @@ class Plan:
             f"{recipe.spread}",
             "schedule": f"{recipe.steps:,} steps of Adam, rates {recipe.affine_rate:g} affine, "
             f"{recipe.nonlinear_rate:g} nonlinear, {recipe.hyper_rate:g} hyper; KL warm-up {recipe.kl_warm_up:.0%}",
-            "cost": f"{1e3 * facts['seconds_per_step']:.1f} ms per step, about {_duration(start)} for the start and "
-            f"{_duration(seconds)} for the rest{self._how()}; {_bytes(facts['memory_bytes'])} of tensors",
+            "cost": f"{1e3 * facts['seconds_per_step']:.1f} ms per step, about {in_words(start)} for the start and "
+            f"{in_words(seconds)} for the rest{self._how()}; {_bytes(facts['memory_bytes'])} of tensors",
         }
         if self.chains is not None:
             rows["polish"] = f"{self.chains.chains} Markov chains of {self.chains.steps:,} steps from its draws"
@@ -179,7 +180,7 @@ class Plan:
     def standardised(self) -> list[str]:
         """Of inputs and targets those that are fitted in other units than the user's."""
         likelihood: Any = self.bound.likelihood
-        likelihood = likelihood.noise if isinstance(likelihood, LinearGaussian) else likelihood
+        likelihood = likelihood.observed if isinstance(likelihood, Marginal) else likelihood
         likelihood = likelihood.base if isinstance(likelihood, Weighted) else likelihood
         located = isinstance(likelihood, Located) and likelihood.centre is not None
         return ["inputs"] * (self.layout.scaling is not None) + ["targets"] * located
@@ -271,12 +272,6 @@ def _digest(batch: Any) -> str:
 
 def _counted(number: int, noun: str, ending: str = "s") -> str:
     return f"{number:,} {noun}{'' if number == 1 else ending}"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def _bytes(count: float) -> str:

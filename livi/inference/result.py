@@ -48,7 +48,7 @@ class Result:
             problem = replace(problem, integrated=copy.deepcopy(problem.integrated))  # which holds the network
         assert isinstance(bound.posterior, ImplicitPosterior)
         sampler = ExactLastLayer.of(problem, bound.posterior, bound.likelihood, bound.prior)
-        return Posterior(sampler, sampler.likelihood.noise, bound.prior, history=history, plan=facts)
+        return Posterior(sampler, sampler.likelihood.observed, bound.prior, history=history, plan=facts)
 
     def copied(self, bound: Bound) -> Posterior:
         """The posterior of a copy of this bound."""

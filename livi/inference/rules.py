@@ -8,12 +8,12 @@ For m stochastic weights and N examples:
 | up to 5,000 | MLP of width 32, tanh, affine skip       |                    | N(0, s^2)*        | Exact   |
 | - classes   | - d = N / 20, 4 to 64                    | 0.1 of each tensor |                   |         |
 | - numbers   | - d = 32                                 | learned per weight |                   |         |
-| up to 1e6   | MMNN of 3 m weights, offset, d <= N / 10 | 0.2 of each tensor | N(0, 1)           | Lanczos |
-| beyond      | MMNN, hidden matrices of at most 0.37    | 0.1 of each tensor | N(0, 0.2^2)       | Lanczos |
+| up to 1e6   | MMNN of 3 m weights, offset, d <= N / 10 | 0.2 of each tensor | N(0, t^2)*        | Lanczos |
+| beyond      | MMNN, hidden matrices of at most 0.37    | 0.2 of each tensor | N(0, 0.2^2)       | Lanczos |
 |             | sqrt(m) or 1,500 rows, offset, d as above |                    |                   |         |
 
 * s = 3 / sqrt(fan-in), 8 / sqrt(fan-in) in the last layer of a classifier, but at least 1: narrow layers need large
-  weights.
+  weights. t = 3 / sqrt(fan-in), from 0.3 to 1.
 
 Chosen by `python -m benchmarks.choose_fit` for what predictions are worth on held-out rows; docs/benchmarks/choices.md
 has the numbers. Noise that is learned for each weight gives the highest bound of all, and networks that underfit,
@@ -21,9 +21,10 @@ except for the noisy targets of regression. Fixed noise gives a low bound (`Post
 predictions. Latents beyond the number of examples make a posterior unsure of what it should know.
 
 Where the likelihood is Gaussian, the network ends in an nn.Linear and there are at most 20,000 examples, that layer is
-integrated out and m counts the other weights (`family/last_layer/problem.py`). A mixture's components start at
-different MAP estimates, up to 300 weights chosen from 8 K of them (`Starts.pick`). Latents are orthogonal and
-antithetic.
+integrated out and m counts the other weights (`family/last_layer/problem.py`); so it is for classes and labels, by a
+bound, where there are 300 to 5,000 weights and about 1,000 examples in one batch (`wants_conditional`). A mixture's
+components start at different MAP estimates, up to 300 weights chosen from 8 K of them (`Starts.pick`). Latents are
+orthogonal and antithetic.
 
 A network of 300 to 5,000 weights that gives mean and noise (`HeteroscedasticGaussian`, sampled last layer, one batch)
 gets a short fit, and Markov chains from its draws (`wants_polish`): what comes back is an ensemble of their draws.
@@ -41,9 +42,9 @@ from livi.family.generators import MLP, MMNN, Generator
 from livi.family.generators.sizing import align, latent_side
 from livi.family.noise import DiagonalNoise, FixedNoise, Noise, RelativeNoise
 from livi.inference.recipe import Recipe
-from livi.model.data import FULL_BATCH, TensorData
+from livi.model.data import FULL_BATCH, Data, TensorData
 from livi.model.defaults import LARGE, MIDDLE, SMALL
-from livi.model.likelihoods import HeteroscedasticGaussian
+from livi.model.likelihoods import ClassificationLikelihood, HeteroscedasticGaussian, Weighted
 from livi.model.problem import Problem
 from livi.network import Layout, Loop, as_call, multiplications
 
@@ -140,7 +141,7 @@ def default_noise(size: Size) -> Noise:
         return FixedNoise(0.01)
     if size.num_params <= MIDDLE and not size.classes:
         return DiagonalNoise(size.num_params, 0.03 * size.narrowing)
-    return RelativeNoise.for_layout(size.layout, 0.2 if MIDDLE < size.num_params <= LARGE else 0.1)
+    return RelativeNoise.for_layout(size.layout, 0.1 if size.num_params <= MIDDLE else 0.2)
 
 
 def default_entropy(size: Size) -> EntropyEstimator:
@@ -173,11 +174,11 @@ def default_recipe(size: Size, components: int = 1) -> Recipe:
             replace(rates, steps=600, map_steps=1000) if size.polished else replace(rates, steps=3000, map_steps=3000)
         )
     base = Recipe(num_samples=4 if m <= LARGE else 2, num_entropy_samples=1, map_restarts=1, map_rate=1e-3)
-    rates = replace(base, affine_rate=1e-3, nonlinear_rate=1e-3, hyper_rate=2e-3, spread=0.1, relative_spread=True)
+    rates = replace(base, affine_rate=3e-3, nonlinear_rate=3e-3, hyper_rate=2e-3, spread=0.1, relative_spread=True)
     rates = replace(rates, entropy_every=10)
     if m > LARGE:
         length = max(600, 15 * size.steps_per_epoch)
-        rates = replace(rates, affine_rate=3e-4)  # of weights that are smaller, too
+        rates = replace(rates, affine_rate=3e-4, nonlinear_rate=1e-3)  # of weights that are smaller, too
         return replace(rates, steps=min(20_000, length), map_steps=min(20_000, length))
     length = 100 * size.steps_per_epoch
     return replace(rates, steps=min(4000, max(600, length)), map_steps=min(5000, max(600, length)))
@@ -240,7 +241,7 @@ class Chains:
 
     chains: int = 16
     draws: int = 400
-    steps: int = 4000
+    steps: int = 2000
 
     def lasting(self, share: float) -> Chains:
         """Shorter ones, for a fit of which only a share is asked for."""
@@ -254,9 +255,25 @@ def wants_polish(problem: Problem) -> bool:
     (docs/benchmarks/polish.md).
     """
     middle = SMALL < problem.layout.num_params <= MIDDLE and problem.integrated is None
-    data = problem.data
-    one_batch = isinstance(data, TensorData) and data.steps_per_epoch == 1 and data.augment is None
-    return middle and one_batch and isinstance(problem.likelihood, HeteroscedasticGaussian)
+    return middle and _one_batch(problem.data) and isinstance(problem.likelihood, HeteroscedasticGaussian)
+
+
+def wants_conditional(problem: Problem) -> bool:
+    """Labels, a middle-sized network, all examples in one batch: its last layer is then inferred given the others.
+
+    Where that is quick, which `integrate_last_layer` finds out.
+
+    Chosen on validation rows by `python -m benchmarks.choose_classes` (docs/benchmarks/classes.md).
+    """
+    likelihood = problem.likelihood
+    base = likelihood.base if isinstance(likelihood, Weighted) else likelihood
+    middle = SMALL < problem.layout.num_params <= MIDDLE
+    return middle and _one_batch(problem.data) and isinstance(base, ClassificationLikelihood)
+
+
+def _one_batch(data: Data) -> bool:
+    """All examples are at hand, few enough for every step, and the same at every epoch."""
+    return isinstance(data, TensorData) and data.steps_per_epoch == 1 and data.augment is None
 
 
 def from_trained(recipe: Recipe) -> Recipe:

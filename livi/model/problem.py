@@ -29,17 +29,19 @@ Choice: TypeAlias = T | Callable[[Layout], T] | None  # an object, a function of
 
 @dataclass(frozen=True)
 class Integrated:
-    """The last layer that a problem leaves out, because it is integrated out exactly.
+    """The last layer that a problem leaves out, because it is integrated out.
 
     Args:
         layout: of the whole network.
         name: of the layer, an nn.Linear.
         multiplications: that its evidence takes, for one vector of the other weights.
+        word: "exact", or "conditional" where a bound stands for the evidence.
     """
 
     layout: Layout
     name: str
     multiplications: float
+    word: str = "exact"
 
 
 @dataclass(frozen=True)

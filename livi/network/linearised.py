@@ -29,7 +29,7 @@ class Linearised(Layout):
     """
 
     def __init__(self, layout: Layout, centre: Callable[[], Tensor]) -> None:
-        super().__init__(layout.module, layout.include, layout.exclude, forward=layout.forward)
+        super().__init__(layout.module, layout.include, layout.exclude, forward=layout.forward, scaling=layout.scaling)
         self.centre = centre
 
     def call(

@@ -205,8 +205,8 @@ class Posterior:
     def save(self, path: str | Path, *, draws: int | None = None, **options: Any) -> None:
         """Write the posterior to one file, atomically; see `livi.posterior.storage.save_posterior`.
 
-        What the file holds of the training data: all inputs and targets where the last layer is exact, the inputs of a
-        few hundred examples where the network has BatchNorm, otherwise nothing.
+        What the file holds of the training data: all inputs and targets where the last layer is exact or
+        conditional, the inputs of a few hundred examples where the network has BatchNorm, otherwise nothing.
 
         Args:
             draws: write so many networks drawn from the posterior instead (`frozen`), and no training data.

@@ -91,12 +91,13 @@ def predictive_bands(
     truth: Tensor | None = None,
     deviations: float = 2.0,
     ylim: tuple[float, float] | None = None,
+    columns: int = 4,
 ) -> Figure:
     """`predictive_band` for several methods side by side on the same axes: the paper's Figure 1."""
     if not predictions:
         raise ValueError("predictions: expected at least one, got none.")
     with style():
-        columns = min(4, len(predictions))
+        columns = min(columns, len(predictions))
         rows = math.ceil(len(predictions) / columns)
         figure = new_figure(TEXT_WIDTH, rows * min(1.9, 0.85 * TEXT_WIDTH / columns) + 0.3)
         axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()

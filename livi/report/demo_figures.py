@@ -32,17 +32,14 @@ NUM_SAMPLES = 1000
 
 @dataclass(frozen=True)
 class FunctionBand:
-    """Mean and bands of draws of a function with observation noise OBS_STD."""
+    """Mean and bands of a function with observation noise OBS_STD."""
 
-    functions: Tensor  # (draws, places)
+    mean: Tensor  # (places,)
+    epistemic_std: Tensor
 
-    @property
-    def mean(self) -> Tensor:
-        return self.functions.mean(0)
-
-    @property
-    def epistemic_std(self) -> Tensor:
-        return self.functions.std(0, correction=0)
+    @classmethod
+    def of(cls, functions: Tensor) -> FunctionBand:  # (draws, places)
+        return cls(functions.mean(0), functions.std(0, correction=0))
 
     @property
     def total_std(self) -> Tensor:
@@ -71,8 +68,8 @@ def bands(name: str, seed: int, posteriors: Mapping[str, Posterior]) -> Figure:
     drawn: dict[str, Band] = {}
     for method, posterior in posteriors.items():
         functions = posterior.functions(NUM_SAMPLES, torch.Generator().manual_seed(seed))(places[:, None])
-        drawn[TITLES[method]] = FunctionBand(functions.squeeze(-1).double())
-    nuts = FunctionBand(torch.as_tensor(truth.functions))
+        drawn[TITLES[method]] = FunctionBand.of(functions.squeeze(-1).double())
+    nuts = FunctionBand.of(torch.as_tensor(truth.functions))
     drawn[TITLES["nuts"]] = nuts
     reach = 2.0 * nuts.total_std
     low, high = float((nuts.mean - reach).min()), float((nuts.mean + reach).max())

@@ -66,6 +66,8 @@ class Evidence:
 class Model:
     """What curvature is computed of: the module at the MAP estimate, and all examples.
 
+    Where the problem is standardised inside, so are these, and noises are in units of the module's outputs.
+
     Args:
         likelihood: "regression" or "classification", laplace-torch's words.
         buffers: BatchNorm statistics of the MAP estimate, which are also in the module.
@@ -97,7 +99,8 @@ class Model:
             parameter.requires_grad_(name in stochastic)
         outputs = apply_many(layout, start.theta[None], inputs[:2], buffers=buffers)[0]
         likelihood, targets = _targets(function, problem, outputs, targets)
-        loader = DataLoader(TensorDataset(inputs, targets), BATCH)
+        given = inputs if layout.scaling is None else layout.scaling(inputs)
+        loader = DataLoader(TensorDataset(given, targets), BATCH)
         return cls(start, layout.module.eval(), loader, likelihood, outputs.shape[-1], buffers)
 
     @property
@@ -107,7 +110,15 @@ class Model:
     @property
     def noise(self) -> Tensor | None:  # ()
         likelihood = self.start.problem.likelihood
-        return likelihood.obs_std().detach().reshape(()) if isinstance(likelihood, Gaussian) else None
+        if not isinstance(likelihood, Gaussian):
+            return None
+        return (likelihood.obs_std().detach() / likelihood.unit()).reshape(())
+
+    @property
+    def observed_noise(self) -> float | None:
+        """In the targets' units."""
+        likelihood = self.start.problem.likelihood
+        return float(likelihood.obs_std().detach()) if isinstance(likelihood, Gaussian) else None
 
     def prior_precision(self) -> Tensor:  # (m,)
         """That of the problem's own prior."""
@@ -160,7 +171,8 @@ class Model:
                     parameter.clamp_(-WIDEST, WIDEST)
         if log_noise is not None and isinstance(problem.likelihood, Gaussian):
             with torch.no_grad():
-                problem.likelihood.log_std.copy_(log_noise.expand_as(problem.likelihood.log_std))
+                observed = (log_noise.exp() * problem.likelihood.unit()).log()
+                problem.likelihood.log_std.copy_(observed.expand_as(problem.likelihood.log_std))
         return Tuned(log_precision.detach().exp(), self.noise)
 
 
@@ -180,7 +192,12 @@ def _targets(function: str, problem: Problem, outputs: Tensor, targets: Tensor) 
     """The kind of the likelihood, and targets in the shape that goes with the outputs."""
     likelihood = problem.likelihood
     if type(likelihood) is Gaussian and likelihood.log_std.numel() == 1 and outputs.ndim == 2:
-        return "regression", targets.reshape(len(targets), outputs.shape[1])
+        if torch.as_tensor(likelihood.unit()).numel() > 1:
+            raise ValueError(
+                f"{function}: expected one noise for all outputs, got targets that are standardised one by one; "
+                "standardise them yourself and pass standardise=False."
+            )
+        return "regression", likelihood.natural(targets).reshape(len(targets), outputs.shape[1])
     if type(likelihood) is Categorical and outputs.ndim == 2 and targets.ndim == 1:
         return "classification", targets.long()
     raise TypeError(

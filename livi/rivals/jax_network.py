@@ -15,6 +15,7 @@ from torch import fx, nn
 from torch.nn import functional as F
 
 from livi.model.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Likelihood, Multilabel
+from livi.model.likelihoods.located import Located
 from livi.model.priors import Laplace, Normal, Prior, Relevance
 from livi.rivals.options import needed
 
@@ -80,13 +81,14 @@ def log_likelihood(likelihood: Likelihood) -> Callable[[Array, Array, Array | No
     """
     jax = needed("fit_nuts", "jax", INSTALL)
     jnp = jax.numpy
+    centre, unit = _place(likelihood)
     if type(likelihood) is Gaussian:
         fixed = likelihood.log_std.detach().double().cpu().numpy()
 
         def gaussian(outputs: Array, targets: Array, log_std: Array | None) -> Array:
             level = fixed if log_std is None else log_std
-            unit = (targets.reshape(outputs.shape) - outputs) * jnp.exp(-level)
-            density = -0.5 * unit**2 - level - 0.5 * jnp.log(2.0 * jnp.pi)
+            gap = (targets.reshape(outputs.shape) - (centre + unit * outputs)) * jnp.exp(-level)
+            density = -0.5 * gap**2 - level - 0.5 * jnp.log(2.0 * jnp.pi)
             return density.reshape(len(outputs), -1).sum(1)
 
         return gaussian
@@ -95,10 +97,9 @@ def log_likelihood(likelihood: Likelihood) -> Callable[[Array, Array, Array | No
 
         def varying(outputs: Array, targets: Array, _: Array | None) -> Array:
             mean, raw = jnp.split(outputs, 2, -1)
-            std = floor + jax.nn.softplus(raw)
-            density = (
-                -0.5 * ((targets.reshape(mean.shape) - mean) / std) ** 2 - jnp.log(std) - 0.5 * jnp.log(2 * jnp.pi)
-            )
+            std = floor + unit * jax.nn.softplus(raw)
+            gap = (targets.reshape(mean.shape) - (centre + unit * mean)) / std
+            density = -0.5 * gap**2 - jnp.log(std) - 0.5 * jnp.log(2 * jnp.pi)
             return density.reshape(len(outputs), -1).sum(1)
 
         return varying
@@ -117,6 +118,14 @@ def log_likelihood(likelihood: Likelihood) -> Callable[[Array, Array, Array | No
         "fit_nuts: expected livi.Gaussian, HeteroscedasticGaussian, Categorical, Bernoulli or Multilabel, with scales "
         f"that are fixed or a Gaussian's, got {type(likelihood).__name__}."
     )
+
+
+def _place(likelihood: Likelihood) -> tuple[Array, Array]:
+    """Centre and unit of the targets that the outputs are of."""
+    if not isinstance(likelihood, Located) or likelihood.centre is None:
+        return 0.0, 1.0
+    unit = torch.as_tensor(likelihood.unit())
+    return likelihood.centre.double().cpu().numpy(), unit.detach().double().cpu().numpy()
 
 
 def log_prior(prior: Prior, num_params: int) -> Callable[[Array], Array]:

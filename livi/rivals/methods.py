@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib.util import find_spec
 from typing import Any
 
 from livi.inference import Recipe, fit
@@ -15,6 +16,7 @@ from livi.rivals.ensemble import fit_ensemble
 from livi.rivals.full_rank import fit_full_rank
 from livi.rivals.ivon import fit_ivon
 from livi.rivals.kivi import fit_kivi
+from livi.rivals.langevin import fit_langevin
 from livi.rivals.laplace import fit_laplace_last_layer, fit_laplace_linearised, fit_laplace_low_rank
 from livi.rivals.map_estimate import fit_map
 from livi.rivals.mc_dropout import fit_mc_dropout, with_masks
@@ -41,11 +43,17 @@ class Method:
         fit: `fit(net, data, likelihood, *, seed, progress, **options)`, which returns a `Posterior`.
         spend: options with which it takes about so many gradients, given the problem's default recipe. One gradient is
             that of the log joint density at one weight vector, on one batch.
+        needs: a package that is not always there.
     """
 
     title: str
     fit: Fit
     spend: Spend
+    needs: str = ""
+
+    @property
+    def installed(self) -> bool:
+        return not self.needs or find_spec(self.needs) is not None
 
 
 def steps_on_the_bound(gradients: int, recipe: Recipe) -> dict[str, Any]:
@@ -97,6 +105,17 @@ def chains_of_draws(gradients: int, recipe: Recipe) -> dict[str, Any]:
     return lengths | {"recipe": Recipe(map_steps=steps)}
 
 
+def map_then_chains(gradients: int, recipe: Recipe) -> dict[str, Any]:  # noqa: ARG001
+    """For Langevin ensembles: up to 300 gradients a chain for its MAP fit, the rest for steps of two gradients each.
+
+    >>> map_then_chains(40_000, Recipe())
+    {'chains': 8, 'map_steps': 300, 'steps': 2350}
+    """
+    chains = 8
+    map_steps = max(1, min(300, gradients // chains // 4))
+    return {"chains": chains, "map_steps": map_steps, "steps": max(1, (gradients // chains - map_steps) // 2)}
+
+
 def more_members(gradients: int, recipe: Recipe) -> dict[str, Any]:
     """MAP fits of the recipe's length, as many as the gradients pay for; shorter ones rather than one alone.
 
@@ -112,6 +131,7 @@ METHODS: dict[str, Method] = {
     "livi": Method("LIVI", fit, steps_on_the_bound),
     "map": Method("MAP", fit_map, longer_map_fits),
     "ensemble": Method("Deep ensemble", fit_ensemble, more_members),
+    "langevin": Method("Langevin ensemble", fit_langevin, map_then_chains),
     "mean_field": Method("Mean field", fit_mean_field, steps_on_the_bound),
     "full_rank": Method("Full rank", fit_full_rank, steps_on_the_bound),
     "avb": Method("AVB", fit_avb, steps_on_the_bound),
@@ -120,11 +140,11 @@ METHODS: dict[str, Method] = {
     "mnf": Method("MNF", fit_mnf, steps_on_the_bound),
     "mc_dropout": Method("MC dropout", fit_mc_dropout, steps_with_masks),
     "swag": Method("SWAG", fit_swag, map_then_steps),
-    "ivon": Method("IVON", fit_ivon, map_then_steps),
-    "laplace_last_layer": Method("Laplace (last layer)", fit_laplace_last_layer, longer_map_fits),
-    "laplace_linearised": Method("Laplace (linearised)", fit_laplace_linearised, longer_map_fits),
-    "laplace_low_rank": Method("Laplace (low rank)", fit_laplace_low_rank, longer_map_fits),
-    "nuts": Method("NUTS", fit_nuts, chains_of_draws),
+    "ivon": Method("IVON", fit_ivon, map_then_steps, "ivon"),
+    "laplace_last_layer": Method("Laplace (last layer)", fit_laplace_last_layer, longer_map_fits, "laplace"),
+    "laplace_linearised": Method("Laplace (linearised)", fit_laplace_linearised, longer_map_fits, "laplace"),
+    "laplace_low_rank": Method("Laplace (low rank)", fit_laplace_low_rank, longer_map_fits, "laplace"),
+    "nuts": Method("NUTS", fit_nuts, chains_of_draws, "numpyro"),
 }
 
 
@@ -133,7 +153,7 @@ def method_named(name: str) -> Method:
 
     >>> method_named("full-rank")
     Traceback (most recent call last):
-    ValueError: method: expected one of livi, map, ensemble, mean_field, full_rank..., got 'full-rank'; did you mean ...
+    ValueError: method: expected one of livi, map, ensemble, langevin, mean_field..., got 'full-rank'; did you mean ...
     """
     names = list(METHODS)
     if name not in names:

@@ -176,7 +176,8 @@ def _density(jax: Any, problem: Problem) -> Callable[[dict[str, Any]], Any]:
         raise ValueError(f"fit_nuts: expected the same examples at every epoch, but {reason}; pass (X, y).") from reason
     if not isinstance(whole.inputs, Tensor):
         raise TypeError(f"fit_nuts: expected one input tensor, got a {type(whole.inputs).__name__} of several.")
-    inputs, targets = (numpy.asarray(_double(part)) for part in (whole.inputs, whole.targets))
+    given = whole.inputs if layout.scaling is None else layout.scaling(whole.inputs)
+    inputs, targets = (numpy.asarray(_double(part)) for part in (given, whole.targets))
     forward, fit = translated(layout.module), log_likelihood(problem.likelihood)
     prior = log_prior(problem.prior, layout.num_params)
     parameters = dict(layout.module.named_parameters(remove_duplicate=False))

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 from livi import checks
+from livi.experiments.deadlines import Deadline, OutOfTime
 from livi.experiments.images.bench import SEEDS, Config, result_path
-from livi.experiments.images.deadlines import Deadline, OutOfTime
 from livi.experiments.images.methods import Fitted, Task, fit_livi
 from livi.experiments.images.problems import Sets, load
 from livi.experiments.images.scores import scores
@@ -135,8 +135,7 @@ def ablate(
     """
     config, path, deadline = chosen.config(), ablations_path(chosen, out), Deadline.after(minutes)
     sets = load(config.setting, folder, part=config.part, quick=config.quick, device=checks.device(device))
-    document = empty_document(f"{chosen.problem} ablations", chosen)
-    document["config"] = {name: value for name, value in asdict(chosen).items() if name not in ("variants", "seeds")}
+    document = empty_document(f"{chosen.problem} ablations", chosen, ("variants", "seeds"))
     try:
         return run_jobs(
             path,

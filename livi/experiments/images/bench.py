@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,7 +13,7 @@ import torch
 
 from livi import checks
 from livi.experiments.datasets import pictures
-from livi.experiments.images.deadlines import Deadline, OutOfTime
+from livi.experiments.deadlines import Deadline, OutOfTime
 from livi.experiments.images.methods import Task, check_method, default_methods, fit_method
 from livi.experiments.images.problems import PROBLEMS, ImageProblem, Part, Sets, load
 from livi.experiments.images.scores import scores
@@ -88,6 +89,7 @@ def bench(
     folder: Path,
     *,
     device: str = "cpu",
+    jobs: int = 1,
     minutes: float | None = None,
     say: Say = print,
 ) -> dict[str, Any]:
@@ -98,6 +100,7 @@ def bench(
 
     Args:
         folder: where the pictures are.
+        jobs: fits at a time, each in a process of its own; "cuda" is then one GPU after the other.
         minutes: to stop after. Trainings and fits on the bound stop within seconds, and the same command goes on with
             them; other fits are finished first.
 
@@ -106,18 +109,20 @@ def bench(
         ValueError: they are damaged, or the file in `out` belongs to another configuration.
     """
     path, deadline = result_path(config, out), Deadline.after(minutes)
-    sets = load(config.setting, folder, part=config.part, quick=config.quick, device=checks.device(device))
-    document = empty_document(config.problem, config)
-    document["config"] = {name: value for name, value in asdict(config).items() if name not in _CHOSEN}
+    where = _Where(folder, device)
+    sets = where.sets(config)
+    document = empty_document(config.problem, config, _CHOSEN)
+    alone = partial(fit_row, config=config, sets=sets, folder=path.with_suffix(""), deadline=deadline, say=say)
+    beside = partial(_fit_beside, config=config, where=where, folder=path.with_suffix(""), deadline=deadline)
     try:
         return run_jobs(
             path,
             document,
             config.jobs(),
-            lambda job: fit_row(job, config, sets, path.with_suffix(""), deadline, say),
+            alone if jobs == 1 else beside,
             key=lambda row: (row["problem"], row["method"], row["seed"]),
             notes=notes(config, folder),
-            jobs=1,
+            jobs=jobs,
             summary=summary,
             line=line,
             say=say,
@@ -125,6 +130,36 @@ def bench(
     except OutOfTime:
         say(f"{minutes:g} minutes are over; the same command goes on from here")
         return started(path, document) | {"notes": notes(config, folder)}
+
+
+@dataclass(frozen=True)
+class _Where:
+    """Where the pictures are, and where they shall be."""
+
+    folder: Path
+    device: str
+
+    def sets(self, config: Config) -> Sets:
+        return load(
+            config.setting, self.folder, part=config.part, quick=config.quick, device=checks.device(self.device)
+        )
+
+
+_read = lru_cache(maxsize=1)(_Where.sets)  # once in every process
+
+
+def _fit_beside(job: Job, config: Config, where: _Where, folder: Path, deadline: Deadline) -> Row | None:
+    """`fit_row` in a process of its own; None where the time is up before it ends."""
+    if deadline.passed():
+        return None
+    try:
+        return fit_row(job, config, _read(where, config), folder, deadline, _keep_quiet)
+    except OutOfTime:
+        return None
+
+
+def _keep_quiet(text: str) -> None:
+    """Lines of several fits at once would tell nothing."""
 
 
 def fit_row(job: Job, config: Config, sets: Sets, folder: Path, deadline: Deadline, say: Say) -> Row:

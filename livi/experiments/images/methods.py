@@ -19,14 +19,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from livi.experiments.images.deadlines import Deadline, OutOfTime, StopAt
+from livi.experiments.deadlines import Deadline, OutOfTime, StopAt
 from livi.experiments.images.problems import ImageProblem, Sets, build
 from livi.experiments.images.training import Trained, Training, train
 from livi.family.entropy import SmallestSingularValue
@@ -44,12 +43,6 @@ from livi.rivals.methods import steps_on_the_bound
 QUICK_STEPS, QUICK_BATCH, QUICK_GRADIENTS, QUICK_EPOCHS = 12, 32, 100, 1
 NOT_HERE = ("livi", "map", "ensemble", "full_rank", "mc_dropout")  # under another name, too large, without dropout
 AT_SCALE = ("mean_field", "swag", "ivon", "laplace_last_layer")
-PACKAGES = {
-    "ivon": "ivon",
-    "laplace_last_layer": "laplace",
-    "laplace_linearised": "laplace",
-    "laplace_low_rank": "curvlinops",
-}
 SEEDS_APART = 1000  # between the seeds of a run: members take those in between
 GPU_MEMORY = 2**33  # bytes of activations in predictions
 CHUNK = 500  # pictures that plain networks answer at a time
@@ -168,14 +161,10 @@ def default_methods(problem: ImageProblem, quick: bool = False) -> tuple[str, ..
     members = 2 if quick else 5 if problem.classes == 10 else 4
     if problem.epochs is None:
         some = AT_SCALE[:2] if quick else METHODS
-        rivals = [name for name in some if name in METHODS and name not in NOT_HERE and _installed(name)]
+        rivals = [name for name in some if name in METHODS and name not in NOT_HERE and METHODS[name].installed]
         return ("map", f"ensemble-{members}", *rivals, "livi", "livi-smallest", f"livi-mixture-{members}")
-    rivals = [name for name in AT_SCALE[: 2 if quick else None] if name in METHODS and _installed(name)]
+    rivals = [name for name in AT_SCALE[: 2 if quick else None] if name in METHODS and METHODS[name].installed]
     return ("map", f"ensemble-{members}", *rivals, "livi", f"livi-pooled-{members}")
-
-
-def _installed(name: str) -> bool:
-    return name not in PACKAGES or find_spec(PACKAGES[name]) is not None
 
 
 def fit_method(name: str, task: Task) -> Answer:

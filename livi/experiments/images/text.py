@@ -59,7 +59,7 @@ def text(document: Mapping[str, Any]) -> str:
         parts += ["## Foreign pictures: confidence, % / AUROC, % / FPR95, %", _others(rows)]
     if any(row["shifts"] for row in rows):
         parts += ["## Drift: NLL / ECE, %", _drifts(rows)]
-    parts += ["## The paper's numbers", _paper(document["experiment"]), _caution(document["experiment"])]
+    parts += ["## The paper's numbers", paper_table(document["experiment"]), _caution(document["experiment"])]
     said = [*document["notes"], *_messages(document["rows"])]
     return "\n\n".join([*parts, "## Notes", "\n".join(f"- {sentence}" for sentence in said)])
 
@@ -189,7 +189,7 @@ def _drifts(rows: Rows) -> str:
     return "\n\n".join(parts)
 
 
-def _paper(problem: str) -> str:
+def paper_table(problem: str) -> str:
     lines = _head(["Uppal et al. (2023)", *PAPER_COLUMNS[problem]])
     return "\n".join([*lines, *(_line([name, *map(str, values)]) for name, values in PAPER[problem].items())])
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from livi import checks
-from livi.experiments.images.deadlines import Deadline, OutOfTime
+from livi.experiments.deadlines import Deadline, OutOfTime
 from livi.inference.capture import Stepper
 from livi.inference.recipe import cosine
 from livi.model.data import Batch, CropFlip, TensorData

@@ -27,7 +27,7 @@ class MatrixLayer(nn.Module):
 
     W_l and W_r start orthogonal, so that Y is as spread out as X in every direction: the Jacobian of a stack then has
     nearly equal singular values, and conjugate gradients solve with it in a fifth of the iterations that Gaussian
-    weights take (docs/benchmarks/scale.md).
+    weights take (docs/benchmarks/step.md).
     """
 
     def __init__(self, inputs: Shape, outputs: Shape, *, bias: bool = True) -> None:

@@ -55,8 +55,7 @@ class Problem:
     def parts(self) -> list[Problem]:
         """The same in blocks of samples."""
         samples, rows, width = self.features.shape
-        block = _CPU_BLOCK if self.features.device.type == "cpu" else _GPU_BLOCK
-        size = max(1, block // max(1, rows * (width + 1)))
+        size = block_of(self.features.device, rows * (width + 1), samples)
         if size >= samples:
             return [self]
         stds = self.log_std.split(size) if self.log_std.ndim == 2 else [self.log_std] * -(-samples // size)
@@ -64,6 +63,12 @@ class Problem:
             Problem(features, log_std, self.log_scale, self.targets, self.counts)
             for features, log_std in zip(self.features.split(size), stds, strict=True)
         ]
+
+
+def block_of(device: torch.device, numbers: int, samples: int) -> int:
+    """How many of the samples to work on at a time, where one has so many numbers in its rows."""
+    block = _CPU_BLOCK if device.type == "cpu" else _GPU_BLOCK
+    return min(samples, max(1, block // max(1, numbers)))
 
 
 class _Solution(NamedTuple):

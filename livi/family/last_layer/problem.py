@@ -4,27 +4,42 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from livi.family.last_layer.likelihood import LinearGaussian, check_columns
+from livi.family.last_layer.gaussian import LinearGaussian
+from livi.family.last_layer.labels import LinearLogits
+from livi.family.last_layer.logits import CONJUGATE, ROUNDS
+from livi.family.last_layer.marginal import Marginal, check_columns
 from livi.family.last_layer.network import NotExactError, earlier_layout, find_last
 from livi.model.data import Batch, Data, NotGatheredError, TensorData, check_size, gathered
-from livi.model.likelihoods import Gaussian, HeteroscedasticGaussian, Weighted, pass_weights
+from livi.model.likelihoods import (
+    Bernoulli,
+    Categorical,
+    Gaussian,
+    HeteroscedasticGaussian,
+    Likelihood,
+    Multilabel,
+    Weighted,
+    pass_weights,
+)
 from livi.model.priors import Normal, Prior, Relevance
 from livi.model.problem import Integrated, Problem
 from livi.network import Layout, as_call, suitable_strategy
 
 # Beyond so many examples, or multiplications for one sample's Gram matrix, the layer is sampled unless asked otherwise.
 ROWS, LIMIT = 20_000, 5e7
+_NUMBERS, _LABELS = (Gaussian, HeteroscedasticGaussian), (Categorical, Bernoulli, Multilabel)
 
 
 def integrate_last_layer(
     problem: Problem,
     *,
     asked: bool = False,
+    labels: bool = False,
     batch_size: int | None = None,
     sizes: Mapping[str, int | None] | None = None,
 ) -> Problem:
@@ -32,6 +47,7 @@ def integrate_last_layer(
 
     Args:
         asked: also where that takes long.
+        labels: also of classes and labels, where the evidence is a lower bound of it.
         batch_size: that the user asked for; a step will need all examples.
         sizes: for how many weights the user's own parts are, by name.
 
@@ -43,9 +59,8 @@ def integrate_last_layer(
     if isinstance(base, Weighted) and weighted:
         base = base.base
         layout = Layout(layout.module, [slot.name for slot in layout.slots], scaling=layout.scaling)
-    if type(base) not in (Gaussian, HeteroscedasticGaussian):
+    if type(base) not in (_NUMBERS if not labels else (*_NUMBERS, *_LABELS)):
         raise NotExactError(f"the likelihood is {type(base).__name__}, not Gaussian")
-    assert isinstance(base, Gaussian | HeteroscedasticGaussian)
     if batch_size is not None and batch_size < data.num_data:
         raise NotExactError(f"every step needs all examples, and batches of {batch_size:,} were asked for")
     if data.num_data > ROWS and not asked:
@@ -58,12 +73,9 @@ def integrate_last_layer(
         name = find_last(layout, inputs[0] if weighted else inputs, beside=varying)
         linear = layout.module.get_submodule(name)
         assert isinstance(linear, nn.Linear)
-        outputs = targets[:1].numel()
-        if outputs != linear.out_features:
-            raise NotExactError(f"an example has {outputs} targets, and {name!r} gives {linear.out_features} outputs")
+        _check_targets(base, name, linear, targets)
         width = linear.in_features + 1
-        factors = outputs if isinstance(base, Gaussian) and base.natural_log_std().numel() > 1 else 1
-        multiplications = float(data.num_data * width**2 + (factors - 1) * width**3)
+        multiplications = evidence_multiplications(base, data.num_data, width, linear.out_features)
         if multiplications > LIMIT and not asked:
             raise NotExactError(f"{data.num_data:,} examples of {width - 1:,} features take too long")
         earlier = earlier_layout(layout, name, beside=varying)
@@ -78,11 +90,44 @@ def integrate_last_layer(
         raise NotExactError(str(reason)) from reason
     if weighted:
         whole, counts = TensorData(whole.inputs[0], whole.targets, whole.num_data), whole.inputs[1]
-    evidence = LinearGaussian(copy.deepcopy(base), counts=counts, prior=last_prior)
+    evidence = _marginal(copy.deepcopy(base), linear.out_features, counts=counts, prior=last_prior)
     evidence.to(layout.device, layout.dtype)
     args, kwargs = as_call(whole.inputs)
     strategy = suitable_strategy(earlier, *args, **kwargs)
-    return Problem(earlier, whole, evidence, prior, strategy, Integrated(layout, name, multiplications))
+    integrated = Integrated(layout, name, multiplications, evidence.word)
+    return Problem(earlier, whole, evidence, prior, strategy, integrated)
+
+
+def _marginal(base: Likelihood, outputs: int, **options: Any) -> Marginal:
+    if isinstance(base, Categorical | Bernoulli):
+        return LinearLogits(base, classes=outputs, **options)
+    assert isinstance(base, Gaussian | HeteroscedasticGaussian)
+    return LinearGaussian(base, **options)
+
+
+def _check_targets(base: Likelihood, name: str, linear: nn.Linear, targets: Tensor) -> None:
+    """That there is one output for each target, or for each class."""
+    if isinstance(base, Categorical):
+        if targets.ndim > 1 or bool((targets == base.ignore_index).any()):
+            raise NotExactError("not every example has one class")
+        return
+    outputs = targets[:1].numel()
+    if outputs != linear.out_features:
+        raise NotExactError(f"an example has {outputs} targets, and {name!r} gives {linear.out_features} outputs")
+
+
+def evidence_multiplications(base: Likelihood, rows: int, width: int, outputs: int) -> float:
+    """Of one sample's evidence, about.
+
+    Args:
+        width: number of features, and one for the bias.
+    """
+    if isinstance(base, Categorical):
+        return ROUNDS * float(rows * width * (2 * width + 2 * min(CONJUGATE, outputs - 1) * outputs))
+    if isinstance(base, Bernoulli):
+        return ROUNDS * float(rows * width * outputs * (2 * width + 2))
+    factors = outputs if isinstance(base, Gaussian) and base.natural_log_std().numel() > 1 else 1
+    return float(rows * width**2 + (factors - 1) * width**3)
 
 
 def _split(prior: Prior, layout: Layout, name: str) -> tuple[Prior, Normal | Relevance]:

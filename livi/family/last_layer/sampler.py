@@ -12,10 +12,10 @@ from torch.utils import _pytree as pytree
 from livi.family.generators import Generator
 from livi.family.implicit import ImplicitPosterior
 from livi.family.last_layer.evidence import Conditional
-from livi.family.last_layer.likelihood import LinearGaussian
+from livi.family.last_layer.marginal import Marginal
 from livi.family.last_layer.network import earlier_layout
 from livi.family.noise import Noise
-from livi.model.likelihoods import HeteroscedasticGaussian, Likelihood
+from livi.model.likelihoods import Likelihood
 from livi.model.priors import Prior
 from livi.model.problem import Problem
 from livi.network import Layout, apply_many, as_call
@@ -25,13 +25,15 @@ _BLOCK = 4_000_000  # numbers in the features held at a time
 
 
 class ExactLastLayer(Specified, nn.Module):
-    """q(earlier) p(last | earlier, D): an implicit posterior of all but the last layer, and that layer's exact one.
+    """q(earlier) p(last | earlier, D): an implicit posterior of all but the last layer, and that layer's given them.
+
+    Exact under Gaussian noise; of labels the best Gaussian, see `livi.family.last_layer.logits`.
 
     Args:
         layout: of the whole network; all weights of the last layer are among its stochastic ones.
         last: the dotted name of the last layer, an nn.Linear whose output is the network's.
         generators, noises: of the implicit posterior over the earlier weights.
-        likelihood: with the observation noise and the last layer's prior.
+        likelihood: of the features, with the observation noise and the last layer's prior.
         prior: of the earlier weights.
         inputs: of the whole data set, as the network takes them: a tensor, or a tuple or dict of several.
         targets: likewise.
@@ -43,15 +45,14 @@ class ExactLastLayer(Specified, nn.Module):
         last: str,
         generators: Generator | Sequence[Generator],
         noises: Noise | Sequence[Noise],
-        likelihood: LinearGaussian,
+        likelihood: Marginal,
         prior: Prior,
         inputs: Any,
         targets: Tensor,
     ) -> None:
         super().__init__()
         self.layout, self.last = layout, last
-        beside = isinstance(likelihood.noise, HeteroscedasticGaussian)
-        self.earlier = ImplicitPosterior(earlier_layout(layout, last, beside=beside), generators, noises)
+        self.earlier = ImplicitPosterior(earlier_layout(layout, last, beside=likelihood.beside), generators, noises)
         self.likelihood, self.prior = likelihood, prior
         leaves, structure = pytree.tree_flatten(inputs)
         # One tensor is called "inputs", as in files from before there could be several.
@@ -67,7 +68,7 @@ class ExactLastLayer(Specified, nn.Module):
         """The posterior of the whole network, from that of the earlier weights and what was learned along with it."""
         integrated = problem.integrated
         assert integrated is not None
-        assert isinstance(likelihood, LinearGaussian)
+        assert isinstance(likelihood, Marginal)
         inputs, targets = problem.data.first()
         generators: Any = list(earlier.generators)
         noises: Any = list(earlier.noises)
@@ -89,7 +90,8 @@ class ExactLastLayer(Specified, nn.Module):
         return self._joined(self.earlier.centre()[None], lambda conditional: conditional.mean)[0]
 
     def title(self) -> str:
-        return f"{self.earlier.title()} and an exact last layer"
+        article = "an" if self.likelihood.word == "exact" else "a"
+        return f"{self.earlier.title()} and {article} {self.likelihood.word} last layer"
 
     def _joined(self, earlier: Tensor, last_of: Callable[[Conditional], Tensor]) -> Tensor:  # (S, m)
         parts = []

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from livi.draws import normal
 from livi.family.entropy.estimate import gaussian_constants
 from livi.family.family import Family
-from livi.family.last_layer import LinearGaussian
+from livi.family.last_layer import Marginal
 from livi.family.objective import BoundTerms
 from livi.model.priors import Normal, Prior, Relevance
 from livi.network import Strategy
@@ -84,7 +84,7 @@ def check_mean_field(
     if sampler.num_params > effort.max_mean_field:
         limit = f"max_mean_field={effort.max_mean_field}"
         return Skipped(f"not affordable: {sampler.num_params:,} weights are above {limit}")
-    if isinstance(posterior.likelihood, LinearGaussian) and len(targets) > MAX_WHOLE:
+    if isinstance(posterior.likelihood, Marginal) and len(targets) > MAX_WHOLE:
         return Skipped(f"not affordable: {len(targets):,} examples in every step, as they depend on each other")
     problem = _Problem(posterior, posterior.prior, num_data, strategy)
 
@@ -154,7 +154,7 @@ def _climb(
 def _choice(problem: _Problem, inputs: Any, targets: Tensor, rng: torch.Generator | None) -> tuple[Any, Tensor]:
     """The examples of a step. Those of an integrated last layer depend on each other and cannot be parted."""
     count = len(targets)
-    if count <= FULL_BATCH or isinstance(problem.posterior.likelihood, LinearGaussian):
+    if count <= FULL_BATCH or isinstance(problem.posterior.likelihood, Marginal):
         return inputs, targets
     source = targets.device if rng is None else rng.device
     rows = torch.randint(count, (MINIBATCH,), generator=rng, device=source).to(targets.device)

@@ -11,6 +11,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
+from livi.family.last_layer import LIMIT, evidence_multiplications
 from livi.inference import Recipe
 from livi.model.likelihoods import Categorical
 from livi.network import Layout
@@ -30,8 +31,8 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     Inputs are standardised inside; labels may be anything that can be sorted.
 
     Args:
-        hidden: widths of the hidden layers; () is a linear model.
-        activation: "relu", "tanh", "elu", "silu" or "gelu".
+        hidden: widths of the hidden layers; () is a linear model. None is (50,).
+        activation: "relu", "tanh", "elu", "silu" or "gelu". None is "silu".
         prior_scale: standard deviation of the weights under the prior; "fan_in" for 3 / sqrt(fan-in), and 8 in place of
             3 in the last layer; or "learned", starting there, for one an input and one a further layer. "auto" is
             "fan_in".
@@ -91,7 +92,12 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         return self
 
     def _recipe(self, layout: Layout, num_rows: int) -> Recipe | None:
-        return quick_recipe(layout, num_rows, self.components)
+        """That of `livi.fit` where the last layer will be inferred given the others, else `quick_recipe`."""
+        classes, features = layout.slots[-2].shape
+        cost = evidence_multiplications(Categorical(), num_rows, features + 1, classes)
+        whole = self.batch_size is None or self.batch_size >= num_rows
+        given_others = cost <= LIMIT and whole and self._widths()
+        return None if given_others else quick_recipe(layout, num_rows, self.components)
 
     def predict(self, X: Any) -> NDArray[Any]:  # (n,)
         """The most probable label of each row."""

@@ -26,6 +26,13 @@ class Deadline:
     def passed(self) -> bool:
         return self.ends is not None and time.monotonic() >= self.ends
 
+    def left(self) -> float | None:
+        """Seconds until then."""
+        return None if self.ends is None else max(0.0, self.ends - time.monotonic())
+
+
+FOR_EVER = Deadline()
+
 
 class StopAt(Callback):
     """Interrupts a fit as Ctrl-C would, so that it writes its checkpoint and ends."""

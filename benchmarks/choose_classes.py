@@ -1,0 +1,168 @@
+"""How the last layer of a classifier is inferred, chosen on validation rows: log score and CPU seconds.
+
+    python -m benchmarks.choose_classes --seeds 100,101,102
+    python -m benchmarks.choose_classes --data digits --methods ensemble,sampled,chains,chains@1:3 --seeds 100
+
+The network, inputs and prior of `LIVIClassifier()`: one hidden layer of 50 SiLU units on standardised inputs. A fifth
+of the training part of a split is held out; the split's own test rows are not looked at, and tables of results are of
+splits below 100 or from 200 on. Beside scikit-learn's sets there are two made ones, of 400 rows.
+
+    ensemble       five MAP fits under the same prior
+    sampled        all layers by the generator: `last_layer="sampled"` with the recipe of `LIVIClassifier`
+    conditional    the last layer given the others: `last_layer="conditional"`, the rules' recipe
+    learned        the same, and the prior's scales are learned
+    chains         8 microcanonical Langevin chains of 1,000 steps from as many short MAP fits: about what the exact
+                   posterior of this model is worth, with R-hat of the predictions
+    chains@1:3     the same under prior scales of 1 / sqrt(fan-in), and 3 in the last layer, in place of 3 and 8
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.datasets import make_classification
+from torch import Tensor
+
+import livi
+from livi.experiments.table_data import BUNDLED, read_split
+from livi.inference import Recipe
+from livi.model.likelihoods import Categorical
+from livi.network import Layout
+from livi.posterior.posterior import Posterior
+from livi.rivals import fit_ensemble
+from livi.tables.estimators.base import quick_recipe
+from livi.tables.estimators.network import build_network
+from livi.tables.estimators.prior import prior_of
+from livi.tables.estimators.scaling import Scaling
+
+HIDDEN, SHARE = (50,), 5
+MADE = {"made-2": (2, 20, 6), "made-4": (4, 12, 6)}  # classes, columns, columns that matter
+SETS = (*(name for name, task in BUNDLED.items() if task == "classification"), *MADE)
+
+
+class Rows(NamedTuple):
+    """Standardised rows to fit to, and others to score."""
+
+    inputs: Tensor
+    labels: Tensor
+    new_inputs: Tensor
+    new_labels: Tensor
+
+    @classmethod
+    def of(cls, name: str, seed: int) -> Rows:
+        inputs, labels = _made(name, seed) if name in MADE else _training_part(name, seed)
+        order = np.random.default_rng(seed + 7).permutation(len(inputs))
+        held, kept = order[: len(order) // SHARE], order[len(order) // SHARE :]
+        scaling = Scaling.of(inputs[kept], np.ones(len(kept)))
+        parts = (torch.from_numpy(scaling.inputs(inputs[rows]).astype(np.float32)) for rows in (kept, held))
+        mine, new = parts
+        return cls(mine, torch.from_numpy(labels[kept]), new, torch.from_numpy(labels[held]))
+
+    @property
+    def classes(self) -> int:
+        return int(self.labels.max()) + 1
+
+
+def _made(name: str, seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    classes, columns, mattering = MADE[name]
+    inputs, labels = make_classification(
+        500, columns, n_informative=mattering, n_redundant=2, n_classes=classes, flip_y=0.05, random_state=seed
+    )
+    return inputs, labels
+
+
+def _training_part(name: str, seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    split = read_split(name, seed, None, 10_000)
+    return split.inputs, split.targets
+
+
+def network(rows: Rows, seed: int) -> torch.nn.Module:
+    return build_network(rows.inputs.shape[1], HIDDEN, rows.classes, "silu", seed=seed, dtype=torch.float32)
+
+
+def ensemble(rows: Rows, seed: int) -> Posterior:
+    options: dict[str, Any] = {"prior": prior_of("fan_in", 1, classes=True), "members": 5, "seed": seed}
+    return fit_ensemble(network(rows, seed), rows[:2], Categorical(), **options)
+
+
+def fitted(rows: Rows, seed: int, last_layer: str, scales: str, recipe: Recipe | None = None) -> Posterior:
+    prior = prior_of(scales, 1, classes=True)
+    options: dict[str, Any] = {"prior": prior, "last_layer": last_layer, "recipe": recipe, "standardise": False}
+    return livi.fit(network(rows, seed), rows[:2], Categorical(), seed=seed, progress=False, **options)
+
+
+def sampled(rows: Rows, seed: int) -> Posterior:
+    recipe = quick_recipe(Layout(network(rows, seed)), len(rows.labels), 1)
+    return fitted(rows, seed, "sampled", "fan_in", recipe)
+
+
+def conditional(rows: Rows, seed: int) -> Posterior:
+    return fitted(rows, seed, "conditional", "fan_in")
+
+
+def learned(rows: Rows, seed: int) -> Posterior:
+    return fitted(rows, seed, "conditional", "learned")
+
+
+def chains(rows: Rows, seed: int, gains: str = "3:8") -> Posterior:
+    first, last = map(float, gains.split(":"))
+
+    def prior(layout: Layout) -> livi.Relevance:
+        return livi.Relevance.for_layout(layout, gain=first, gains={"2.weight": last}, learned=False)
+
+    options: dict[str, Any] = {"prior": prior, "members": 8, "steps": 300, "seed": seed}
+    start = fit_ensemble(network(rows, seed), rows[:2], Categorical(), **options)
+    polished = livi.polish(start, rows[:2], chains=8, steps=1000, draws=200, seed=seed, progress=False)
+    print(f"R-hat of the predictions of chains: {polished.plan['polish']['rhat'][0]:.3f}")
+    return polished
+
+
+def method_of(name: str) -> Callable[[Rows, int], Posterior]:
+    if name.startswith("chains@"):
+        return partial(chains, gains=name.removeprefix("chains@"))
+    return {each.__name__: each for each in (ensemble, sampled, conditional, learned, chains)}[name]
+
+
+def score(name: str, method: str, seed: int) -> tuple[float, float]:
+    """The mean log probability of the held-out labels, and CPU seconds of the fit."""
+    rows = Rows.of(name, seed)
+    began = time.process_time()
+    posterior = method_of(method)(rows, seed)
+    seconds = time.process_time() - began
+    members = 5 if method == "ensemble" else 200
+    prediction = posterior.predict(rows.new_inputs, num_samples=members, rng=torch.Generator().manual_seed(seed))
+    probabilities = prediction.probabilities.double().gather(1, rows.new_labels[:, None])
+    value = float(probabilities.clamp_min(1e-15).log().mean())
+    print(f"{name} {method} {seed}: {value:.4f}, {seconds:.0f} s", flush=True)
+    return value, seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.choose_classes", description=__doc__.splitlines()[0])
+    parser.add_argument("--data", default=",".join(SETS))
+    parser.add_argument("--methods", default="ensemble,sampled,conditional,learned")
+    parser.add_argument("--seeds", default="100,101,102")
+    chosen = parser.parse_args()
+    methods, seeds = chosen.methods.split(","), list(map(int, chosen.seeds.split(",")))
+    warnings.simplefilter("ignore")
+    lines = []
+    for name in chosen.data.split(","):
+        cells = []
+        for method in methods:
+            found = np.array([score(name, method, seed) for seed in seeds])
+            cells.append(f"{found[:, 0].mean():.3f} ({found[:, 0].min():.3f}), {found[:, 1].mean():.0f} s")
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    print(f"\nMean log score of {len(seeds)} splits (the worst), CPU seconds\n")
+    print("\n".join(["| data | " + " | ".join(methods) + " |", "|---" * (len(methods) + 1) + "|", *lines]))
+
+
+if __name__ == "__main__":
+    main()

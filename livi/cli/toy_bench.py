@@ -1,0 +1,59 @@
+"""The command `livi bench toy`. Progress goes to stderr, the table to stdout."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from pathlib import Path
+from typing import Any
+
+from livi.cli.benches import speaker
+from livi.cli.options import count, names
+
+
+def add_command(benches: argparse._SubParsersAction[Any]) -> None:
+    command: argparse.ArgumentParser = benches.add_parser(
+        "toy",
+        help="the paper's Figure 1, measured: two regression problems of 70 points, 105 weights, against NUTS",
+        description="Fit every method on fresh seeds, write DIR/toy.json after every fit, and print a table. "
+        "A run that was stopped goes on where it was.",
+    )
+    command.set_defaults(command=_run, usage_error=command.error)
+    command.add_argument("--data", type=names, default=("A", "B"), help="A, B or A,B (default)")
+    command.add_argument("--seeds", type=int, help="number of seeds (default 5; 1 with --quick)")
+    command.add_argument("--first-seed", type=int, default=100, help="default %(default)s")
+    command.add_argument("--components", type=int, default=5, help="K of livi-mixture-K and ensemble-K (default 5)")
+    command.add_argument(
+        "--methods",
+        type=names,
+        metavar="NAME,...",
+        help="livi, livi-sampled, livi-mixture-K, ensemble-K, and any of livi.rivals.METHODS (default: all that are "
+        "installed, but nuts)",
+    )
+    command.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="default %(default)s")
+    command.add_argument("--jobs", type=count, default=1, help="fits at a time, a process each (default %(default)s)")
+    command.add_argument(
+        "--figure", type=Path, metavar="FILE", help="also draw the fits of the first seed, a file for each data set"
+    )
+    command.add_argument("--quick", action="store_true", help="a few steps only, to see that everything works")
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    toy = importlib.import_module("livi.experiments.toy_bench")
+    try:
+        config = toy.Config(
+            data=chosen.data,
+            methods=chosen.methods or toy.default_methods(chosen.components),
+            seeds=(1 if chosen.quick else 5) if chosen.seeds is None else chosen.seeds,
+            first_seed=chosen.first_seed,
+            quick=chosen.quick,
+        )
+    except ValueError as error:
+        chosen.usage_error(str(error))
+    say, first = speaker()
+    document = toy.bench(config, chosen.out, say, jobs=chosen.jobs)
+    if first:
+        print(toy.table(document["rows"]))
+        if chosen.figure is not None:
+            importlib.import_module("livi.report.toy").draw(chosen.out / toy.FILE, chosen.figure)
+    return 0

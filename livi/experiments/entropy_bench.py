@@ -1,0 +1,348 @@
+"""The paper's test of the entropy approximation: that of a VAE's decoder along its training, beside the truth.
+
+The truth is -E log q(x) at draws x of the decoder, with log q by importance sampling over the latents, around every
+mode that Gauss-Newton steps find from the latent behind x and from the encoder's. The paper's truth, with the encoder
+itself as the proposal, is one of the methods.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import correlation
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from livi import checks
+from livi.experiments.datasets import pictures
+from livi.experiments.processes import threads
+from livi.experiments.rows import Row, spread
+from livi.experiments.runs import Job, Say, check_names, empty_document, run_jobs
+from livi.experiments.toy import as_tensors, network
+from livi.experiments.toy_data import OBS_STD, PRIOR_STD, toy_data
+from livi.experiments.vae import VAE, train
+from livi.family.entropy import EntropyEstimator, Exact, Lanczos, SmallestSingularValue, importance_log_density
+from livi.family.jacobian import dense_jacobian
+from livi.inference import FitWarning, Recipe
+from livi.model.likelihoods import Gaussian
+from livi.model.priors import Normal
+from livi.rivals import fit_nuts
+
+FILE = "entropy.json"
+TRUTH = "importance"
+SEEDS = (500, 501, 502)
+MOST_PICTURES = 10_000
+POINTS = 16  # of a curve
+
+METHODS: dict[str, EntropyEstimator | None] = {
+    "exact-terms": Exact(exact_terms=True),
+    "exact": Exact(),
+    "lanczos": Lanczos(),
+    "smallest": SmallestSingularValue(),
+    "encoder": None,  # importance sampling again, with the encoder as the proposal
+}
+
+
+# --- what the VAE learns --------------------------------------------------------------------------
+
+
+def _digits() -> Tensor:
+    from sklearn.datasets import load_digits
+
+    return torch.tensor(load_digits().data / 16.0, dtype=torch.float32)  # (1797, 64)
+
+
+def _mnist() -> Tensor:
+    found = pictures.read(pictures.data_folder(), "mnist", "train").images[:MOST_PICTURES]
+    return found.flatten(1) / 255.0  # (10000, 784)
+
+
+def _weights() -> Tensor:
+    """Of the toy network, by NUTS: what the paper's VAE learns. Standardised, so that one noise suits all of them.
+
+    Short trajectories, since a VAE can learn draws of chains that have not mixed as well as any.
+    """
+    options: dict[str, Any] = {"chains": 4, "warmup": 300, "draws": 500, "max_tree_depth": 7, "seed": 0}
+    problem = network(0), as_tensors(toy_data("A")), Gaussian(OBS_STD)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        posterior = fit_nuts(*problem, prior=Normal(PRIOR_STD), recipe=Recipe(map_steps=500), **options)
+    theta = posterior.sample(2000, torch.Generator().manual_seed(0))
+    return (theta - theta.mean(0)) / theta.std(0)  # (2000, 105)
+
+
+class Source(NamedTuple):
+    """Rows to learn, where they can be had, and what is missing where they cannot."""
+
+    rows: Callable[[], Tensor]
+    there: Callable[[], bool]
+    needs: str
+
+
+DATA: dict[str, Source] = {
+    "weights": Source(_weights, lambda: find_spec("numpyro") is not None, 'numpyro: pip install "livi[baselines]"'),
+    "digits": Source(_digits, lambda: find_spec("sklearn") is not None, 'scikit-learn: pip install "livi[sklearn]"'),
+    "mnist": Source(
+        _mnist,
+        lambda: pictures.available(pictures.data_folder(), "mnist", "train"),
+        "MNIST: run `livi data get mnist`, or set LIVI_DATA_DIR",
+    ),
+}
+
+
+def available() -> tuple[str, ...]:
+    return tuple(name for name, source in DATA.items() if source.there())
+
+
+# --- runs -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to run: a VAE on every data set under every seed, all estimators at the same draws, one thread each.
+
+    Args:
+        noise: of the decoder; data lie between 0 and 1, or are standardised.
+        draws: behind each entropy.
+        importance: latents behind each log q.
+    """
+
+    data: tuple[str, ...]
+    methods: tuple[str, ...] = tuple(METHODS)
+    seeds: tuple[int, ...] = SEEDS
+    epochs: int = 100
+    latent_dim: int = 10
+    hidden: int = 128
+    noise: float = 0.05
+    draws: int = 256
+    importance: int = 256
+
+    def __post_init__(self) -> None:
+        check_names("data", self.data, tuple(DATA))
+        check_names("methods", self.methods, tuple(METHODS))
+        for name in ("epochs", "latent_dim", "hidden", "draws", "importance"):
+            checks.positive_int(name, getattr(self, name))
+        checks.positive_float("noise", self.noise)
+        if not self.seeds or len(set(self.seeds)) != len(self.seeds):
+            raise ValueError(f"seeds: expected different numbers, got {self.seeds}; give each once.")
+
+    def jobs(self) -> list[Job]:
+        return [(name, "vae", seed) for seed in self.seeds for name in self.data]
+
+
+def bench(config: Config, out: Path, folder: Path | None = None, *, jobs: int = 1, say: Say = print) -> dict[str, Any]:
+    """Run what is not yet in out/entropy.json, adding to it after every training; its content."""
+    for name in config.data:
+        if not DATA[name].there():
+            raise ModuleNotFoundError(f"{name}: expected {DATA[name].needs}; got none.")
+    return run_jobs(
+        out / FILE,
+        empty_document("entropy", config),
+        config.jobs(),
+        partial(run, config=config),
+        key=lambda row: (row["data"], "vae", row["seed"]),
+        notes=notes(config, folder),
+        jobs=jobs,
+        summary=summary,
+        line=_line,
+        say=say,
+    )
+
+
+def run(job: Job, config: Config) -> Row:
+    """Train one VAE, and estimate its decoder's entropy along the way, ready for JSON."""
+    name, _, seed = job
+    begun = time.perf_counter()
+    rng = torch.Generator().manual_seed(seed)
+    with threads(1), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        rows = DATA[name].rows()
+        vae = VAE(rows.shape[1], config.latent_dim, config.hidden, config.noise)
+        wanted = set(measured(config.epochs))
+        curve = [
+            {"epoch": epoch, "elbo": _elbo(vae, rows, rng)} | estimates(vae, config, seed)
+            for epoch in train(vae, rows, config.epochs, rng)
+            if epoch in wanted
+        ]
+    seconds = time.perf_counter() - begun
+    return {"data": name, "seed": seed, "size": rows.shape[1], "curve": curve, "seconds": seconds, "error": None}
+
+
+def measured(epochs: int) -> list[int]:
+    """After which epochs to look: often at first.
+
+    >>> measured(20)
+    [0, 1, 2, 3, 4, 5, 6, 8, 9, 11, 13, 16, 20]
+    """
+    growth = [round(math.exp(step * math.log(epochs + 1) / POINTS)) - 1 for step in range(POINTS + 1)]
+    return sorted(set(growth))
+
+
+@torch.no_grad()
+def estimates(vae: VAE, config: Config, seed: int) -> dict[str, Any]:
+    """The entropy by importance sampling, and by every method, at the same latents and draws."""
+    rng = torch.Generator().manual_seed(seed + 1)
+    z = torch.randn(config.draws, config.latent_dim, generator=rng)
+    eps = torch.randn(config.draws, vae.decoder.num_params, generator=rng)
+    x = vae.decoder(z) + vae.noise * eps
+    by_latents, by_noise = controls(vae, z, eps)
+    begun = time.perf_counter()
+    around = importance_log_density(
+        vae.decoder,
+        x,
+        vae.noise,
+        latent_dim=config.latent_dim,
+        starts=torch.stack([z, vae.encoded(x)[0]]),
+        num_importance=config.importance,
+        rng=rng,
+    )
+    truth = -around.log_prob - by_latents - by_noise
+    found: dict[str, Any] = {
+        TRUTH: _mean(truth)
+        | {"seconds": time.perf_counter() - begun, "effective": float(around.effective.mean()) / config.importance}
+    }
+    for method in config.methods:
+        begun = time.perf_counter()
+        estimator = METHODS[method]
+        if estimator is None:
+            log_q, effective = encoder_log_density(vae, x, config.importance, rng)
+            nats, more = -log_q - by_latents - by_noise, {"effective": float(effective.mean()) / config.importance}
+        else:
+            estimate = estimator(vae.decoder, z, vae.noise, rng)
+            nats = estimate.nats - (by_latents if method == "exact-terms" else 0.0)  # it too goes with |z|^2
+            more = {"converged": float(estimate.report.converged.double().mean())}
+        error = {f"error_{name}": value for name, value in _mean(nats - truth).items()}
+        found[method] = _mean(nats) | error | {"seconds": time.perf_counter() - begun} | more
+    return found
+
+
+@torch.no_grad()
+def controls(vae: VAE, z: Tensor, eps: Tensor) -> tuple[Tensor, Tensor]:  # (S, d), (S, m) -> (S,), (S,)
+    """What -log q(g(z) + noise eps) varies by from draw to draw: two numbers of mean zero, to be subtracted from it.
+
+    Of an affine g, with A = J / noise, -log q is a constant plus half of Q = u^T (I + A A^T)^-1 u, u = A z + eps. Given
+    z the mean of Q is z^T (I - M^-1) z + m - d + tr M^-1, M = I + A^T A, for every g; and |z|^2 has the mean d.
+    """
+    a = dense_jacobian(vae.decoder, z).double() / vae.noise.double()
+    z, u = z.double(), eps.double() + (a @ z.double()[..., None])[..., 0]
+    identity = torch.eye(z.shape[1], dtype=a.dtype)
+    inverse = torch.linalg.inv(identity + a.mT @ a)
+    pulled = (a.mT @ u[..., None])[..., 0]
+    quadratic = u.square().sum(1) - torch.einsum("si,sij,sj->s", pulled, inverse, pulled)
+    trace = inverse.diagonal(dim1=1, dim2=2).sum(1) - z.shape[1]
+    expected = z.square().sum(1) - torch.einsum("si,sij,sj->s", z, inverse, z) + eps.shape[1] + trace
+    return 0.5 * (z.square().sum(1) - z.shape[1]), 0.5 * (quadratic - expected)
+
+
+def encoder_log_density(
+    vae: VAE, x: Tensor, num_importance: int, rng: torch.Generator
+) -> tuple[Tensor, Tensor]:  # (S,), (S,)
+    """log q(x) with the encoder as the proposal, the paper's truth; and effective numbers of importance samples."""
+    mean, std = vae.encoded(x)
+    log_weights = []
+    for _ in range(num_importance):
+        eps = torch.randn(mean.shape, generator=rng)
+        z = mean + std * eps
+        unit = ((x - vae.decoder(z)) / vae.noise).double()
+        fit = -0.5 * unit.square().sum(1) - x.shape[1] * (vae.noise.double().log() + 0.5 * math.log(2.0 * math.pi))
+        log_weights.append(fit - 0.5 * (z.square() - eps.square()).double().sum(1) + std.double().log().sum(1))
+    weights = torch.stack(log_weights)
+    effective = (2.0 * weights.logsumexp(0) - (2.0 * weights).logsumexp(0)).exp()
+    return weights.logsumexp(0) - math.log(num_importance), effective
+
+
+def _mean(values: Tensor) -> dict[str, float]:
+    return {"nats": float(values.mean()), "standard_error": float(values.std()) / math.sqrt(len(values))}
+
+
+@torch.no_grad()
+def _elbo(vae: VAE, rows: Tensor, rng: torch.Generator) -> float:
+    return float(vae.elbo(rows[:2000], rng).mean())
+
+
+# --- what is said of them -------------------------------------------------------------------------
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """For each data set and method, over seeds: the error at the end, the largest on the way, how the curves go along
+    with the truth, and milliseconds for a draw."""
+    return [
+        {"data": name, "method": method, "seeds": len(group)}
+        | {
+            quantity: spread([_quantities(row["curve"], method)[quantity] for row in group])
+            for quantity in ("final", "largest", "correlation", "milliseconds")
+        }
+        for name, group in _by_data(rows).items()
+        for method in METHODS
+        if method in group[0]["curve"][0]
+    ]
+
+
+def _by_data(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(row["data"], []).append(row)
+    return groups
+
+
+def _quantities(curve: Sequence[Mapping[str, Any]], method: str) -> dict[str, float]:
+    errors = [point[method]["error_nats"] for point in curve]
+    ours, theirs = ([point[name]["nats"] for point in curve] for name in (method, TRUTH))
+    return {
+        "final": errors[-1],
+        "largest": max(errors, key=abs),
+        "correlation": correlation(ours, theirs),
+        "milliseconds": 1000.0 * sum(point[method]["seconds"] for point in curve) / len(curve),
+    }
+
+
+def notes(config: Config, folder: Path | None = None) -> list[str]:  # noqa: ARG001 - of other benchmarks' data
+    left_out = [name for name in DATA if name not in config.data]
+    return [f"{config.epochs} epochs, noise {config.noise}.", *(f"Left out: {name}." for name in left_out)]
+
+
+def text(document: Mapping[str, Any]) -> str:
+    """Markdown: mean ± sd over seeds; the truth's own numbers above the methods'."""
+    lines = [
+        "| data | method | entropy at the end, nats | error at the end | largest error | correlation with truth | ms |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    groups = _by_data(document["rows"])
+    for place, group in enumerate(document["summary"]):
+        mine = groups[group["data"]]
+        if place == 0 or document["summary"][place - 1]["data"] != group["data"]:
+            lines.append(f"| {group['data']} | importance sampling | {_last(mine, TRUTH)} | | | | {_cost(mine)} |")
+        cells = [_cell(group[name], digits, sign) for name, digits, sign in _COLUMNS]
+        lines.append(f"| {group['data']} | {group['method']} | {_last(mine, group['method'])} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+_COLUMNS = (("final", 2, "+"), ("largest", 2, "+"), ("correlation", 4, ""), ("milliseconds", 0, ""))
+
+
+def _last(rows: Sequence[Mapping[str, Any]], method: str) -> str:
+    return _cell(spread([row["curve"][-1][method]["nats"] for row in rows]), 1)
+
+
+def _cost(rows: Sequence[Mapping[str, Any]]) -> str:
+    return _cell(spread([1000.0 * point[TRUTH]["seconds"] for row in rows for point in row["curve"]]), 0)
+
+
+def _cell(found: Mapping[str, float | None] | None, digits: int, sign: str = "") -> str:
+    assert found is not None
+    return f"{found['mean']:{sign}.{digits}f}" + ("" if found["sd"] is None else f" ± {found['sd']:.{digits}f}")
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    last = row["curve"][-1]
+    parts = [f"{name} {last[name]['error_nats']:+.2f}" for name in METHODS if name in last]
+    where = f"{row['data']} seed {row['seed']}: entropy {last[TRUTH]['nats']:.1f} nats"
+    return f"{where}, {', '.join(parts)}, {row['seconds']:.0f} s"

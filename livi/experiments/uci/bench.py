@@ -1,0 +1,212 @@
+"""The runs of the UCI benchmark: every method on every split of every set, a row each, over processes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from livi import checks
+from livi.experiments.datasets import uci
+from livi.experiments.machine import forget_peak_memory, peak_memory
+from livi.experiments.processes import threads
+from livi.experiments.rows import Row
+from livi.experiments.runs import Job, Say, check_names, empty_document, listening, run_jobs
+from livi.experiments.uci.data import Split
+from livi.experiments.uci.methods import METHODS, available_methods, check_installed, default_methods
+from livi.experiments.uci.search import Choice, choose, fitted, log_score, predicted
+from livi.experiments.uci.text import QUANTITIES, line, summary, text
+from livi.family.last_layer import ExactLastLayer
+from livi.posterior import metrics
+from livi.posterior.posterior import Posterior
+from livi.posterior.prediction import RegressionPrediction
+
+__all__ = [
+    "METHODS",
+    "Config",
+    "available_methods",
+    "bench",
+    "default_methods",
+    "default_sets",
+    "fit_row",
+    "notes",
+    "text",
+]
+
+FILE = "uci.json"
+LEVEL = 0.9
+PACKAGES = ("numpyro", "laplace-torch", "ivon-opt")
+_WANTED = ("sets", "methods", "splits", "first_split")  # what may differ between runs that add to one file
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to run.
+
+    Args:
+        splits, first_split: how many of the published splits of each set, and the first one.
+        steps: of every fit, see `livi.experiments.uci.methods`.
+        search_rows: most rows to which candidates are fitted.
+    """
+
+    sets: tuple[str, ...]
+    methods: tuple[str, ...]
+    splits: int = 20
+    first_split: int = 0
+    steps: int = 1000
+    search_rows: int = 2000
+
+    def __post_init__(self) -> None:
+        check_names("sets", self.sets, tuple(uci.NAMES))
+        check_names("methods", self.methods, tuple(METHODS))
+        check_installed(self.methods)
+        for name in ("splits", "steps", "search_rows"):
+            checks.positive_int(name, getattr(self, name))
+        if self.first_split < 0:
+            raise ValueError(f"first_split: expected 0 or more, got {self.first_split}.")
+
+    def jobs(self, folder: Path) -> list[Job]:
+        """Split by split, so that a run that was stopped has every method equally often; only splits that exist."""
+        known = {name: uci.num_splits(folder, name) for name in self.sets}
+        return [
+            (name, method, split)
+            for split in range(self.first_split, self.first_split + self.splits)
+            for name in self.sets
+            if split < known[name]
+            for method in self.methods
+        ]
+
+
+def default_sets(folder: Path | None) -> tuple[str, ...]:
+    """Those that are in the folder; all, where there is none, so that what is missing is said."""
+    return tuple(uci.NAMES) if folder is None else uci.available(folder)
+
+
+def bench(
+    config: Config,
+    out: Path,
+    folder: Path | None,
+    *,
+    jobs: int = 1,
+    minutes: float | None = None,
+    say: Say = print,
+) -> dict[str, Any]:
+    """Run what is not yet in out/uci.json, adding to it after every run, and return its content.
+
+    A run that fails is a row with its `error`, and is tried again by the next call. Other sets, methods and splits may
+    be added to the same file.
+
+    Args:
+        folder: where the UCI sets are.
+        jobs: runs at a time, each in a process of its own.
+        minutes: to stop after, ready to go on.
+
+    Raises:
+        FileNotFoundError: a set is not there.
+        ValueError: one of its files is damaged, or the file in `out` belongs to another configuration.
+    """
+    if folder is None:
+        raise FileNotFoundError(
+            f"LIVI_DATA_DIR: expected a folder with the UCI sets in uci, got none; copy {uci.SOURCE} there."
+        )
+    wanted = config.jobs(folder)
+    for name in config.sets:  # to complain before hours have passed, not after
+        Split.read(folder, name, config.first_split, search_rows=config.search_rows)
+    return run_jobs(
+        out / FILE,
+        empty_document("uci", config, _WANTED, **{name: _version(name) for name in PACKAGES}),
+        wanted,
+        partial(fit_row, config=config, folder=folder),
+        key=lambda row: (row["data"], row["method"], row["split"]),
+        notes=notes(config, folder),
+        jobs=jobs,
+        minutes=minutes,
+        summary=summary,
+        line=line,
+        say=say,
+    )
+
+
+def fit_row(job: Job, config: Config, folder: Path) -> Row:
+    """Choose by validation rows, fit to all training rows, score the test rows; ready for JSON.
+
+    Every random draw follows from the split's number. `seconds` are those of all fits and predictions, `fit_seconds`
+    those of the last fit alone, `memory` MB of the whole process at the most.
+    """
+    name, method, number = job
+    split = Split.read(folder, name, number, search_rows=config.search_rows)
+    row: Row = {
+        "data": name,
+        "method": method,
+        "split": number,
+        "seed": number,
+        "features": split.whole.inputs.shape[1],
+        "train_rows": len(split.whole.targets),
+        "test_rows": len(split.whole.scored_targets),
+    }
+    found: dict[str, Any] = dict.fromkeys((*QUANTITIES, "fit_seconds", "chosen", "validation", "last_layer"))
+    error: str | None = None
+    forget_peak_memory()
+    begun = time.perf_counter()
+    with threads(1), listening() as caught:
+        try:
+            choice = choose(METHODS[method], split, steps=config.steps, seed=number)
+            found |= _final(method, split, choice, config.steps, number)
+        except Exception as problem:  # the other methods are worth having
+            error = f"{type(problem).__name__}: {problem}"
+    said = list(dict.fromkeys(str(warning.message) for warning in caught))
+    spent = {"seconds": time.perf_counter() - begun, "memory": peak_memory()}
+    return row | found | spent | {"warnings": said, "error": error}
+
+
+def notes(config: Config, folder: Path | None) -> list[str]:
+    """What a reader of the tables has to know."""
+    found = []
+    if folder is not None:
+        some = {name: uci.num_splits(folder, name) for name in config.sets}
+        few = [name for name, count in some.items() if count < config.first_split + config.splits]
+        found += [f"{name} has splits 0 to {some[name] - 1} only." for name in few]
+    left_out = [name for name in METHODS if name not in available_methods()]
+    if left_out:
+        found.append(f"Not installed: what {', '.join(left_out)} need; see docs/rivals.md.")
+    if config.steps < 500:
+        found.append(f"{config.steps} steps instead of fits. The numbers mean nothing.")
+    return found
+
+
+def _final(method: str, split: Split, choice: Choice, steps: int, seed: int) -> dict[str, Any]:
+    begun = time.perf_counter()
+    posterior = fitted(METHODS[method], choice.candidate, split.whole, steps=steps, seed=seed, noise=choice.noise)
+    seconds = time.perf_counter() - begun
+    prediction = predicted(posterior, split.whole, seed)
+    facts = {"chosen": str(choice.candidate), "validation": choice.scores, "fit_seconds": seconds}
+    if "nuts" in posterior.plan:
+        facts["rhat"], facts["effective"] = posterior.plan["nuts"]["rhat"], posterior.plan["nuts"]["effective"]
+    return facts | {"last_layer": _last_layer(posterior)} | _scores(prediction, split)
+
+
+def _scores(prediction: RegressionPrediction, split: Split) -> dict[str, float]:
+    targets = torch.from_numpy(split.whole.scored_targets)
+    return {
+        "log_score": log_score(prediction, split.whole),
+        "rmse": metrics.rmse(prediction, targets),
+        "crps": metrics.crps(prediction, targets),
+        "coverage": metrics.coverage(prediction, targets, LEVEL),
+        "noise": float(prediction.stds.double().mean()),
+    }
+
+
+def _last_layer(posterior: Posterior) -> str:
+    return "exact" if isinstance(posterior.sampler, ExactLastLayer) else "sampled"
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,75 @@
+"""Rows of a published split: those to fit to, those that choose, those that are scored; and their standard units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from livi.experiments.datasets import uci
+
+VALIDATION = 0.2  # of the training rows, for choices
+MOST_VALIDATED = 2000  # rows
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Rows to fit to and rows to score, in units in which the former have mean 0 and standard deviation 1."""
+
+    inputs: Tensor  # (n, p)
+    targets: Tensor  # (n,)
+    scored_inputs: Tensor  # (k, p)
+    scored_targets: Array  # (k,), in their own units
+    centre: float
+    unit: float
+
+    @property
+    def data(self) -> tuple[Tensor, Tensor]:
+        return self.inputs, self.targets
+
+
+@dataclass(frozen=True)
+class Split:
+    """One published split, whole and with a fifth of its training rows as validation rows."""
+
+    whole: Fold
+    search: Fold
+
+    @classmethod
+    def read(cls, folder: Path, name: str, number: int, *, search_rows: int) -> Split:
+        """Test rows have no part in `search`, which fits to at most so many rows; the number is the seed of its draw.
+
+        Raises:
+            FileNotFoundError: there is no such set or split.
+            ValueError: a file is not what it should be.
+        """
+        table = uci.read(folder, name)
+        train, test = uci.read_split(folder, name, number, len(table.inputs))
+        order = np.random.default_rng(number).permutation(train)
+        held = min(MOST_VALIDATED, max(1, round(VALIDATION * len(train))))
+        return cls(_fold(table, train, test), _fold(table, order[held:][:search_rows], order[:held]))
+
+
+def _fold(table: uci.Table, rows: uci.Rows, scored: uci.Rows) -> Fold:
+    inputs, targets = table.inputs[rows], table.targets[rows]
+    mean, std = inputs.mean(0), inputs.std(0)
+    std = np.where(std > 0.0, std, 1.0)
+    centre, unit = float(targets.mean()), float(targets.std())
+    return Fold(
+        _single((inputs - mean) / std),
+        _single((targets - centre) / unit),
+        _single((table.inputs[scored] - mean) / std),
+        table.targets[scored],
+        centre,
+        unit,
+    )
+
+
+def _single(values: Array) -> Tensor:
+    return torch.from_numpy(values.astype(np.float32))

@@ -1,0 +1,102 @@
+"""One run: candidates are fitted to part of the training rows, the best one on the others is fitted to all of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from livi.experiments.uci.data import Fold, Split
+from livi.experiments.uci.methods import Candidate, Method
+from livi.model.likelihoods import Gaussian
+from livi.posterior.posterior import Posterior
+from livi.posterior.prediction import RegressionPrediction
+
+PREDICTED = 200  # networks that answer
+SHORTER = 0.5  # of the steps, for a candidate
+NOISES = torch.logspace(-4.0, 0.5, 91)  # tried for validation rows, in units of the targets' standard deviation
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What validation rows said: the candidate, its noise where validation decides that, and all scores by name."""
+
+    candidate: Candidate
+    noise: float | None = None
+    scores: dict[str, float] = field(default_factory=dict)
+
+
+def choose(method: Method, split: Split, *, steps: int, seed: int) -> Choice:
+    """The candidate with the highest mean log density of the validation rows, fitted in half of the steps.
+
+    A candidate that fails has no score. With one candidate whose noise is learned there is nothing to choose.
+
+    Raises:
+        ArithmeticError: all fail; the last one's failure is its cause.
+    """
+    if len(method.candidates) == 1 and method.noise == "learned":
+        return Choice(method.candidates[0])
+    best: Choice | None = None
+    scores: dict[str, float] = {}
+    trouble: Exception | None = None
+    for candidate in method.candidates:
+        try:
+            posterior = fitted(method, candidate, split.search, steps=max(1, round(SHORTER * steps)), seed=seed)
+            prediction = predicted(posterior, split.search, seed)
+        except (ArithmeticError, RuntimeError, ValueError) as error:
+            trouble = error
+            continue
+        noise = best_noise(prediction, split.search) if method.noise == "validated" else None
+        score = log_score(prediction if noise is None else _with_noise(prediction, noise, split.search), split.search)
+        if not math.isfinite(score):
+            continue
+        scores[str(candidate)] = score
+        if score == max(scores.values()):
+            best = Choice(candidate, noise)
+    if best is None:
+        raise ArithmeticError(f"no candidate could be fitted: {trouble}") from trouble
+    return Choice(best.candidate, best.noise, scores)
+
+
+def fitted(
+    method: Method, candidate: Candidate, fold: Fold, *, steps: int, seed: int, noise: float | None = None
+) -> Posterior:
+    """The method with a candidate's prior, on the rows to fit to, in about so many steps."""
+    posterior = method.fit(
+        candidate.network(fold.inputs.shape[1], seed),
+        fold.data,
+        Gaussian(1.0, learned=True) if noise is None else Gaussian(noise),
+        prior=candidate.prior,
+        standardise=False,
+        seed=seed,
+        progress=False,
+        **method.options(steps, len(fold.targets)),
+    )
+    if posterior.plan.get("interrupted_at") is not None:
+        raise KeyboardInterrupt
+    return posterior
+
+
+def predicted(posterior: Posterior, fold: Fold, seed: int) -> RegressionPrediction:
+    """Of the rows to score, in the targets' own units."""
+    rng = torch.Generator().manual_seed(seed)
+    prediction = posterior.predict(fold.scored_inputs, num_samples=PREDICTED, rng=rng)
+    assert isinstance(prediction, RegressionPrediction)
+    return prediction.rescaled(fold.centre, fold.unit)
+
+
+def log_score(prediction: RegressionPrediction, fold: Fold) -> float:
+    return float(prediction.log_prob(torch.from_numpy(fold.scored_targets)).mean())
+
+
+def best_noise(prediction: RegressionPrediction, fold: Fold) -> float:
+    """The noise under which these networks give the scored rows the highest density, in standard units."""
+    scores = [log_score(_with_noise(prediction, float(noise), fold), fold) for noise in NOISES]
+    return float(NOISES[int(torch.tensor(scores).nan_to_num(-math.inf).argmax())])
+
+
+def _with_noise(prediction: RegressionPrediction, noise: float, fold: Fold) -> RegressionPrediction:
+    std: Tensor = torch.as_tensor(noise * fold.unit, dtype=torch.float64)
+    return RegressionPrediction(prediction.means, std)

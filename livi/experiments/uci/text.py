@@ -1,0 +1,193 @@
+"""The UCI benchmark in words: tables like the paper's, published figures below, ranks, and tests against the rivals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import mean
+from typing import Any
+
+from livi.experiments.rows import Row, spread
+from livi.experiments.scoreboard import (
+    Board,
+    Column,
+    across,
+    best_of,
+    board,
+    decimals,
+    differences,
+    markdown,
+    mean_ranks,
+)
+from livi.experiments.uci.methods import METHODS, OURS, is_livi
+from livi.experiments.uci.published import DROPOUT, FIGURES, PAPER, SETS, Published, figure
+from livi.experiments.uci.significance import corrected_difference
+
+Rows = Sequence[Mapping[str, Any]]
+
+QUANTITIES = ("log_score", "rmse", "crps", "coverage", "noise", "seconds", "memory")
+LOG_SCORE = Column("log_score", "log likelihood", "higher", 2)
+RMSE = Column("rmse", "RMSE", "lower")
+OTHERS = (
+    Column("crps", "CRPS", "lower"),
+    Column("coverage", "Test targets in 90 % intervals, %", None, 1, percent=True),
+    Column("seconds", "Seconds of a run on one core: all fits and predictions", None, 0),
+    Column("memory", "MB of a run at the most, PyTorch itself included", None, 0),
+)
+TITLES = {name: method.title for name, method in METHODS.items()}
+LEGEND = """\
+Mean ± standard error over splits; log likelihood is the mean log density of the test targets in their own units. Bold:
+the best mean, and every other within one standard error of it, that of the difference over the splits. Rank: mean over
+the sets of the place by the mean, of methods that have them all."""
+
+
+def text(document: Mapping[str, Any], level: int = 2) -> str:
+    """All of a document: its notes, log likelihood and RMSE beside published figures, tests, and the rest.
+
+    Args:
+        level: of the headings.
+    """
+    sign = "#" * level
+    rows: Rows = [row for row in document["rows"] if row["error"] is None]
+    failed = [line(row) for row in document["rows"] if row["error"] is not None]
+    parts = [_listed([*document["notes"], *failed])]
+    if rows:
+        parts += [f"{sign} Test log likelihood (higher is better)", table(rows, LOG_SCORE), LEGEND, sources(rows)]
+        parts += [f"{sign} Test RMSE (lower is better)", table(rows, RMSE)]
+        parts += [f"{sign} LIVI and the best rival", against_rivals(rows), _listed(verdicts(rows))]
+        for column in OTHERS:
+            parts += [f"{sign} {column.title}", table(rows, column)]
+        parts += [f"{sign} What validation chose", choices(rows)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def table(rows: Rows, column: Column) -> str:
+    """A line for each method, a column for each set; what others report below."""
+    boards = _board(rows, column.name)
+    lines = across(boards, column, TITLES)
+    head = ["", *(f"{name} ({_splits(methods)})" for name, methods in boards.items())]
+    if column.better is not None and len(boards) > 1:
+        ranks = mean_ranks(boards, column.better)
+        named = {TITLES[name]: f"{rank:.1f}" for name, rank in ranks.items()}
+        head, lines = [*head, "rank"], [[*one, named.get(one[0], "–")] for one in lines]
+    published = [one for one in FIGURES if _figures(one, column.name).keys() & boards.keys()]
+    width = len(head)
+    for one in published:
+        cells = [_published(_figures(one, column.name).get(name), column) for name in boards]
+        lines.append([f"*{one.title}* {_mark(one.source)}", *cells, *([""] * (width - len(cells) - 1))])
+    return markdown(head, lines)
+
+
+def sources(rows: Rows) -> str:
+    """Where the published figures are from."""
+    sets = {row["data"] for row in rows}
+    known = dict.fromkeys(one.source for one in FIGURES if one.log_score.keys() & sets)
+    return "In italics, as published: " + "; ".join(f"{_mark(source)} {source}" for source in known) + "."
+
+
+def against_rivals(rows: Rows) -> str:
+    """livi's log likelihood minus that of the best method that is not livi, and the runner-up of all, set by set."""
+    lines = []
+    sizes = {row["data"]: (row["train_rows"], row["test_rows"]) for row in rows}
+    for name, methods in _board(rows, "log_score").items():
+        rivals = {method: values for method, values in methods.items() if not is_livi(method)}
+        best, _ = best_of(rivals, "higher")
+        if best is None or OURS not in methods:
+            continue
+        found = differences(methods[OURS], rivals[best])
+        if found:
+            difference = corrected_difference(found, *sizes[name])
+            lines.append([name, TITLES[best], f"{len(found)}", str(difference)])
+    return markdown(["set", "best rival", "splits", f"{TITLES[OURS]} minus it"], lines) if lines else ""
+
+
+def verdicts(rows: Rows) -> list[str]:
+    """On how many sets livi is level with or above each of what it is measured by."""
+    boards = {name: methods for name, methods in _board(rows, "log_score").items() if OURS in methods}
+    found = [_at_least(boards, name, f"{TITLES[name]} here") for name in METHODS if not is_livi(name)]
+    for one in (figure("MC dropout", DROPOUT), figure("LIVI (L')", PAPER)):
+        known = {name: one.log_score[name][0] for name in boards if name in one.log_score}
+        behind = [name for name, value in known.items() if round(mean(boards[name][OURS].values()), 2) < value]
+        found.append(_sentence(f"{one.title} as published {_mark(one.source)}", len(known), behind))
+    return [sentence for sentence in found if sentence]
+
+
+def choices(rows: Rows) -> str:
+    """How often each candidate was chosen, method by method."""
+    lines = []
+    for method, title in TITLES.items():
+        chosen = [row["chosen"] for row in rows if row["method"] == method]
+        counts = {str(one): chosen.count(str(one)) for one in METHODS[method].candidates}
+        if chosen:
+            lines.append([title, ", ".join(f"{name}: {count}" for name, count in counts.items())])
+    return markdown(["method", "runs"], lines)
+
+
+def summary(rows: Rows) -> list[Row]:
+    """For each set and method the number of splits, and mean, sd, min and max over them of every quantity."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["data"], row["method"]), []).append(row)
+    return [
+        {"data": data, "method": method, "splits": sum(row["error"] is None for row in group)}
+        | {name: spread([row[name] for row in group if row[name] is not None]) for name in QUANTITIES}
+        for (data, method), group in groups.items()
+    ]
+
+
+def line(row: Mapping[str, Any]) -> str:
+    """One row in a few words, as it comes."""
+    where = f"{row['data']} {row['method']} split {row['split']}: "
+    if row["error"] is not None:
+        return f"{where}{row['error'].splitlines()[0]}"
+    return (
+        f"{where}log likelihood {row['log_score']:.3f}, RMSE {row['rmse']:.4g}, {row['chosen']}, "
+        f"{row['seconds']:.0f} s ({row['fit_seconds']:.0f} s the last fit)"
+    )
+
+
+def _listed(sentences: Sequence[str]) -> str:
+    return "\n".join(f"- {sentence}" for sentence in sentences)
+
+
+def _at_least(boards: Board, rival: str, title: str) -> str:
+    known = {name: methods for name, methods in boards.items() if rival in methods}
+    behind = [
+        name
+        for name, methods in known.items()
+        if (found := differences(methods[OURS], methods[rival])) and mean(found) < 0.0
+    ]
+    return _sentence(title, len(known), behind)
+
+
+def _sentence(rival: str, count: int, behind: Sequence[str]) -> str:
+    if not count:
+        return ""
+    listed = f"; behind on {', '.join(behind)}" if behind else ""
+    return f"Mean log likelihood at least that of {rival}: on {count - len(behind)} of {count} sets{listed}."
+
+
+def _board(rows: Rows, name: str) -> Board:
+    """Sets in the order of the published tables, methods in that of METHODS."""
+    found = board(rows, name, place="data", repeat="split")
+    ordered = sorted(found, key=SETS.index)
+    return {place: {method: found[place][method] for method in METHODS if method in found[place]} for place in ordered}
+
+
+def _splits(methods: Mapping[str, Mapping[int, float]]) -> str:
+    counts = sorted({len(values) for values in methods.values()})
+    return f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+
+
+def _figures(one: Published, name: str) -> Mapping[str, tuple[float, float | None]]:
+    return {"log_score": one.log_score, "rmse": one.rmse}.get(name, {})
+
+
+def _published(value: tuple[float, float | None] | None, column: Column) -> str:
+    if value is None:
+        return "–"
+    digits = decimals([value[0]], column)
+    return f"{value[0]:.{digits}f}" + ("" if value[1] is None else f" ± {value[1]:.{digits}f}")
+
+
+def _mark(source: str) -> str:
+    return f"[{list(dict.fromkeys(one.source for one in FIGURES)).index(source) + 1}]"

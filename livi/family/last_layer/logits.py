@@ -1,0 +1,205 @@
+"""Bayesian softmax and logistic regression for many sets of features at once: a lower bound of the evidence.
+
+With F = [features, 1] and the weights of logit j ~ N(0, D^2), D = diag(scale), let q(w_j) have mean m_j and
+covariance S, so that logit j of a row has mean mu_j = F m_j and variance v = F S F^T. For any a
+
+    E log sum_j exp(x_j) <= 1/2 sum_j a_j^2 v + log sum_j exp(mu_j + (1 - 2 a_j) v / 2)
+
+(the tilted bound: Saul, Jaakkola and Jordan 1996; for classes Knowles and Minka 2011), and with class y_i and count
+w_i of row i
+
+    bound = sum_i w_i (mu_iy - the right-hand side) - KL(q || p)  <=  log p(y | F).
+
+The best a is softmax(mu + (1 - 2 a) v / 2), where the right-hand side has the derivatives a_j in mu_j and, summed
+over the classes, sum_j a_j (1 - a_j) / 2 in v. What all logits have in common the labels say nothing about: there q
+is the prior, and S is the covariance of the C - 1 contrasts between classes. So the best q has
+
+    S^-1 = D^-2 + F^T diag(w sum_j a_j (1 - a_j) / (C - 1)) F,    D^-2 m_j = F^T w (y_j - a_j):
+
+Laplace's approximation with one covariance for all contrasts, at probabilities that know how uncertain the logits
+are. Of labels that are independent of each other each has log(1 + exp x_j) in place of the sum, and its own S_j with
+a_j (1 - a_j); two classes are one such label.
+
+Both equations are solved by a few rounds from zero, each with Newton's step of the means by conjugate gradients, for
+which S is the preconditioner, and half a step of the curvatures, since whole ones go back and forth where the labels
+can be separated. The value is a lower bound after every round, to which its gradient, that with q and a held fixed,
+belongs by the envelope theorem as far as the equations are solved. Matrices of the features' number, squared, are in
+double precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from livi.family.last_layer.evidence import Conditional, block_of, by_noise, by_output
+
+ROUNDS, MANY_ROUNDS = 8, 40  # of a training step, and where there is time
+CONJUGATE = 4  # steps of conjugate gradients in a round, of which so many classes less one are enough
+
+
+@dataclass(frozen=True)
+class Logits:
+    """S linear models of logits: features, and the labels that they explain."""
+
+    features: Tensor  # (S, N, H)
+    log_scale: Tensor  # (H + 1,): of the prior, the bias last
+    labels: Tensor  # (N, T), the share of each class, or of yes
+    exclusive: bool  # one of T classes; otherwise T labels, each yes or no
+    counts: Tensor | None = None  # (N,): how often each row counts, once without
+
+    @property
+    def contrasts(self) -> int:
+        """How many logits the labels say something about."""
+        return self.labels.shape[1] - 1 if self.exclusive else self.labels.shape[1]
+
+    def parts(self) -> Iterator[Logits]:
+        """The same in blocks of samples."""
+        samples, rows, width = self.features.shape
+        columns = (width + 1) * (1 if self.exclusive else self.contrasts)
+        for some in self.features.split(block_of(self.features.device, rows * columns, samples)):
+            yield replace(self, features=some)
+
+    def design(self) -> Tensor:  # (S, N, H + 1)
+        """F D, whose weights have a unit prior. D is held fixed."""
+        whole = torch.cat([self.features, torch.ones_like(self.features[..., :1])], -1)
+        return whole * self.log_scale.detach().exp()
+
+    def counted(self, rows: Tensor) -> Tensor:  # (S, N, .)
+        return rows if self.counts is None else self.counts[:, None] * rows
+
+    def curvature(self, tilt: Tensor) -> Tensor:  # (S, N, T) -> (S, N, K)
+        """What each row adds to the precision of the logits; K = 1 for classes, else T."""
+        each = tilt * (1.0 - tilt)
+        return each.sum(2, keepdim=True) / self.contrasts if self.exclusive else each
+
+    def bent(self, tilt: Tensor, logits: Tensor) -> Tensor:  # (S, N, T)
+        """The Hessian of the normaliser, times a change of the logits."""
+        pull = tilt * logits
+        return pull - tilt * (pull.sum(2, keepdim=True) if self.exclusive else pull)
+
+    def probabilities(self, logits: Tensor) -> Tensor:  # (S, N, T)
+        return logits.softmax(2) if self.exclusive else logits.sigmoid()
+
+    def normaliser(self, logits: Tensor) -> Tensor:  # (S, N)
+        return logits.logsumexp(2) if self.exclusive else F.softplus(logits).sum(2)
+
+
+class _Fitted(NamedTuple):
+    """q in units of the prior, and a; K = 1 for classes, else T."""
+
+    mean: Tensor  # (S, P, T), m
+    factor: Tensor  # (S, K, P, P), lower L with S^-1 = L L^T, in double precision
+    tilt: Tensor  # (S, N, T), a
+
+
+def log_evidence(problem: Logits, rounds: int = ROUNDS) -> Tensor:  # (S,)
+    """The bound, differentiable once in features and log_scale."""
+    return torch.cat([_bound(part, _fit(part, rounds)) for part in problem.parts()])
+
+
+@torch.no_grad()
+def conditional(problem: Logits) -> Conditional:
+    """The best q of the last layer, in double precision, with its bound in place of the evidence.
+
+    Of classes it is that of the contrasts, to which their common part comes from the prior.
+    """
+    counts = None if problem.counts is None else problem.counts.double()
+    scale = problem.log_scale.double()
+    double = Logits(problem.features.double(), scale, problem.labels.double(), problem.exclusive, counts)
+    parts = list(double.parts())
+    fitted = [_fit(part, MANY_ROUNDS) for part in parts]
+    return Conditional(
+        scale.exp()[:, None] * torch.cat([each.mean for each in fitted]),
+        torch.cat([each.factor for each in fitted]),
+        scale.exp(),
+        torch.cat([_bound(part, each) for part, each in zip(parts, fitted, strict=True)]),
+    )
+
+
+@torch.no_grad()
+def _fit(problem: Logits, rounds: int) -> _Fitted:
+    design, labels = problem.design(), problem.labels
+    tilt = problem.probabilities(design.new_zeros(len(design), *labels.shape))
+    mean, means = design.new_zeros(len(design), design.shape[2], labels.shape[1]), torch.zeros_like(tilt)
+    curvature = problem.curvature(tilt)
+    factor = _factor(problem, design, curvature)
+    for _ in range(rounds):
+        slope = design.mT @ problem.counted(labels - tilt) - mean
+        step, change = _newton(problem, design, factor, tilt, slope)
+        mean, means = mean + step, means + change
+        tilt = _tilted(problem, means, _variances(design, factor), tilt)
+        curvature = 0.5 * (curvature + problem.curvature(tilt))
+        factor = _factor(problem, design, curvature)
+    return _Fitted(mean, factor, tilt)
+
+
+def _factor(problem: Logits, design: Tensor, curvature: Tensor) -> Tensor:  # (S, K, P, P)
+    """That of S^-1, the prior's and what the rows add."""
+    weights = problem.counted(curvature).mT[..., None]  # (S, K, N, 1)
+    gram = (design.mT[:, None] @ (weights * design[:, None])).double()
+    gram.diagonal(dim1=-2, dim2=-1).add_(1.0)
+    factor: Tensor = torch.linalg.cholesky_ex(gram)[0]
+    return factor
+
+
+def _newton(
+    problem: Logits, design: Tensor, factor: Tensor, tilt: Tensor, slope: Tensor
+) -> tuple[Tensor, Tensor]:  # (S, P, T), (S, N, T)
+    """Newton's step of the means, and by how much it changes those of the logits."""
+    step, change, left = torch.zeros_like(slope), torch.zeros_like(tilt), slope
+    direction, before = torch.zeros_like(slope), torch.ones_like(slope[:, :1, :1])
+    tiny = torch.finfo(slope.dtype).tiny
+    for turn in range(min(CONJUGATE, problem.contrasts) if problem.exclusive else 1):
+        solved = torch.cholesky_solve(by_noise(left.double(), factor.shape[1]), factor)
+        near = by_output(solved).to(left.dtype)
+        now = (left * near).sum((1, 2), keepdim=True)
+        direction = near if turn == 0 else near + now / before * direction
+        logits = design @ direction
+        pull = design.mT @ problem.counted(problem.bent(tilt, logits)) + direction
+        size = now / (direction * pull).sum((1, 2), keepdim=True).clamp_min(tiny)
+        step, change, left = step + size * direction, change + size * logits, left - size * pull
+        before = now.clamp_min(tiny)
+    return step, change
+
+
+def _tilted(problem: Logits, means: Tensor, variances: Tensor, tilt: Tensor) -> Tensor:  # (S, N, T)
+    """Nearer to the best a, by a step short enough for a map whose slope is between -v / 2 and 0."""
+    best = problem.probabilities(means + (0.5 - tilt) * variances)
+    return tilt + (best - tilt) / (1.0 + 0.25 * variances)
+
+
+def _inverse(factor: Tensor) -> Tensor:  # (S, K, P, P)
+    identity = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
+    inverse: Tensor = torch.linalg.solve_triangular(factor, identity.expand_as(factor), upper=False)
+    return inverse
+
+
+def _variances(design: Tensor, factor: Tensor) -> Tensor:  # (S, N, K)
+    return (design[:, None] @ _inverse(factor).mT.to(design.dtype)).square().sum(3).mT
+
+
+def _bound(problem: Logits, fitted: _Fitted) -> Tensor:  # (S,)
+    """The bound at this a and at this q, whose weights in their own units are held fixed."""
+    mean, factor, tilt = fitted
+    design = problem.design()
+    means, variances = design @ mean, _variances(design, factor)
+    explained = (problem.labels * means).sum(2) - 0.5 * (tilt.square() * variances).sum(2)
+    rows = explained - problem.normaliser(means + (0.5 - tilt) * variances)
+    rows = rows if problem.counts is None else problem.counts * rows
+    return (rows.sum(1) - _divergence(problem, mean, factor)).to(problem.features.dtype)
+
+
+def _divergence(problem: Logits, mean: Tensor, factor: Tensor) -> Tensor:  # (S,)
+    """KL(q || p), differentiable in the prior's scale."""
+    same = problem.contrasts // factor.shape[1]  # contrasts with one covariance
+    second = same * _inverse(factor).square().sum((1, 2)) + mean.double().square().sum(2)  # (S, P)
+    wider = problem.log_scale.detach() - problem.log_scale  # 0, with a gradient
+    log_det = 2.0 * same * factor.diagonal(dim1=-2, dim2=-1).log().sum((1, 2))
+    excess = (second * (2.0 * wider).exp()).sum(1) - problem.contrasts * (1.0 + 2.0 * wider).sum()
+    return 0.5 * (excess + log_det)

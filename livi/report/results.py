@@ -1,0 +1,286 @@
+"""Result folders of any benchmark, read and joined: which runs there are, and the commands that repeat them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from livi.experiments.scoreboard import Column
+from livi.experiments.uci.methods import METHODS as UCI_METHODS
+
+Row = Mapping[str, Any]
+
+# What says which runs are wanted, and not what a run is: files that differ in these alone are one table.
+WANTED = ("data", "sets", "targets", "problems", "problem", "methods", "seeds", "splits", "first_seed", "first_split")
+USUAL = {"part": "test", "norm": "batch", "threads": 1}  # defaults, which a command need not say
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How the rows of an experiment are read.
+
+    Args:
+        place: the field that names a data set, target or problem.
+        repeat: the field that numbers its repeats.
+        columns: what is shown, by task where there are several, the first one as a figure too.
+        listed: the option of the command that lists the places.
+    """
+
+    title: str
+    place: str
+    repeat: str
+    columns: Mapping[str, tuple[Column, ...]]
+    listed: str | None = None
+
+    def of_task(self, row: Row) -> str:
+        return str(row.get("task", "")) if "" not in self.columns else ""
+
+
+_SECONDS = Column("seconds", "s", None, 1)
+_COVERAGE = Column("coverage", "in 90 %, %", None, 1, percent=True)
+_LOG_SCORE, _RMSE = Column("log_score", "log score", "higher", 3), Column("rmse", "RMSE", "lower")
+_NLL, _ECE = Column("nll", "NLL", "lower", 3), Column("ece", "ECE, %", "lower", 2, percent=True)
+_ACCURACY = Column("accuracy", "accuracy, %", "higher", 2, percent=True)
+_TABLES = {
+    "regression": (_LOG_SCORE, _RMSE, Column("crps", "CRPS", "lower"), _COVERAGE, _SECONDS),
+    "classification": (_LOG_SCORE, _ACCURACY, _ECE, _COVERAGE, _SECONDS),
+}
+_PICTURES = {
+    "": (
+        Column("nll", "NLL", "lower", 4),
+        _ACCURACY,
+        _ECE,
+        Column("foreign_confidence", "confidence on foreign sets, %", "lower", 1, percent=True),
+        Column("foreign_auroc", "AUROC, %", "higher", 2, percent=True),
+        _SECONDS,
+    )
+}
+
+KINDS: dict[str, Kind] = {
+    "uci": Kind("UCI regression sets", "data", "split", {"": (Column("log_score", "log likelihood", "higher", 2),)}),
+    "toy": Kind(
+        "Toy regression (Figure 1), against NUTS",
+        "data",
+        "seed",
+        {
+            "": (
+                Column("w2_to_nuts", "W2 to NUTS", "lower", 3),
+                Column("elbo", "ELBO, nats", "higher", 1),
+                Column("gap_std", "std in the gap", None, 2),
+                _SECONDS,
+            )
+        },
+        "data",
+    ),
+    "densities": Kind(
+        "Densities with known answers",
+        "target",
+        "seed",
+        {
+            "": (
+                Column("kl", "KL(q to p), nats", "lower", 3),
+                Column("w2", "sliced W2", "lower", 3),
+                Column("w2_floor", "W2 of p to itself", None, 3),
+                _SECONDS,
+            )
+        },
+        "targets",
+    ),
+    "entropy": Kind(
+        "The entropy of a VAE's decoder along its training, against importance sampling",
+        "data",
+        "seed",
+        {
+            "": (
+                Column("last", "error at the end, nats", "lower", 3),
+                Column("largest", "largest error, nats", "lower", 3),
+                Column("milliseconds", "ms a look", None, 1),
+            )
+        },
+        "data",
+    ),
+    "tables": Kind("Tables, beside other methods", "data", "split", _TABLES, "data"),
+    "public": Kind("Public tables, beside boosting", "data", "split", _TABLES, "data"),
+    "plain": Kind(
+        "livi beside the plain network that it starts from",
+        "problem",
+        "seed",
+        {"regression": (_NLL, _RMSE, _COVERAGE, _SECONDS), "classification": (_NLL, _ACCURACY, _ECE, _SECONDS)},
+        "problems",
+    ),
+    "mnist": Kind("MNIST, LeNet", "problem", "seed", _PICTURES),
+    "cifar10": Kind("CIFAR-10, WRN-16-4", "problem", "seed", _PICTURES),
+    "cifar100": Kind("CIFAR-100, WRN-28-10", "problem", "seed", _PICTURES),
+    "compare": Kind(
+        "Methods compared on one table",
+        "data",
+        "seed",
+        {"": (_NLL, _RMSE, _ACCURACY, Column("crps", "CRPS", "lower"), _COVERAGE, _SECONDS)},
+    ),
+}
+
+
+@dataclass
+class Result:
+    """Runs of one experiment under one configuration, from any number of files."""
+
+    experiment: str
+    config: dict[str, Any]
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    machines: list[str] = field(default_factory=list)
+    commands: list[str] = field(default_factory=list)
+
+    @property
+    def kind(self) -> Kind:
+        return KINDS[self.experiment]
+
+    @property
+    def sound(self) -> list[dict[str, Any]]:
+        return [row for row in self.rows if row.get("error") is None]
+
+    def add(self, document: Mapping[str, Any]) -> None:
+        """Another file's runs; one that is there already is replaced."""
+        fresh = [one for row in document["rows"] for one in _flat(row)]
+        keys = {self._key(row) for row in fresh}
+        self.rows = [row for row in self.rows if self._key(row) not in keys] + fresh
+        for known, new in (
+            (self.notes, document.get("notes", [])),
+            (self.machines, [machine_of(document)]),
+            (self.commands, [command_of(document)]),
+        ):
+            known += [one for one in new if one not in known]
+
+    def _key(self, row: Row) -> tuple[Any, ...]:
+        return row[self.kind.place], row["method"], row[self.kind.repeat]
+
+
+def found(folders: Iterable[str | Path]) -> list[Path]:
+    """Every JSON file in these folders and those below, or the files given, in order.
+
+    Raises:
+        FileNotFoundError: one is not there.
+    """
+    paths: list[Path] = []
+    for folder in map(Path, folders):
+        if not folder.exists():
+            raise FileNotFoundError(f"{folder}: expected a folder with results, got none; see `livi bench --help`.")
+        paths += sorted(folder.rglob("*.json")) if folder.is_dir() else [folder]
+    return list(dict.fromkeys(paths))
+
+
+def joined(folders: Sequence[str | Path]) -> list[Result]:
+    """All results in these folders, in the order of KINDS; files that are no results of a benchmark are passed over.
+
+    Raises:
+        FileNotFoundError: a folder is not there.
+        ValueError: there is no result in any.
+    """
+    results: dict[str, Result] = {}
+    for path in found(folders):
+        document = _document(path)
+        if document is None:
+            continue
+        config = {name: value for name, value in document["config"].items() if name not in WANTED}
+        key = json.dumps([document["experiment"], config], sort_keys=True)
+        results.setdefault(key, Result(document["experiment"], config)).add(document)
+    if not results:
+        raise ValueError(
+            f"{', '.join(map(str, folders))}: expected results of livi bench or livi compare, got none of them."
+        )
+    order = list(KINDS)
+    return sorted(results.values(), key=lambda result: order.index(result.experiment))
+
+
+def command_of(document: Mapping[str, Any]) -> str:
+    """The command that makes these runs, from the configuration and, for what that leaves open, from the rows."""
+    experiment, rows = document["experiment"], document["rows"]
+    if experiment == "compare":
+        return _comparing(document)
+    kind = KINDS[experiment]
+    given = dict(document["config"])
+    given.pop("problem", None)
+    if experiment == "uci":
+        splits = sorted({row["split"] for row in rows})
+        given = {
+            "sets": list(dict.fromkeys(row["data"] for row in rows)),
+            "methods": [name for name in UCI_METHODS if any(row["method"] == name for row in rows)],
+            "first_split": splits[0] if splits else 0,
+            "splits": len(splits),
+        } | given
+    elif kind.listed is None:
+        given |= {name: list(dict.fromkeys(row[name[:-1]] for row in rows)) for name in ("methods", "seeds")}
+        given["device"] = "cuda" if document.get("machine", {}).get("gpu") else None
+    words = ["livi", "bench", experiment]
+    for name, value in given.items():
+        words += [] if USUAL.get(name) == value else _option(name, value)
+    return shlex.join([*words, "--jobs", str(document["jobs"])] if document.get("jobs", 1) > 1 else words)
+
+
+def _comparing(document: Mapping[str, Any]) -> str:
+    methods = ",".join(row["method"] for row in document["rows"])
+    if document.get("source") is None:
+        return f"livi.compare(net, data, methods={methods.split(',')})"
+    file, target = document["source"]
+    gradients, seed = document["config"]["gradients"], document["rows"][0]["seed"]
+    words = [
+        "livi",
+        "compare",
+        file,
+        "--target",
+        target,
+        "--methods",
+        methods,
+        "--gradients",
+        gradients,
+        "--seed",
+        seed,
+    ]
+    return shlex.join(map(str, words))
+
+
+def machine_of(document: Mapping[str, Any]) -> str:
+    """Processor, GPU and versions in a line."""
+    machine, versions = document.get("machine", {}), document.get("versions", {})
+    parts = [f"{machine.get('cpu', 'unknown processor')}, {machine.get('cores', '?')} cores"]
+    parts += [str(machine["gpu"])] if machine.get("gpu") else []
+    parts += [f"{name} {versions[name]}" for name in ("livi", "torch") if name in versions]
+    return ", ".join(parts)
+
+
+def _option(name: str, value: Any) -> list[str]:
+    if value is None or value is False or value == []:
+        return []
+    option = f"--{name.replace('_', '-')}"
+    if value is True:
+        return [option]
+    return [option, ",".join(map(str, value)) if isinstance(value, list) else str(value)]
+
+
+def _flat(row: Row) -> list[dict[str, Any]]:
+    """A row a method, with means over foreign sets, or sizes of errors along a curve, beside its other numbers."""
+    means = {f"foreign_{name}": value for name, value in (row.get("others_mean") or {}).items()}
+    if "curve" not in row:
+        return [dict(row) | means]
+    curve = row["curve"]
+    methods = [name for name, found in curve[-1].items() if isinstance(found, dict) and "error_nats" in found]
+    errors = {method: [abs(point[method]["error_nats"]) for point in curve] for method in methods}
+    return [
+        {"data": row["data"], "method": method, "seed": row["seed"], "error": row["error"]}
+        | {"last": errors[method][-1], "largest": max(errors[method])}
+        | {"milliseconds": 1000.0 * sum(point[method]["seconds"] for point in curve) / len(curve)}
+        for method in methods
+    ]
+
+
+def _document(path: Path) -> dict[str, Any] | None:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    sound = isinstance(document, dict) and document.get("experiment") in KINDS
+    return document if sound and {"config", "rows"} <= document.keys() else None

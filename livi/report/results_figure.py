@@ -1,0 +1,68 @@
+"""One figure for each experiment: means with standard errors, a panel for each place, methods below each other."""
+
+from __future__ import annotations
+
+from statistics import mean
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from livi.experiments.scoreboard import Values, board, standard_error
+from livi.report.results import Result
+from livi.report.results_text import TITLES
+from livi.report.style import COLOURS, FAINT, TEXT_WIDTH, new_figure, style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDE = 3  # panels in a line
+FAR = 4.0  # times as far from the best as half of the methods, beyond which a mean is put at the edge
+
+
+def results_figure(result: Result) -> Figure:
+    """The first quantity of the experiment, of its first task that has rows.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    kind = result.kind
+    task = next(task for task in kind.columns if any(kind.of_task(row) == task for row in result.sound))
+    column = kind.columns[task][0]
+    rows = [row for row in result.sound if kind.of_task(row) == task]
+    boards = board(rows, column.name, place=kind.place, repeat=kind.repeat)
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    lines = -(-len(boards) // WIDE)
+    with style():
+        figure = new_figure(1.4 * TEXT_WIDTH, lines * (0.55 + 0.14 * len(methods)) + 0.4)
+        axes = figure.subplots(lines, min(WIDE, len(boards)), squeeze=False)
+        for ax, (place, found) in zip(axes.flat, boards.items(), strict=False):
+            _panel(ax, found, methods, column.better)
+            ax.set_title(place)
+        for ax in axes.flat[len(boards) :]:
+            ax.axis("off")
+        for line in axes:
+            line[0].set_yticks(range(len(methods)), [TITLES.get(method, method) for method in methods])
+        arrow = {"higher": " (right is better)", "lower": " (left is better)"}.get(column.better or "", "")
+        figure.supxlabel(f"{column.title}, mean ± standard error{arrow}", fontsize=8.5)
+    return figure
+
+
+def _panel(ax: Axes, found: dict[str, Values], methods: list[str], better: str | None) -> None:
+    means = {method: mean(values.values()) for method, values in found.items()}
+    best = (max if better == "higher" else min)(means.values())
+    reach = FAR * float(np.median([abs(value - best) for value in means.values()])) or max(1e-9, 0.1 * abs(best))
+    for place, method in enumerate(methods):
+        if method not in means:
+            continue
+        colour = COLOURS[0] if method.startswith("livi") else COLOURS[1]
+        if abs(means[method] - best) > reach:  # it would leave the others no room
+            edge = best + np.sign(means[method] - best) * reach
+            ax.plot(edge, place, "<" if edge < best else ">", markersize=3.5, color=colour)
+            ax.annotate(f"{means[method]:.3g}", (edge, place), fontsize=6, xytext=(0, 3), textcoords="offset points")
+        else:
+            error = standard_error(found[method].values()) or 0.0
+            ax.errorbar(means[method], place, xerr=error, fmt="o", markersize=3.5, color=colour, elinewidth=1.0)
+    ax.axvline(best, color=FAINT, linewidth=0.7, dashes=(4, 2.5), zorder=0)
+    ax.set_yticks(range(len(methods)), [""] * len(methods))
+    ax.set_ylim(len(methods) - 0.5, -0.5)

@@ -1,0 +1,107 @@
+"""The page of all results: one HTML file that needs nothing else, from the Markdown that is written beside it."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from livi.posterior.storage import replace_file
+from livi.report import page_style
+from livi.report.elements import prose, table
+from livi.report.results import Result, joined
+from livi.report.results_figure import results_figure
+from livi.report.results_text import page
+
+STYLE = (
+    page_style.STYLE
+    + """
+main { max-width: 1180px }
+figure img { width: 100%; min-width: 720px; height: auto; display: block }
+td { white-space: nowrap } table { font-size: 14px } h3 { margin: 30px 0 6px }
+pre { background: #f5f5f7; padding: 8px 12px; overflow-x: auto; font-size: 13.5px; white-space: pre-wrap }
+"""
+)
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+
+
+def write_report(folders: Sequence[str | Path], out: str | Path) -> list[Path]:
+    """Write OUT.md, OUT.html and OUT-EXPERIMENT.png from all results in these folders; what was written.
+
+    Raises:
+        FileNotFoundError: a folder is not there.
+        ImportError: matplotlib is not installed.
+        ValueError: there is no result in any.
+    """
+    base = Path(out).with_suffix("") if Path(out).suffix in (".html", ".md") else Path(out)
+    base.parent.mkdir(parents=True, exist_ok=True)
+    results = joined(folders)
+    names = picture_names(results, base.name)
+    pictures = {name: _png(results[number]) for number, name in names.items()}
+    markdown = page(results, names)
+    contents = {
+        f"{base.name}.md": markdown.encode(),
+        f"{base.name}.html": html(markdown, pictures).encode(),
+        **pictures,
+    }
+    for name, content in contents.items():
+        replace_file(base.parent / name, [content])
+    return [base.parent / name for name in contents]
+
+
+def picture_names(results: Sequence[Result], base: str) -> dict[int, str]:
+    """A file for the figure of each result, by its number; none where there is nothing to draw."""
+    known = [result.experiment for result in results]
+    return {
+        number: f"{base}-{result.experiment}{f'-{number}' if result.experiment in known[:number] else ''}.png"
+        for number, result in enumerate(results)
+        if result.sound
+    }
+
+
+def html(markdown: str, pictures: dict[str, bytes]) -> str:
+    """The page in HTML: the headings, tables, lists, code, pictures and paragraphs that `results_text` writes."""
+    body = "\n".join(_block(block, pictures) for block in re.split(r"\n\n+", markdown.strip()))
+    return (
+        '<!doctype html>\n<html lang="en-GB">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>livi: results</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>{body}</main>\n"
+        "</body>\n</html>\n"
+    )
+
+
+def _block(block: str, pictures: dict[str, bytes]) -> str:
+    if heading := re.match(r"(#+) (.*)", block):
+        level = len(heading[1])
+        return f"<h{level}>{_words(heading[2])}</h{level}>"
+    if block.startswith("|"):
+        head, _, *lines = [[_words(cell) for cell in _cells(line)] for line in block.splitlines()]
+        return table("results", head, lines, words=(0, 1) if head[1:2] == ["method"] else (0,), captioned=False)
+    if block.startswith("- "):
+        return (
+            "<ul>" + "".join(f"<li>{_words(line)}</li>" for line in re.split(r"^- ", block, flags=re.M)[1:]) + "</ul>"
+        )
+    if block.startswith("    "):
+        return "<pre><code>" + "\n".join(prose(line.strip()) for line in block.splitlines()) + "</code></pre>"
+    if picture := re.fullmatch(r"!\[(.*)\]\((.*)\)", block):
+        code = base64.b64encode(pictures[picture[2]]).decode()
+        return f'<figure class="scroll"><img src="data:image/png;base64,{code}" alt="{prose(picture[1])}"></figure>'
+    return f'<p class="note">{_words(block)}</p>'
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def _words(text: str) -> str:
+    bold = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", prose(text))
+    return re.sub(r"\*([^*]+)\*", r"<i>\1</i>", bold)
+
+
+def _png(result: Result) -> bytes:
+    file = io.BytesIO()
+    results_figure(result).savefig(file, format="png", dpi=150, metadata={"Software": None})
+    return file.getvalue()

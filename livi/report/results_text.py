@@ -1,0 +1,75 @@
+"""All results as one Markdown page: a section for each experiment, its tables, and the commands that repeat them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from livi.experiments.images.text import paper_table
+from livi.experiments.scoreboard import board, cells, markdown
+from livi.experiments.uci.text import TITLES as UCI_TITLES
+from livi.experiments.uci.text import text as uci_text
+from livi.report.results import Result
+from livi.rivals import METHODS
+
+TITLE = "# Results"
+WORDS = """\
+Made by `livi report` from result files. Mean ± standard error over splits or seeds; bold: the best mean of a data set,
+and every other within one standard error of it, that of the difference. –: no result."""
+TITLES = {name: method.title for name, method in METHODS.items()} | UCI_TITLES | {"livi": "LIVI"}
+
+
+def page(results: Sequence[Result], figures: Mapping[int, str]) -> str:
+    """The whole page.
+
+    Args:
+        figures: addresses of pictures by the number of the result.
+    """
+    parts = [TITLE, WORDS]
+    for number, result in enumerate(results):
+        parts += section(result, figures.get(number))
+    return "\n\n".join(parts) + "\n"
+
+
+def section(result: Result, figure: str | None) -> list[str]:
+    """Title, commands and machines, figure, tables, notes."""
+    commands = "\n".join(f"    {command}" for command in result.commands)
+    parts = [f"## {result.kind.title}", commands, f"On {'; '.join(result.machines)}."]
+    parts += [f"![{result.kind.title}]({figure})"] if figure else []
+    parts += tables(result)
+    failed = [
+        f"{row[result.kind.place]}, {row['method']}: {str(row['error']).splitlines()[0]}"
+        for row in result.rows
+        if row.get("error") is not None
+    ]
+    notes = [*result.notes, *(f"Failed: {one}" for one in dict.fromkeys(failed))]
+    return [*parts, "\n".join(f"- {note}" for note in notes)] if notes else parts
+
+
+def tables(result: Result) -> list[str]:
+    """Those of the experiment itself, or a table for each task; the paper's figures where there are some."""
+    if result.experiment == "uci":
+        return [uci_text({"rows": result.sound, "notes": []}, level=3)]
+    found = [table(result, task) for task in result.kind.columns]
+    if result.experiment in ("mnist", "cifar10", "cifar100"):
+        found += ["The paper's figures:", paper_table(result.experiment)]
+    return [one for one in found if one]
+
+
+def table(result: Result, task: str) -> str:
+    """A line for each place and method: repeats, and mean ± standard error of every quantity that has values."""
+    kind = result.kind
+    rows: list[dict[str, Any]] = [row for row in result.sound if kind.of_task(row) == task]
+    boards = {
+        column: found
+        for column in kind.columns[task]
+        if (found := board(rows, column.name, place=kind.place, repeat=kind.repeat))
+    }
+    lines = []
+    for place in dict.fromkeys(row[kind.place] for row in rows):
+        columns = [cells(found.get(place, {}), column) for column, found in boards.items()]
+        for method in dict.fromkeys(row["method"] for row in rows if row[kind.place] == place):
+            count = sum((row[kind.place], row["method"]) == (place, method) for row in rows)
+            lines.append([place, TITLES.get(method, method), f"{count}", *(one.get(method, "–") for one in columns)])
+    head = [kind.place, "method", f"{kind.repeat}s", *(column.title for column in boards)]
+    return markdown(head, lines) if lines else ""

@@ -1,0 +1,83 @@
+"""The paper's Figure 1 from the results of `livi bench toy`: every method beside NUTS, a figure for each data set."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from livi.experiments.toy import as_tensors
+from livi.experiments.toy_data import Reference, reference, true_function
+from livi.report.bands import Band, predictive_bands
+from livi.report.demo_figures import FunctionBand
+from livi.report.style import save, style
+from livi.rivals import METHODS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLUMNS, WIDTH, ROW = 6, 9.0, 1.5  # inches
+TITLES = {"livi": "LIVI", "livi-sampled": "LIVI, sampled", "map": "MAP"}
+
+
+def draw(results: Path, figure: Path) -> list[Path]:
+    """Write FILE-a and FILE-b, as far as the results have these data sets; the paths written."""
+    rows = [row for row in json.loads(results.read_text(encoding="utf-8"))["rows"] if row.get("curve")]
+    written = []
+    for name in dict.fromkeys(row["data"] for row in rows):
+        path = figure.with_stem(f"{figure.stem}-{name.lower()}")
+        save(bands(name, [row for row in rows if row["data"] == name]), path)
+        written.append(path)
+    return written
+
+
+def bands(name: str, rows: list[Mapping[str, Any]]) -> Figure:
+    """Mean, epistemic and total bands of every row, in their order, and of NUTS behind them, each with its W2."""
+    truth = reference(name)
+    nuts = FunctionBand.of(torch.as_tensor(truth.functions))
+    drawn: dict[str, Band] = {title(row["method"]): _band(row) for row in rows} | {"NUTS": nuts}
+    distances = [*(row["w2_to_nuts"] for row in rows), truth.w2_runs]
+    made = predictive_bands(
+        drawn,
+        torch.as_tensor(truth.plot_grid, dtype=torch.float32),
+        data=as_tensors(truth.data),
+        truth=torch.as_tensor(true_function(name, truth.plot_grid)),
+        ylim=_limits(nuts, truth),
+        columns=COLUMNS,
+    )
+    with style():
+        for ax, distance in zip(made.axes, distances, strict=False):
+            ax.text(0.04, 0.05, f"$W_2$ = {distance:.2f}", transform=ax.transAxes, zorder=6)
+    made.set_size_inches(WIDTH, ROW * -(-len(drawn) // COLUMNS) + 0.3)
+    return made
+
+
+def title(method: str) -> str:
+    """
+    >>> title("livi-mixture-3"), title("avb")
+    ('LIVI, 3 components', 'AVB')
+    """
+    if method in TITLES:
+        return TITLES[method]
+    kind, _, number = method.rpartition("-")
+    if kind in ("livi-mixture", "ensemble"):
+        return f"LIVI, {number} components" if kind == "livi-mixture" else f"Ensemble of {number}"
+    return METHODS[method].title
+
+
+def _band(row: Mapping[str, Any]) -> Band:
+    return FunctionBand(*(torch.tensor(row["curve"][part], dtype=torch.float64) for part in ("mean", "std")))
+
+
+def _limits(nuts: FunctionBand, truth: Reference) -> tuple[float, float]:
+    """What NUTS's bands and the data need."""
+    reach, y = 2.0 * nuts.total_std, torch.as_tensor(truth.data.y)
+    low, high = (
+        min(float((nuts.mean - reach).min()), float(y.min())),
+        max(float((nuts.mean + reach).max()), float(y.max())),
+    )
+    margin = 0.04 * (high - low)
+    return low - margin, high + margin
