@@ -29,7 +29,8 @@ from livi.rivals import METHODS as RIVALS
 
 HIDDEN = 50
 MEMBERS = 5
-SAMPLES = 64  # weight vectors a step, where all weights are sampled
+SAMPLES = (16, 64)  # weight vectors a step, where all weights are sampled: so many at least and at most
+OUTPUTS = 32_000  # of the network a step, where that leaves enough of them
 RESTARTS = 4
 GAIN = 1.5  # of MC dropout's and NUTS's prior, and where scales are learned from
 
@@ -111,7 +112,7 @@ def _exact(steps: int, rows: int) -> dict[str, Any]:
 
 def _on_the_bound(steps: int, rows: int) -> dict[str, Any]:
     each = _longer(steps, rows)
-    return {"recipe": Recipe(steps=each, map_steps=each, map_restarts=RESTARTS, num_samples=SAMPLES)}
+    return {"recipe": Recipe(steps=each, map_steps=each, map_restarts=RESTARTS, num_samples=samples_for(rows))}
 
 
 def _map(steps: int, rows: int) -> dict[str, Any]:
@@ -131,6 +132,16 @@ def _chains(steps: int, rows: int) -> dict[str, Any]:  # noqa: ARG001 - of one b
     """Draws are not steps: 250 behind as many of warm-up for a thousand, in each of four chains."""
     draws = max(10, steps // 4)
     return {"recipe": Recipe(map_steps=steps), "chains": 4, "warmup": draws, "draws": draws, "max_tree_depth": 9}
+
+
+def samples_for(rows: int) -> int:
+    """Weight vectors a step, an even number; minibatches count as few rows.
+
+    >>> [samples_for(rows) for rows in (300, 1000, 2000, 10_000)]
+    [64, 32, 16, 64]
+    """
+    fewest, most = SAMPLES
+    return most if rows > MANY else 2 * (min(most, max(fewest, OUTPUTS // rows)) // 2)
 
 
 def _longer(steps: int, rows: int) -> int:
