@@ -20,7 +20,8 @@ from livi.model.likelihoods import Gaussian, HeteroscedasticGaussian, NegativeBi
 from livi.network import Layout
 from livi.posterior.posterior import Posterior
 from livi.posterior.prediction import DrawnPrediction, Prediction, RegressionPrediction
-from livi.tables.estimators.base import ACTIVATION, HIDDEN, Estimator, as_numpy, check_alpha, quick_recipe
+from livi.tables.estimators.answers import as_numpy
+from livi.tables.estimators.base import ACTIVATION, HIDDEN, Estimator, check_alpha, quick_recipe
 from livi.tables.estimators.choice import (
     FEWEST,
     NOISES,
@@ -199,7 +200,8 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
                 trial.fit(X[fitted], y[fitted], weights[fitted])
             if trial.posterior_.plan.get("interrupted_at") is not None:
                 raise KeyboardInterrupt
-            return trial.log_mass(X[scored], y[scored]) if counted else trial.log_density(X[scored], y[scored])
+            found: Array = (trial.log_mass if counted else trial.log_density)(X[scored], y[scored])
+            return found
 
         best, self.trials_ = chosen(models, score)
         return best
