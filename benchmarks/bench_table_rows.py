@@ -2,9 +2,9 @@
 
 python -m benchmarks.bench_table_rows [--rows N,...] [--noise constant|varying] [--seeds N,...]
 
-Friedman's first function of ten columns, with noise of a third of its spread that is the same for all rows or grows with
-a column. RMSE is that of the predicted mean against the function itself, in per cent of its spread, on 5,000 new rows;
-boosting (scikit-learn's HistGradientBoostingRegressor) beside it.
+Friedman's first function of ten columns, with noise of a third of its spread that is the same for all rows or grows
+with a column. RMSE is that of the predicted mean against the function itself, in per cent of its spread, on 5,000 new
+rows; boosting (scikit-learn's HistGradientBoostingRegressor) beside it.
 """
 
 from __future__ import annotations
@@ -41,9 +41,8 @@ def main() -> None:
     parser.add_argument("--noise", choices=("constant", "varying"), default="constant")
     parser.add_argument("--seeds", default="0")
     chosen = parser.parse_args()
-    print(
-        "| rows | seed | RMSE, % | boosting's | log score | in 90 %, % | steps | CPU s |\n|---|---|---|---|---|---|---|---|"
-    )
+    titles = ("rows", "seed", "RMSE, %", "boosting's", "log score", "in 90 %, %", "steps", "CPU s")
+    print(f"| {' | '.join(titles)} |\n{'|---' * len(titles)}|")
     for rows in map(int, chosen.rows.split(",")):
         for seed in map(int, chosen.seeds.split(",")):
             inputs, function, targets = made(rows + NEW, chosen.noise, seed)

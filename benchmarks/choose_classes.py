@@ -38,7 +38,7 @@ from livi.model.likelihoods import Categorical
 from livi.network import Layout
 from livi.posterior.posterior import Posterior
 from livi.rivals import fit_ensemble
-from livi.tables.estimators import LIVIClassifier
+from livi.tables.estimators.base import quick_recipe
 from livi.tables.estimators.network import build_network
 from livi.tables.estimators.prior import prior_of
 from livi.tables.estimators.scaling import Scaling
@@ -100,7 +100,7 @@ def fitted(rows: Rows, seed: int, last_layer: str, scales: str, recipe: Recipe |
 
 
 def sampled(rows: Rows, seed: int) -> Posterior:
-    recipe = LIVIClassifier().sampled_recipe(Layout(network(rows, seed)), len(rows.labels))
+    recipe = quick_recipe(Layout(network(rows, seed)), len(rows.labels), 1)
     return fitted(rows, seed, "sampled", "fan_in", recipe)
 
 

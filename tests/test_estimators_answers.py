@@ -69,7 +69,7 @@ def test_a_density_integrates_to_one(regressor):
 def test_predictions_in_blocks_are_predictions_in_one(regressor, monkeypatch):
     X, y = wave(11, seed=2)
     whole = regressor.predict(X), regressor.predict_interval(X), regressor.log_density(X, y)
-    monkeypatch.setattr("livi.tables.estimators.base._CPU_BLOCK", 3 * SHORT["num_samples"] * SHORT["hidden"][0])
+    monkeypatch.setattr("livi.tables.estimators.answers._CPU_BLOCK", 3 * SHORT["num_samples"] * SHORT["hidden"][0])
     assert regressor._rows_at_a_time(SHORT["num_samples"]) == 3
     blocks = regressor.predict(X), regressor.predict_interval(X), regressor.log_density(X, y)
     for one, other in zip(whole, blocks, strict=True):

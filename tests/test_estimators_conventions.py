@@ -127,8 +127,8 @@ def test_fitting_leaves_the_global_random_streams_alone():
     assert not np.array_equal(np.random.get_state()[1:3], numpy_before)  # noqa: NPY002
 
 
-@pytest.mark.parametrize("part", ["fit", "apply_many"])
-def test_threads_are_set_inside_and_given_back(part, monkeypatch):
+@pytest.mark.parametrize("module", ["base.fit", "answers.apply_many"])
+def test_threads_are_set_inside_and_given_back(module, monkeypatch):
     before = torch.get_num_threads()
     X, y = wave(20)
     model = LIVIRegressor(**SHORT | {"steps": 5}).fit(X, y).set_params(n_jobs=before + 2)
@@ -136,9 +136,9 @@ def test_threads_are_set_inside_and_given_back(part, monkeypatch):
     def watched(*args, **kwargs):
         raise KeyboardInterrupt(torch.get_num_threads())
 
-    monkeypatch.setattr(f"livi.tables.estimators.base.{part}", watched)
+    monkeypatch.setattr(f"livi.tables.estimators.{module}", watched)
     with pytest.raises(KeyboardInterrupt, match=str(before + 2)):
-        model.fit(X, y).predict(X) if part == "fit" else model.predict(X)
+        model.fit(X, y).predict(X) if module == "base.fit" else model.predict(X)
     assert torch.get_num_threads() == before
 
 
@@ -156,7 +156,7 @@ def test_verbose_shows_the_progress(capsys):
         ({"hidden": (0,)}, "hidden: expected positive integers"),
         ({"hidden": "wide"}, "hidden: expected positive integers"),
         ({"activation": "step"}, "activation: expected one of relu"),
-        ({"noise": "loud"}, "noise: expected one of constant, varying or auto, got 'loud'"),
+        ({"noise": "loud"}, "noise: expected one of constant, poisson, varying, negative-binomial or auto, got 'loud'"),
         (
             {"prior_scale": "large"},
             "prior_scale: expected a positive number, 'auto', 'learned' or 'fan_in', got 'large'",

@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 from livi.posterior.prediction import ClassificationPrediction, LogNormalPrediction, RegressionPrediction
 from livi.tables.estimators import LIVIClassifier, LIVIRegressor, load
-from livi.tables.estimators import base as module
+from livi.tables.estimators import answers as module
 from livi.tables.estimators.draws import AUTO, TOLERANCE
 
 SHORT = {"hidden": (8,), "activation": "tanh", "steps": 60, "random_state": 0}

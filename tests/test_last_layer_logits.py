@@ -191,6 +191,25 @@ def test_it_is_fitted_saved_continued_and_diagnosed(likelihood, tmp_path):
     assert fitted(likelihood, start=posterior, last_layer="exact if possible").plan["last_layer"] == "conditional: 2"
 
 
+@pytest.mark.filterwarnings("ignore::livi.FitWarning")  # chains this short agree on nothing
+def test_chains_go_on_from_it_with_all_weights():
+    posterior = fitted(livi.Categorical())
+    polished = livi.polish(posterior, chains=2, draws=16, steps=40, progress=False)
+    assert polished.sample(3).shape == (3, 42)
+    torch.testing.assert_close(polished.prior.scale(), torch.ones(42, dtype=torch.float64))
+
+
+def test_a_classifier_has_one_by_default_and_takes_weights():
+    x, y = rings(40)
+    x = torch.cat([x, x.square()], 1)  # four columns and fifty units: more than 300 weights
+    model = livi.LIVIClassifier(steps=10, random_state=0).fit(x.numpy(), y.numpy(), np.linspace(0.5, 2.0, 40))
+    assert model.posterior_.plan["last_layer"] == "conditional: 2"
+    assert model.holds_rows_
+    torch.testing.assert_close(model.posterior_.sampler.likelihood.counts, torch.linspace(0.5, 2.0, 40).double())
+    many = livi.LIVIClassifier(steps=1, batch_size=20, random_state=0).fit(x.numpy(), y.numpy())
+    assert many.posterior_.plan["last_layer"] == "sampled"
+
+
 def test_its_bound_is_above_that_of_a_sampled_last_layer():
     recipe = replace(QUICK, steps=150, map_steps=100)
     bounds = []

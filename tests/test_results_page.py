@@ -93,7 +93,7 @@ def test_nothing_to_report_is_said(tmp_path, capsys):
     assert "expected results of livi bench" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("experiment", [name for name in KINDS if name not in ("uci", "compare")])
+@pytest.mark.parametrize("experiment", [name for name in KINDS if name not in ("uci", "compare", "entropy")])
 def test_every_kind_of_result_has_a_section_with_its_command(tmp_path, experiment):
     kind = KINDS[experiment]
     task = next(iter(kind.columns))
@@ -109,6 +109,17 @@ def test_every_kind_of_result_has_a_section_with_its_command(tmp_path, experimen
     assert f"## {kind.title}" in text
     assert "| somewhere | LIVI | 2 |" in text
     assert command_of({"experiment": experiment, "config": {}, "rows": rows}).startswith(f"livi bench {experiment}")
+
+
+def test_a_curve_of_errors_is_a_row_for_each_method(tmp_path):
+    curve = [
+        {"epoch": epoch, "elbo": 1.0, "importance": {"nats": 1.0, "seconds": 1.0}}
+        | {"exact": {"nats": 1.0, "error_nats": error, "seconds": 0.002}}
+        for epoch, error in enumerate((-0.5, 0.25))
+    ]
+    written(tmp_path / "e.json", "entropy", [{"data": "digits", "seed": 500, "curve": curve, "error": None}])
+    [result] = joined([tmp_path])
+    assert table(result, "").splitlines()[-1] == "| digits | exact | 1 | **0.250** | **0.500** | 2.0 |"
 
 
 def test_markdown_becomes_the_html_that_says_the_same():

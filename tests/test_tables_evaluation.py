@@ -10,6 +10,7 @@ from scipy import stats
 
 from livi.posterior.prediction import RegressionPrediction
 from livi.tables.content import ClassificationRows, RegressionRows
+from livi.tables.estimators.choice import Model
 from livi.tables.evaluation import Evaluation, binomial_band, score_classification, score_regression, uniformity
 from livi.tables.predicting import regression_rows as predicted_rows
 
@@ -147,6 +148,7 @@ class Standard:
     """What is asked of an estimator, from one that predicts N(0, 1) for every row."""
 
     interval = "posterior"
+    model_ = Model("plain", "constant")
 
     def read_predictive(self, features, what):
         found = []

@@ -84,14 +84,6 @@ def test_the_command_runs_prints_and_goes_on_where_it_was(folder, tmp_path, caps
         bench(quick("map"), out, folder, say=lambda _: None)
 
 
-def test_two_processes_give_what_one_gives(folder, tmp_path):
-    config = quick("map", "swag", splits=1)
-    one, two = (bench(config, tmp_path / f"{jobs}", folder, jobs=jobs, say=lambda _: None) for jobs in (1, 2))
-    for row, other in zip(one["rows"], two["rows"], strict=True):
-        assert row["error"] is None
-        assert row["log_score"] == pytest.approx(other["log_score"], rel=1e-4)
-
-
 def test_a_run_stops_in_time_and_the_next_goes_on(folder, tmp_path):
     heard = []
     document = bench(quick("map"), tmp_path / "out", folder, minutes=0.0, say=heard.append)

@@ -29,7 +29,7 @@ def check_names(what: str, names: tuple[str, ...], known: Sequence[str]) -> None
 
 
 def empty_document(
-    experiment: str, config: Any, *, free: Collection[str] = (), **more_versions: str | None
+    experiment: str, config: Any, free: Collection[str] = (), /, **more_versions: str | None
 ) -> dict[str, Any]:
     """What a run writes before its first row.
 

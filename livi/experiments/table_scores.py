@@ -11,9 +11,15 @@ import torch
 from numpy.typing import NDArray
 
 from livi.posterior import metrics
-from livi.posterior.prediction import ClassificationPrediction, LogNormalPrediction, RegressionPrediction
+from livi.posterior.prediction import (
+    ClassificationPrediction,
+    DrawnPrediction,
+    LogNormalPrediction,
+    RegressionPrediction,
+)
 
 Array = NDArray[np.float64]
+Density = RegressionPrediction | LogNormalPrediction | DrawnPrediction
 
 LEVEL = 0.9  # of all intervals and sets
 LEAST_PROBABILITY = 1e-15  # a true class counts as at least so probable, whatever the method
@@ -26,7 +32,7 @@ class Band:
     mean: Array  # (n,)
     lower: Array  # (n,)
     upper: Array  # (n,)
-    density: RegressionPrediction | LogNormalPrediction | None
+    density: Density | None
     log_density: Array | None  # (n,), of the test targets
 
 
@@ -41,7 +47,7 @@ class Classes:
 Answer = Band | Classes
 
 
-def band(prediction: RegressionPrediction | LogNormalPrediction, targets: Array, interval: Array | None = None) -> Band:
+def band(prediction: Density, targets: Array, interval: Array | None = None) -> Band:
     """The band of a predictive, with its own central interval if no other, (n, 2), is given."""
     ends = (
         (interval[:, 0], interval[:, 1])

@@ -23,7 +23,7 @@ class Progress(Callback):
     came last; TensorBoard gets all of it.
 
     Args:
-        total: steps of the fit; 0 where nobody knows.
+        total: steps of the fit; None where nobody knows.
         quiet: show nothing.
         log_dir: also write scalars for TensorBoard there.
         unit: what is counted, if not steps.
@@ -31,7 +31,7 @@ class Progress(Callback):
 
     def __init__(
         self,
-        total: int,
+        total: int | None,
         *,
         quiet: bool = False,
         log_dir: str | Path | None = None,
@@ -77,9 +77,9 @@ class Progress(Callback):
             self.stream.write(CLEAR + self._line(step, row)[:width])
             self.stream.flush()
             self.unfinished = True
-        elif step >= self.next_line or step >= self.total > 0:
+        elif step >= self.next_line or (self.total is not None and step >= self.total):
             self.stream.write(self._line(step, row) + "\n")
-            self.next_line = step + (self.total // 10 if self.total else step)
+            self.next_line = step + (step if self.total is None else self.total // 10)
 
     def say(self, text: str) -> None:
         """A line that stays."""
@@ -101,15 +101,19 @@ class Progress(Callback):
 
     def _line(self, step: int, row: Mapping[str, float]) -> str:
         rate = max(1e-9, step - self.first_step) / max(1e-9, time.perf_counter() - self.started)
-        left = max(0, self.total - step) / rate
-        filled = round(20 * min(1.0, step / max(1, self.total)))
-        course = f"[{'#' * filled}{'.' * (20 - filled)}] {left:.0f} s left, {step}/{self.total}"
-        words = [f"{self.label} {course if self.total else step}".lstrip()]
+        words = [f"{self.label} {self._course(step, rate)}".lstrip()]
         terms = " ".join(f"{row[name]:+.2f} {word}" for name, word in TERMS.items() if name in row).removeprefix("+")
         words += [" = ".join(filter(None, [f"bound {row['bound']:.2f}" if "bound" in row else "", terms]))]
         words += [self.scores]
         words += [f"rate {row['rate']:.1e}"] if "rate" in row else []
         return "  ".join(filter(None, [*words, f"{rate:.0f} {self.unit}/s"]))
+
+    def _course(self, step: int, rate: float) -> str:
+        if self.total is None:
+            return f"{step:,} {self.unit}"
+        left = max(0, self.total - step) / rate
+        filled = round(20 * min(1.0, step / max(1, self.total)))
+        return f"[{'#' * filled}{'.' * (20 - filled)}] {left:.0f} s left, {step}/{self.total}"
 
 
 def _tensorboard(log_dir: str | Path | None) -> Any:

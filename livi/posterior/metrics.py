@@ -45,6 +45,12 @@ class GaussianMixture(Protocol):
     def stds(self) -> Tensor: ...  # (S, B, ...)
 
 
+class Ranked(Protocol):
+    """A prediction with a CRPS of its own, such as livi.posterior.prediction.LogNormalPrediction."""
+
+    def crps(self, targets: Tensor, /) -> Tensor: ...  # the targets' shape
+
+
 class OutputPrediction(Protocol):
     """A prediction of several outputs, such as livi.posterior.prediction.RegressionPrediction."""
 
@@ -82,7 +88,7 @@ def rmse(prediction: PointPrediction, targets: Tensor) -> float:
 # --- regression -----------------------------------------------------------------------------------
 
 
-def crps(prediction: GaussianMixture, targets: Tensor) -> float:
+def crps(prediction: GaussianMixture | Ranked, targets: Tensor) -> float:
     """Continuous ranked probability score of the mixture, int (F(t) - 1[t >= y])^2 dt, in the targets' units.
 
     In closed form (Grimit et al., 2006), with A(m, v) = E|X| for X ~ N(m, v):

@@ -16,6 +16,7 @@ Row = Mapping[str, Any]
 
 # What says which runs are wanted, and not what a run is: files that differ in these alone are one table.
 WANTED = ("data", "sets", "targets", "problems", "problem", "methods", "seeds", "splits", "first_seed", "first_split")
+USUAL = {"part": "test", "norm": "batch", "threads": 1}  # defaults, which a command need not say
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ _TABLES = {
 }
 _PICTURES = {
     "": (
-        _NLL,
+        Column("nll", "NLL", "lower", 4),
         _ACCURACY,
         _ECE,
         Column("foreign_confidence", "confidence on foreign sets, %", "lower", 1, percent=True),
@@ -88,6 +89,19 @@ KINDS: dict[str, Kind] = {
             )
         },
         "targets",
+    ),
+    "entropy": Kind(
+        "The entropy of a VAE's decoder along its training, against importance sampling",
+        "data",
+        "seed",
+        {
+            "": (
+                Column("last", "error at the end, nats", "lower", 3),
+                Column("largest", "largest error, nats", "lower", 3),
+                Column("milliseconds", "ms a look", None, 1),
+            )
+        },
+        "data",
     ),
     "tables": Kind("Tables, beside other methods", "data", "split", _TABLES, "data"),
     "public": Kind("Public tables, beside boosting", "data", "split", _TABLES, "data"),
@@ -131,7 +145,7 @@ class Result:
 
     def add(self, document: Mapping[str, Any]) -> None:
         """Another file's runs; one that is there already is replaced."""
-        fresh = [_flat(row) for row in document["rows"]]
+        fresh = [one for row in document["rows"] for one in _flat(row)]
         keys = {self._key(row) for row in fresh}
         self.rows = [row for row in self.rows if self._key(row) not in keys] + fresh
         for known, new in (
@@ -200,9 +214,10 @@ def command_of(document: Mapping[str, Any]) -> str:
         } | given
     elif kind.listed is None:
         given |= {name: list(dict.fromkeys(row[name[:-1]] for row in rows)) for name in ("methods", "seeds")}
+        given["device"] = "cuda" if document.get("machine", {}).get("gpu") else None
     words = ["livi", "bench", experiment]
     for name, value in given.items():
-        words += _option(name, value)
+        words += [] if USUAL.get(name) == value else _option(name, value)
     return shlex.join([*words, "--jobs", str(document["jobs"])] if document.get("jobs", 1) > 1 else words)
 
 
@@ -246,10 +261,20 @@ def _option(name: str, value: Any) -> list[str]:
     return [option, ",".join(map(str, value)) if isinstance(value, list) else str(value)]
 
 
-def _flat(row: Row) -> dict[str, Any]:
-    """A row whose means over foreign sets stand beside its other numbers."""
-    means = row.get("others_mean") or {}
-    return dict(row) | {f"foreign_{name}": value for name, value in means.items()}
+def _flat(row: Row) -> list[dict[str, Any]]:
+    """A row a method, with means over foreign sets, or sizes of errors along a curve, beside its other numbers."""
+    means = {f"foreign_{name}": value for name, value in (row.get("others_mean") or {}).items()}
+    if "curve" not in row:
+        return [dict(row) | means]
+    curve = row["curve"]
+    methods = [name for name, found in curve[-1].items() if isinstance(found, dict) and "error_nats" in found]
+    errors = {method: [abs(point[method]["error_nats"]) for point in curve] for method in methods}
+    return [
+        {"data": row["data"], "method": method, "seed": row["seed"], "error": row["error"]}
+        | {"last": errors[method][-1], "largest": max(errors[method])}
+        | {"milliseconds": 1000.0 * sum(point[method]["seconds"] for point in curve) / len(curve)}
+        for method in methods
+    ]
 
 
 def _document(path: Path) -> dict[str, Any] | None:

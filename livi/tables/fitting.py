@@ -69,7 +69,7 @@ class FitOptions:
     budget: float | None = None
     components: int | None = None
     target_scale: Literal["plain", "log", "count", "auto"] | None = None
-    noise: Literal["constant", "varying", "poisson", "negative-binomial", "auto"] | None = None
+    noise: Literal["constant", "varying", "network", "poisson", "negative-binomial", "auto"] | None = None
     interval: Literal["posterior", "conformal"] | None = None
     threads: int | None = None
     diagnose: bool = True

@@ -76,7 +76,7 @@ def shown_progress(parts: Iterable[Rows], rows: int | None, *, progress: bool) -
     Args:
         rows: of all parts together; None where nobody knows.
     """
-    shown = Progress(rows or 0, quiet=not progress, unit="rows")
+    shown = Progress(rows, quiet=not progress, unit="rows")
     shown.begin(0, label="predicting")
     started, done = time.perf_counter(), 0
     try:

@@ -270,9 +270,7 @@ def _parquet_parts(path: Path, rows: int | None) -> Iterator[Table]:
             index = re.compile(r"__index_level_\d+__")
             kept = [place for place, column in enumerate(names) if not index.fullmatch(column)]
             whole = {names[i] for i in kept if pyarrow.types.is_integer(content.schema_arrow.field(i).type)}
-            parts = (
-                [content.read()] if rows is None else map(_one_batch, content.iter_batches(rows))  # type: ignore[no-untyped-call]
-            )
+            parts = [content.read()] if rows is None else map(_one_batch, content.iter_batches(rows))
             for part in parts:
                 frame = part.select(kept).to_pandas(ignore_metadata=True)
                 if not len(frame.columns) or not len(frame):

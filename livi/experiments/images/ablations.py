@@ -135,7 +135,7 @@ def ablate(
     """
     config, path, deadline = chosen.config(), ablations_path(chosen, out), Deadline.after(minutes)
     sets = load(config.setting, folder, part=config.part, quick=config.quick, device=checks.device(device))
-    document = empty_document(f"{chosen.problem} ablations", chosen, free=("variants", "seeds"))
+    document = empty_document(f"{chosen.problem} ablations", chosen, ("variants", "seeds"))
     try:
         return run_jobs(
             path,

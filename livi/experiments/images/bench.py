@@ -111,7 +111,7 @@ def bench(
     path, deadline = result_path(config, out), Deadline.after(minutes)
     where = _Where(folder, device)
     sets = where.sets(config)
-    document = empty_document(config.problem, config, free=_CHOSEN)
+    document = empty_document(config.problem, config, _CHOSEN)
     alone = partial(fit_row, config=config, sets=sets, folder=path.with_suffix(""), deadline=deadline, say=say)
     beside = partial(_fit_beside, config=config, where=where, folder=path.with_suffix(""), deadline=deadline)
     try:

@@ -119,7 +119,7 @@ def bench(
         Split.read(folder, name, config.first_split, search_rows=config.search_rows)
     return run_jobs(
         out / FILE,
-        empty_document("uci", config, free=_WANTED, **{name: _version(name) for name in PACKAGES}),
+        empty_document("uci", config, _WANTED, **{name: _version(name) for name in PACKAGES}),
         wanted,
         partial(fit_row, config=config, folder=folder),
         key=lambda row: (row["data"], row["method"], row["split"]),

@@ -2,9 +2,9 @@
 
 Every method has the same network, noise that does not vary with the inputs, and as many optimiser steps, three times
 as many where rows come in minibatches: those on a bound begin at MAP estimates that took as many as the bound does, and
-MAP estimates of their own take both together, as does livi with an exact last layer where it begins without one. Its
-steps see all rows, so that they are not more where there are many. Each method chooses one of three candidates by
-validation rows: of the prior's width, or for MC dropout of the probability.
+MAP estimates of their own take both together. Where the last layer is exact, steps see all rows, so that they are not
+more where there are many. Each method chooses one of three candidates by validation rows: of the prior's width, or for
+MC dropout of the probability.
 """
 
 from __future__ import annotations
@@ -103,10 +103,10 @@ ALONE = (Candidate(GAIN),)  # for a method that takes hours
 
 
 def _exact(steps: int, rows: int) -> dict[str, Any]:
-    """It begins without a MAP fit where there are few rows; beyond 20,000 the last layer is sampled, by minibatches."""
+    """From one MAP fit, with livi's own number of samples; beyond 20,000 rows the last layer is sampled."""
     if rows > ROWS:
         return _on_the_bound(steps, rows)
-    return {"steps": 2 * steps if rows <= MANY else steps}
+    return {"recipe": Recipe(steps=steps, map_steps=steps, map_restarts=1)}
 
 
 def _on_the_bound(steps: int, rows: int) -> dict[str, Any]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Real
 from pathlib import Path
@@ -17,7 +16,6 @@ from sklearn.base import BaseEstimator
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
-from torch import Tensor
 
 from livi.durations import seconds
 from livi.family.ensemble import Ensemble
@@ -36,12 +34,11 @@ from livi.model.likelihoods import (
     pass_weights,
 )
 from livi.model.priors import Relevance
-from livi.network import Layout, apply_many
+from livi.network import Layout
 from livi.posterior import storage
 from livi.posterior.posterior import Posterior
-from livi.posterior.prediction import Prediction, prediction_of
-from livi.tables.estimators.draws import TOLERANCE, Draws
-from livi.tables.estimators.network import ACTIVATIONS, build_network, network_facts, on_all_threads, threads, widths
+from livi.tables.estimators.answers import Answering, as_numpy
+from livi.tables.estimators.network import ACTIVATIONS, build_network, network_facts, threads, widths
 from livi.tables.estimators.prior import SCALES, prior_of
 from livi.tables.estimators.scaling import REACH, Array, Scaling
 
@@ -49,12 +46,8 @@ from livi.tables.estimators.scaling import REACH, Array, Scaling
 HIDDEN = (50,)
 ACTIVATION = "silu"
 
-# Activations of a layer held at a time, over rows and weight draws. A CPU is quickest while they stay in its cache (2.5
-# times as quick as with ten times as many), a GPU wants more work at once.
-_CPU_BLOCK, _GPU_BLOCK = 3_000_000, 30_000_000
 
-
-class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no annotations
+class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no annotations
     """The common part of `LIVIRegressor` and `LIVIClassifier`."""
 
     _checkpoint: str | Path | None = None  # of `livi.fit`; no parameter, since it belongs to one fit and its data
@@ -288,9 +281,6 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
         sampled = isinstance(likelihood, Poisson | NegativeBinomial)
         return "fan_in" if sampled and self.prior_scale == "auto" else self.prior_scale
 
-    def _answer_by(self, posterior: Posterior, seed: int) -> None:
-        self.posterior_, self._draws = posterior, Draws(posterior, self.num_samples, seed)
-
     def _recipe(self, layout: Layout, num_rows: int) -> Recipe | None:  # noqa: ARG002
         """The schedule of the fit; None leaves it to `livi.fit`."""
         return None
@@ -302,10 +292,6 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
         checked: Array = validate_data(self, X, reset=False, dtype=np.float64)
         return checked
 
-    def _in_units(self, prediction: Prediction) -> Any:
-        """The prediction of the standardised problem as one of the user's."""
-        return prediction
-
     def monte_carlo_error(self, X: Any) -> Array:  # (n,)
         """How far the finite number of networks leaves each row's answer open, as a share of its total std.
 
@@ -314,91 +300,6 @@ class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ann
         networks, up to 512, until it is below 0.05.
         """
         return self.read_predictive(self._checked(X), lambda part, _: self.sampling(part)[:1])[0]
-
-    def sampling(self, part: Any) -> tuple[Tensor, Tensor]:  # (n,), (n,)
-        """The Monte Carlo error of each row of a prediction, and the number of networks that it was asked of."""
-        error = self._open(part)
-        return error, torch.full_like(error, part.num_samples, dtype=torch.int64)
-
-    def read_predictive(
-        self, X: Array, what: Callable[[Any, NDArray[np.intp]], Sequence[Tensor]], *, alike: bool = False
-    ) -> list[NDArray[Any]]:
-        """`what` of the predictions for checked rows: tensors with an axis of examples in front, as whole arrays.
-
-        Rows are predicted in blocks, so that memory does not grow with their number.
-
-        Args:
-            what: of a prediction, and the places of its rows in X.
-            alike: ask the same networks for all rows, rather than as many as each row needs.
-        """
-        with threads(self.n_jobs):
-            found = on_all_threads(
-                lambda layout, rows: list(self._answers(layout, X, rows, what, alike)),
-                self.posterior_.layout,
-                list(self._blocks(len(X), alike)),
-            )
-        parts = [part for block in found for part in block]
-        order = np.argsort(np.concatenate([rows for rows, _ in parts]), kind="stable")
-        return [np.concatenate(columns)[order] for columns in zip(*(part for _, part in parts), strict=True)]
-
-    def _answers(
-        self, layout: Layout, X: Array, rows: NDArray[np.intp], what: Callable[..., Sequence[Tensor]], alike: bool
-    ) -> Iterator[tuple[NDArray[np.intp], list[NDArray[Any]]]]:
-        """What is found for rows of one block: those first that need fewest networks."""
-        steps = (self._draws.common,) if alike else self._draws.steps
-        inputs = self._inputs(X[rows])
-        outputs = self._outputs(layout, inputs, 0, steps[0])
-        for known, more in itertools.pairwise((*steps, None)):
-            part = self._prediction(outputs)
-            enough = np.ones(len(rows), np.bool_) if more is None else as_numpy(self._open(part) <= TOLERANCE)
-            if enough.any():
-                done = part if enough.all() else self._prediction(outputs[:, torch.from_numpy(enough)])
-                yield rows[enough], [as_numpy(tensor) for tensor in what(done, rows[enough])]
-            if more is None or enough.all():
-                return
-            left = torch.from_numpy(~enough)
-            rows, inputs = rows[~enough], inputs[left]
-            outputs = torch.cat([outputs[:, left], self._outputs(layout, inputs, known, more)])
-
-    def _blocks(self, num_rows: int, alike: bool) -> Iterator[NDArray[np.intp]]:
-        size = self._rows_at_a_time(self._draws.common if alike else self._draws.steps[0])
-        for start in range(0, num_rows, size):
-            yield np.arange(start, min(num_rows, start + size))
-
-    def _rows_at_a_time(self, num_draws: int) -> int:
-        layout = self.posterior_.layout
-        facts = network_facts(layout.module)
-        block = _CPU_BLOCK if layout.device.type == "cpu" else _GPU_BLOCK
-        widest: int = max(*facts["hidden"], facts["outputs"], 1)
-        return max(1, block // (num_draws * widest))
-
-    @torch.no_grad()
-    def _outputs(self, layout: Layout, inputs: Tensor, first: int, last: int) -> Tensor:  # (last - first, n, ...)
-        """What networks number `first` up to `last` return, some of the rows at a time."""
-        theta = self._draws.between(first, last)
-        parts = inputs.split(self._rows_at_a_time(len(theta)))
-        return torch.cat([apply_many(layout, theta, part) for part in parts], 1)
-
-    def _open(self, prediction: Any) -> Tensor:  # (n,)
-        """The Monte Carlo error of each row's answer."""
-        error: Tensor = prediction.monte_carlo_error()
-        return error
-
-    def _prediction(self, outputs: Tensor) -> Any:
-        rng = torch.Generator().manual_seed(self.seed_)  # of draws behind the quantiles of counts
-        return self._in_units(prediction_of(self.posterior_.likelihood, outputs, rng))
-
-    def _inputs(self, X: Array) -> Tensor:
-        layout = self.posterior_.layout
-        return torch.from_numpy(self.standardised_inputs(X)).to(layout.device, layout.dtype)
-
-    def standardised_inputs(self, X: Array) -> Array:
-        """The inputs as the network sees them."""
-        return self.input_scaling_.inputs(X, self.input_reach_)
-
-    def _predict(self, X: Array) -> Any:
-        """The prediction for all rows together, by the same networks for each of them."""
-        return self._prediction(self._outputs(self.posterior_.layout, self._inputs(X), 0, self._draws.common))
 
     def _calibration_scores(self) -> Array:
         scores = self.conformity_scores_
@@ -426,12 +327,6 @@ def quick_recipe(layout: Layout, num_rows: int, components: int) -> Recipe | Non
         nonlinear_rate=3e-3,
         hyper_rate=5e-2,
     )
-
-
-def as_numpy(tensor: Tensor) -> NDArray[Any]:
-    """On the CPU."""
-    array: NDArray[Any] = tensor.detach().cpu().numpy()
-    return array
 
 
 def check_alpha(alpha: float) -> float:

@@ -42,7 +42,7 @@ class Draws:
     """
 
     def __init__(self, posterior: Posterior, num_samples: int | str, seed: int) -> None:
-        steps = AUTO if num_samples == "auto" else (int(num_samples),)
+        steps: tuple[int, ...] = AUTO if num_samples == "auto" else (int(num_samples),)
         sampler = posterior.sampler
         if isinstance(sampler, Ensemble):  # networks that were drawn for this already, in their order
             steps = tuple(dict.fromkeys(min(step, sampler.num_members) for step in steps))

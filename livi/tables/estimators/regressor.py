@@ -23,7 +23,8 @@ from livi.network import Layout
 from livi.posterior.posterior import Posterior
 from livi.posterior.prediction import DrawnPrediction, Prediction, RegressionPrediction
 from livi.rivals import fit_langevin
-from livi.tables.estimators.base import Estimator, as_numpy, check_alpha, in_double, quick_recipe, unweighted
+from livi.tables.estimators.answers import as_numpy
+from livi.tables.estimators.base import Estimator, check_alpha, in_double, quick_recipe, unweighted
 from livi.tables.estimators.choice import (
     FEWEST,
     NOISES,
@@ -243,7 +244,8 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
                 trial.fit(X[fitted], y[fitted], weights[fitted])
             if trial.posterior_.plan.get("interrupted_at") is not None:
                 raise KeyboardInterrupt
-            return trial.log_mass(X[scored], y[scored]) if counted else trial.log_density(X[scored], y[scored])
+            found: Array = (trial.log_mass if counted else trial.log_density)(X[scored], y[scored])
+            return found
 
         best, self.trials_ = chosen(models, score)
         return best

@@ -60,7 +60,7 @@ def _check(estimator: LIVIRegressor | LIVIClassifier, extra: Any) -> None:
         "input_scaling_": shapes == {(net["inputs"],)},
         "seed_": type(estimator.seed_) is int and 0 <= estimator.seed_ < 2**32,
         "n_jobs": estimator.n_jobs is None or -_MOST_THREADS <= estimator.n_jobs <= _MOST_THREADS,
-        "num_samples": estimator.num_samples == "auto" or 1 <= estimator.num_samples <= _MOST_SAMPLES,
+        "num_samples": estimator.num_samples == "auto" or 1 <= int(estimator.num_samples) <= _MOST_SAMPLES,
         "interval": estimator.interval in ("posterior", "conformal"),
         "conformity_scores_": scores is None or np.ndim(scores) == 1,
         "classes_": len(getattr(estimator, "classes_", range(net["outputs"]))) in (net["outputs"], 2 * net["outputs"]),
