@@ -65,9 +65,9 @@ def run(name: str, seed: int) -> list[dict[str, Any]]:
         options = {"start": "net", "seed": seed, "steps": steps, "polish": polish, "progress": False}
         return livi.fit(net, train, problem.likelihood(), **options)
 
-    def polished(way: str, start: livi.Posterior, before: float, steps: int = 2000) -> None:
+    def polished(way: str, start: livi.Posterior, before: float, steps: int = 1000) -> None:
         timed(
-            f"{way}, polished" + ("" if steps == 2000 else f" {steps:,} steps"),
+            f"{way}, polished" + ("" if steps == 1000 else f" {steps:,} steps"),
             lambda: livi.polish(start, train, chains=CHAINS, steps=steps, seed=seed, progress=False),
             before,
         )
@@ -87,7 +87,7 @@ def run(name: str, seed: int) -> list[dict[str, Any]]:
                 net, train, problem.likelihood(), members=CHAINS, steps=length, seed=seed
             )
             cold, seconds = timed(f"16 MAP fits of {length:,} steps", made)
-            for steps in (1000, 2000):
+            for steps in (500, 1000):
                 polished(f"16 MAP fits of {length:,} steps", cold, seconds, steps)
         full, seconds = timed("`livi.fit(polish=False)`", fit, training)
         polished("`livi.fit(polish=False)`", full, seconds)

@@ -43,10 +43,11 @@ def test_mean_and_covariance_of_a_gaussian_are_those_of_small_energy_errors(rng,
     assert run.failed == 0.0
 
 
-def test_the_default_step_size_inflates_variances_by_a_few_per_cent(rng):
+def test_the_default_step_size_changes_variances_by_a_few_per_cent(rng):
     mean, factor = torch.zeros(30), torch.eye(30)
     run = run_chains(gaussian(mean, factor), from_draws(mean, factor, rng), rng=rng, **SETTINGS)
-    assert 1.0 < run.draws.square().mean() < 1.08
+    assert 0.95 < run.draws.square().mean() < 1.0
+    assert run.gradients == 2 * SETTINGS["steps"] + 1
     assert 2e-4 < run.energy_error.median() < 1.5e-3
 
 
@@ -85,8 +86,8 @@ def test_the_step_size_follows_the_units_of_the_target(rng, scale):
     factor = scale * torch.eye(10)
     start = from_draws(torch.zeros(10), factor, rng)
     run = run_chains(gaussian(torch.zeros(10), factor), start, rng=rng, **SETTINGS)
-    assert 1.0 < run.draws.div(scale).square().mean() < 1.1
-    assert run.length == pytest.approx(scale * math.sqrt(10.0), rel=0.2)
+    assert 0.93 < run.draws.div(scale).square().mean() < 1.05
+    assert run.length == pytest.approx(scale * math.sqrt(10.0), rel=0.3)
 
 
 def test_the_same_random_numbers_give_the_same_chains():

@@ -12,6 +12,7 @@ from livi.rivals import METHODS
 TINY = Recipe(steps=3, map_steps=20, map_restarts=2, num_samples=4, num_entropy_samples=2)
 # What makes a fit of each short; where a package is needed, the sweep does without the method if it is not there.
 SHORT = {
+    "langevin": {"chains": 2, "steps": 40, "draws": 16, "map_steps": 5},
     "swag": {"steps": 60, "collected": 20, "rank": 5},
     "laplace_low_rank": {"rank": 5},
     "ivon": {"steps": 10},

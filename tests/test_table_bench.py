@@ -106,12 +106,26 @@ def test_splits_that_a_uci_set_lacks_are_left_out_and_told(tmp_path):
     assert any("boston" in note and "yacht" not in note for note in notes)
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("method", ["network", "bde"])
+def test_networks_sampled_by_chains_are_scored_like_others(method):
+    if method == "bde":
+        pytest.importorskip("bde")
+    config = Config(data=("diabetes",), methods=(method,), splits=1, quick=True)
+    row = table_bench.fit_row(("diabetes", method, 1), config, None)
+    assert row["error"] is None
+    assert 40.0 < row["rmse"] < 120.0
+    assert -8.0 < row["log_score"] < -5.0
+
+
 def test_a_missing_ngboost_is_left_out_and_told(monkeypatch):
     monkeypatch.setattr(table_methods, "find_spec", lambda _: None)
     assert "ngboost" not in available_methods()
     assert any("ngboost, which is not installed" in note for note in table_bench.notes(QUICK, None))
     with pytest.raises(ValueError, match="pip install ngboost"):
         Config(data=("wine",), methods=("ngboost",))
+    with pytest.raises(ValueError, match="pip install sklearn-contrib-bde"):
+        Config(data=("diabetes",), methods=("bde",))
 
 
 # --- what is printed ------------------------------------------------------------------------------

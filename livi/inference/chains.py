@@ -6,18 +6,20 @@ A chain has a position x and a direction u of unit length. Along
 
 the positions of a long trajectory are distributed as p (Robnik, De Luca, Silverstein and Seljak 2023, "Microcanonical
 Hamiltonian Monte Carlo"): the speed is constant and the time spent at a place makes up for it, so that nothing about p
-bounds how far a chain goes in one step but curvature. A step is a half kick of u, a drift of x, a half kick, and a
-little noise on u, by which the direction is forgotten over a distance `length`. Both halves have closed forms. With
-e = grad / |grad|, a = e.u and s = step |grad| / (d - 1), a kick is
+bounds how far a chain goes in one step but curvature. A step is three kicks of u, a drift of x by half a step between
+each two, and a little noise on u, by which the direction is forgotten over a distance `length`. The outer kicks are
+0.193 of the step each and the middle one the rest (McLachlan 1995), so that a step costs two gradients, and goes more
+than twice as far as one of two half kicks before its error is as large. With e = grad / |grad|, a = e.u and
+s = step |grad| / (d - 1), a kick is
 
     u <- (u + e (sinh s + a (cosh s - 1))) / (cosh s + a sinh s),
 
 and the energy it adds (d - 1) log(cosh s + a sinh s). What a step adds in all, less the gain in log p, is its error.
 There is no Metropolis test: the bias is held small by the step, chosen for a mean squared error of 5e-4 per dimension
-(for Bayesian networks so used by Sommer et al. 2025, "Microcanonical Langevin Ensembles"). That makes variances of a
-Gaussian too large by about 4 %, and by 13 % in the narrowest of directions a hundredfold apart; half the step leaves
-4 % there. On the one stiff network where samplers were compared, chains with a test, Hamiltonian or microcanonical,
-were slower, and a scale for each weight, from draws or gradients, did not help (docs/benchmarks/polish.md).
+(for Bayesian networks so used, with larger errors, by Sommer et al. 2025, "Microcanonical Langevin Ensembles"). What
+that costs on Gaussians is in docs/benchmarks/polish.md. On the one stiff network where samplers were compared, chains
+with a test, Hamiltonian or microcanonical, were slower, and a scale for each weight, from draws or gradients, did not
+help.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ from livi.draws import normal
 LogDensity = Callable[[Tensor], Tensor]  # (C, m) -> (C,)
 Differentiated = Callable[[Tensor], tuple[Tensor, Tensor]]  # (C, m) -> (C,), (C, m)
 ENERGY_ERROR = 5e-4  # mean square of a step's energy error, per dimension
-HOPELESS = 1.0  # the same, from which a step is not taken
+HOPELESS = 2000.0  # times the error that is wanted: a step with more is not taken
+OUTER = 0.1931833275037836  # of a step, in each of its outer kicks
 FAILING = 0.2  # share of steps not taken, from which a chain is dropped
 
 
@@ -82,6 +85,7 @@ def run_chains(
     draws: int,
     rng: torch.Generator | None = None,
     energy_error: float = ENERGY_ERROR,
+    first_error: float | None = None,
     watch: Callable[[int, Tensor], None] | None = None,
 ) -> ChainRun:
     """Chains from these rows: a warm-up that chooses each one's step size, then steps that change it less and less.
@@ -91,6 +95,8 @@ def run_chains(
         warm_up: of all steps, how many are not kept.
         draws: of each chain, at equal distances over the other steps.
         energy_error: mean square of a step's energy error that the step size is chosen for, per dimension.
+        first_error: the same at the first step, from where it changes to `energy_error` over the warm-up. Larger ones
+            take chains far from poor starts.
         watch: called with each step's number and the log densities.
 
     Raises:
@@ -99,13 +105,14 @@ def run_chains(
     checks.positive_int("warm_up", warm_up)
     checks.positive_int("draws", draws)
     checks.positive_float("energy_error", energy_error)
+    first = energy_error if first_error is None else checks.positive_float("first_error", first_error)
     if checks.positive_int("steps", steps) - warm_up < draws:
         raise ValueError(
             f"steps: expected at least {warm_up + draws}, for a warm-up of {warm_up} and {draws} draws, got {steps}."
         )
     if start.ndim != 2 or start.shape[1] < 2:
         raise ValueError(f"start: expected shape (chains, at least 2 weights), got {tuple(start.shape)}.")
-    chains = _Chains(target, start, energy_error, rng)
+    chains = _Chains(target, start, (first, energy_error), rng)
     total = torch.zeros_like(chains.value)
     failures = total.clone()
     kept: list[Tensor] = []
@@ -141,15 +148,17 @@ def run_chains(
         (total / (sampled - failures).clamp_min(1.0))[held],
         float(share.mean()),
         dropped,
-        steps + 1,
+        2 * steps + 1,
     )
 
 
 class _Chains:
     """Where all chains are, and how each one goes on."""
 
-    def __init__(self, target: Differentiated, start: Tensor, energy_error: float, rng: torch.Generator | None) -> None:
-        self.target, self.wanted, self.rng = target, energy_error, rng
+    def __init__(
+        self, target: Differentiated, start: Tensor, errors: tuple[float, float], rng: torch.Generator | None
+    ) -> None:
+        self.target, self.errors, self.wanted, self.rng = target, errors, errors[0], rng
         self.x, self.dim = start.detach().clone(), start.shape[1]
         self.value, self.gradient = target(self.x)
         self.lost = self._replace_lost()
@@ -194,12 +203,15 @@ class _Chains:
         grows again with every success.
         """
         step = self.step_size * self.shorter
-        u, first = _kick(self.u, self.gradient, 0.5 * step)
-        x = self.x + step * u
+        u, gained = _kick(self.u, self.gradient, OUTER * step)
+        x = self.x + 0.5 * step * u
         value, gradient = self.target(x)
-        u, second = _kick(u, gradient, 0.5 * step)
-        error = ((first + second) - (value - self.value)).square() / self.dim
-        taken = (error < HOPELESS) & torch.isfinite(gradient).all(1)  # NaN is not
+        u, middle = _kick(u, gradient, (1.0 - 2.0 * OUTER) * step)
+        x = x + 0.5 * step * u
+        value, gradient = self.target(x)
+        u, last = _kick(u, gradient, OUTER * step)
+        error = ((gained + middle + last) - (value - self.value)).square() / self.dim
+        taken = (error < HOPELESS * self.wanted) & torch.isfinite(gradient).all(1)  # NaN is not
         rows = taken[:, None]
         noise = self._noise()
         self.x, self.gradient = torch.where(rows, x, self.x), torch.where(rows, gradient, self.gradient)
@@ -216,7 +228,9 @@ class _Chains:
         """
         rate = max(0.01, 0.05 * (1.0 - progress)) / max(1.0, progress)
         failed = ~taken[:, None]
-        found = error.clamp(max=HOPELESS).nan_to_num(nan=HOPELESS)[:, None] / (self.step_size / self.first_step).pow(6)
+        self.wanted = self.errors[0] + (self.errors[1] - self.errors[0]) * min(1.0, progress)
+        most = HOPELESS * self.wanted
+        found = error.clamp(max=most).nan_to_num(nan=most)[:, None] / (self.step_size / self.first_step).pow(6)
         self.level = torch.lerp(self.level, found, rate)
         self.weight += rate * (1.0 - self.weight)
         best = self.first_step * (self.wanted * self.weight / self.level.clamp_min(1e-30)).pow(1.0 / 6.0)

@@ -85,7 +85,7 @@ class Plan:
     def seconds(self) -> float:
         """What all of the fit is expected to take: the start, the steps, and the chains where there are any."""
         climbing, chains = self.seconds_per_map_step, self.chains
-        polishing = 0.0 if chains is None else chains.steps * climbing * chains.chains / self.recipe.map_restarts
+        polishing = 0.0 if chains is None else 2 * chains.steps * climbing * chains.chains / self.recipe.map_restarts
         return self.recipe.map_steps * climbing + self.recipe.steps * self.seconds_per_step + polishing
 
     @property
@@ -101,7 +101,7 @@ class Plan:
         """How many the fit takes, of the log joint density at one weight vector and on one batch each."""
         recipe, chains = self.recipe, self.chains
         draws = recipe.steps * recipe.num_samples * self.bound.posterior.num_components
-        polishing = 0 if chains is None else chains.chains * chains.steps
+        polishing = 0 if chains is None else 2 * chains.chains * chains.steps
         return recipe.map_restarts * recipe.map_steps + draws + polishing
 
     def summary(self) -> dict[str, Any]:

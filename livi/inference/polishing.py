@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -17,8 +17,10 @@ from livi.family.last_layer import ExactLastLayer
 from livi.inference.chains import ENERGY_ERROR, ChainRun, Differentiated, run_chains
 from livi.inference.convergence import effective_size, split_rhat
 from livi.inference.memory import kept_memory
+from livi.inference.polish_report import PolishReport
 from livi.inference.progress import Progress
-from livi.model.data import NotGatheredError, TensorData, Unpack, as_data, gathered
+from livi.inference.stacking import left_out_scores, picked, stacked
+from livi.model.data import Batch, NotGatheredError, TensorData, Unpack, as_data, gathered
 from livi.model.data.gather import MEMORY
 from livi.model.likelihoods import (
     ClassificationLikelihood,
@@ -40,62 +42,9 @@ BLOCK = 1e8  # multiplications of all chains on the examples that are passed thr
 PROBES = 32  # training inputs at which predictions are followed
 FEWEST = 8  # draws of a chain, without which nothing can be said about its convergence
 LARGE_RHAT = 2.0
-LARGE_ERROR = 20.0 * ENERGY_ERROR
-
-
-@dataclass(frozen=True)
-class PolishReport:
-    """How a polish went; `print` it. R-hat and effective sizes are of the draws that were kept.
-
-    Predictions are followed at up to 32 training inputs (means and standard deviations, or probabilities). Weights are
-    not: networks with their units in another order are the same, and chains need not agree on the order.
-
-    Attributes:
-        gradients: of the log joint density on all data, for each chain.
-        energy_error: mean squared energy error of a step per weight, median over chains; chosen to be 5e-4.
-        step_size: median over chains.
-        failed: share of steps that were not taken, for their error was hopeless.
-        dropped: what became of the chains that are left out.
-        rhat: of the predictions, median and worst; 1 where all chains say the same.
-        effective: sample size of the predictions, median and least.
-    """
-
-    chains: int
-    draws: int
-    steps: int
-    gradients: int
-    seconds: float
-    energy_error: float
-    step_size: float
-    length: float
-    failed: float
-    dropped: list[str]
-    rhat: tuple[float, float]
-    effective: tuple[float, float]
-    rhat_log_joint: float
-    effective_log_joint: float
-    log_joint: float
-
-    @classmethod
-    def of(cls, posterior: Posterior) -> PolishReport:
-        """Of a polished posterior, also after loading it."""
-        if "polish" not in posterior.plan:
-            raise ValueError("posterior: expected one that livi.polish returned, got one that is not polished.")
-        facts = dict(posterior.plan["polish"])
-        return cls(**facts | {"rhat": tuple(facts["rhat"]), "effective": tuple(facts["effective"])})
-
-    def __str__(self) -> str:
-        lines = [
-            f"{self.draws} draws of {self.chains} microcanonical Langevin chains, {self.steps:,} steps each, in "
-            f"{self.seconds:.1f} s",
-            f"  predictions   R-hat {self.rhat[0]:.2f} (worst {self.rhat[1]:.2f}), effective draws "
-            f"{self.effective[0]:.0f} (least {self.effective[1]:.0f})",
-            f"  log joint     {self.log_joint:.1f} nats, R-hat {self.rhat_log_joint:.2f}, effective draws "
-            f"{self.effective_log_joint:.0f}",
-            f"  steps         of {self.step_size:.2g}, squared energy error per weight {self.energy_error:.1e}, "
-            f"{self.failed:.1%} not taken",
-        ]
-        return "\n".join(lines + [f"  left out      {text}" for text in self.dropped])
+LARGE_ERROR = 20.0  # times the one that was meant
+SPARE = 4  # times the draws of equal shares, of which stacking chooses
+JUDGED = 2000  # examples at most, that chains are weighted by
 
 
 def polish(
@@ -104,15 +53,19 @@ def polish(
     *,
     chains: int = 16,
     draws: int = 400,
-    steps: int = 2000,
+    steps: int = 1000,
+    warm_up: float = WARM_UP,
+    energy_error: float = ENERGY_ERROR,
+    first_error: float | None = None,
+    weighting: Literal["equal", "stacked"] = "equal",
     seed: int = 0,
     progress: bool = True,
     unpack: Unpack | None = None,
 ) -> Posterior:
     """The same model's posterior by Markov chains on all data, which start at draws of this one: an `Ensemble`.
 
-    Microcanonical Langevin chains without a Metropolis test (see `livi.inference.chains`), all at once, each step one
-    gradient of log p(D, theta) on the whole data set. Their target is the exact posterior under the posterior's own
+    Microcanonical Langevin chains without a Metropolis test (see `livi.inference.chains`), all at once, each step two
+    gradients of log p(D, theta) on the whole data set. Their target is the exact posterior under the posterior's own
     prior and likelihood, whose scales and noise stay as fitted: they are not sampled. Measured on
     regression networks of a few hundred weights (docs/benchmarks/polish.md), from fits and from cold starts, such as
     the members of `livi.rivals.fit_ensemble`.
@@ -124,8 +77,13 @@ def polish(
         data: as for `livi.fit`, the same examples that the posterior was fitted to. They are put together into one
             batch, and take at most 256 MB. A posterior with an exact last layer holds its own, which are used.
         chains: how many, side by side. Different modes need different chains; a dozen agree or not.
-        draws: kept networks in all, from the last 70 % of the steps.
-        steps: of each chain; the first 30 % choose the step size, and are not kept.
+        draws: kept networks in all, from the steps behind the warm-up.
+        steps: of each chain.
+        warm_up: share of the steps that choose the step size, and are not kept.
+        energy_error, first_error: mean squared error of a step per weight, which decides its size, and that of the
+            first step. Larger ones explore more, with a larger bias (docs/benchmarks/polish.md).
+        weighting: "stacked" keeps draws of each chain in shares by which the chains together predict examples left
+            out best (see `livi.inference.stacking`), for chains that do not mix; "equal" the same number of each.
         seed: decides every random draw.
         progress: show a progress bar.
         unpack: batch -> (inputs, targets), as in `livi.plan`.
@@ -140,6 +98,10 @@ def polish(
             f"draws: expected at least {FEWEST * chains}, {FEWEST} for each of {chains} chains, got {draws}; ask for "
             "more, or for fewer chains."
         )
+    if not 0.0 < warm_up < 1.0:
+        raise ValueError(f"warm_up: expected a share of the steps between 0 and 1, got {warm_up!r}.")
+    if weighting not in ("equal", "stacked"):
+        raise ValueError(f"weighting: expected 'equal' or 'stacked', got {weighting!r}.")
     if not isinstance(posterior, Posterior):
         raise TypeError(f"posterior: expected what livi.fit returns, got {type(posterior).__name__}.")
     started = time.perf_counter()
@@ -147,21 +109,46 @@ def polish(
     rng = torch.Generator(problem.layout.device).manual_seed(seed)
     show = Progress(steps, quiet=not progress)
     show.begin(0, steps, "polish")
+    warming, each = max(1, int(warm_up * steps)), -(-draws // chains)
     with kept_memory():
         run = run_chains(
             _differentiated(problem, chains),
             posterior.sample(chains, rng),
             steps=steps,
-            warm_up=max(1, int(WARM_UP * steps)),
-            draws=-(-draws // chains),
+            warm_up=warming,
+            draws=each if weighting == "equal" else max(each, min(SPARE * each, steps - warming)),
             rng=rng,
+            energy_error=energy_error,
+            first_error=first_error,
             watch=lambda step, values: _show(show, step, values),
         )
+        theta, weights = _kept(problem, run, draws, weighting)
     show.close()
-    report = _report(problem, run, time.perf_counter() - started)
-    for text in _alarms(report, chains):
+    report = _report(problem, run, time.perf_counter() - started, len(theta), weights)
+    for text in _alarms(report, chains, energy_error):
         warnings.warn(text, FitWarning, stacklevel=2)
-    return _finished(posterior, problem, run, report)
+    return _finished(posterior, problem, theta, report)
+
+
+@torch.no_grad()
+def _kept(problem: Problem, run: ChainRun, draws: int, weighting: str) -> tuple[Tensor, tuple[float, ...]]:
+    """The draws to keep, chain by chain, and the chains' weights where they are not equal."""
+    if weighting == "equal":
+        return run.draws.transpose(0, 1).flatten(0, 1), ()
+    weights = stacked(left_out_scores(_log_likelihoods(problem, run.draws)))
+    rows = picked(weights, draws, each=len(run.draws))
+    return torch.cat([run.draws[some, i] for i, some in enumerate(rows)]), tuple(weights.tolist())
+
+
+def _log_likelihoods(problem: Problem, draws: Tensor) -> Tensor:  # (T, C, m) -> (T, C, N)
+    """Of each example, or of some of many, under each network."""
+    inputs, targets = _some(problem, JUDGED)
+    args, kwargs = as_call(inputs)
+    found = []
+    for theta in draws:
+        outputs = apply_many(problem.layout, theta, *args, batch_statistics=True, strategy=problem.strategy, **kwargs)
+        found.append(problem.likelihood.log_prob(outputs, targets))
+    return torch.stack(found)
 
 
 def _whole_problem(posterior: Posterior, data: Any, unpack: Unpack | None) -> Problem:
@@ -259,14 +246,14 @@ def _show(progress: Progress, step: int, values: Tensor) -> None:
 
 
 @torch.no_grad()
-def _report(problem: Problem, run: ChainRun, seconds: float) -> PolishReport:
+def _report(problem: Problem, run: ChainRun, seconds: float, kept: int, weights: tuple[float, ...]) -> PolishReport:
     followed = followed_predictions(problem, run.draws)
     rhat, effective = split_rhat(followed), effective_size(followed)
     levels = run.log_density[..., None]
     return PolishReport(
         chains=run.draws.shape[1],
-        draws=run.draws.shape[0] * run.draws.shape[1],
-        steps=run.gradients - 1,
+        draws=kept,
+        steps=run.gradients // 2,
         gradients=run.gradients,
         seconds=seconds,
         energy_error=float(run.energy_error.median()),
@@ -279,21 +266,27 @@ def _report(problem: Problem, run: ChainRun, seconds: float) -> PolishReport:
         rhat_log_joint=float(split_rhat(levels)),
         effective_log_joint=float(effective_size(levels)),
         log_joint=float(run.log_density.mean()),
+        weights=weights,
     )
 
 
 def followed_predictions(problem: Problem, draws: Tensor) -> Tensor:  # (T, C, m) -> (T, C, Q)
     """What each network predicts at some training inputs."""
-    inputs, targets = problem.data.first()
-    rows = torch.linspace(0, len(targets) - 1, min(PROBES, len(targets)), device=targets.device).long()
-    if problem.layout.statistics():
-        rows = torch.arange(len(targets), device=targets.device)  # which normalise each other
-    args, kwargs = as_call(pytree.tree_map(lambda leaf: leaf[rows], inputs))
+    inputs, _ = _some(problem, PROBES)
+    args, kwargs = as_call(inputs)
     found = []
     for theta in draws:
         outputs = apply_many(problem.layout, theta, *args, batch_statistics=True, strategy=problem.strategy, **kwargs)
         found.append(_numbers(problem.likelihood, outputs))
     return torch.stack(found)
+
+
+def _some(problem: Problem, most: int) -> Batch:
+    """So many of all examples, at equal distances; all where they normalise each other."""
+    inputs, targets = problem.data.first()
+    count = len(targets) if problem.layout.statistics() else min(most, len(targets))
+    rows = torch.linspace(0, len(targets) - 1, count, device=targets.device).long()
+    return pytree.tree_map(lambda leaf: leaf[rows], inputs), targets[rows]
 
 
 def _numbers(likelihood: Likelihood, outputs: Any) -> Tensor:  # (C, Q)
@@ -310,16 +303,16 @@ def _numbers(likelihood: Likelihood, outputs: Any) -> Tensor:  # (C, Q)
     return torch.cat([part.detach().flatten(1) for part in parts], 1)
 
 
-def _alarms(report: PolishReport, chains: int) -> list[str]:
+def _alarms(report: PolishReport, chains: int, meant: float) -> list[str]:
     found = []
     if report.dropped:
         found.append(
             f"Left out {len(report.dropped)} of {chains} chains: {'; '.join(report.dropped[:3])}. The others are kept."
         )
-    if report.energy_error > LARGE_ERROR:
+    if report.energy_error > LARGE_ERROR * meant:
         found.append(
             f"Steps too long for where the chains went: a squared energy error of {report.energy_error:.1e} per weight "
-            f"where {ENERGY_ERROR:g} was meant, for their size was chosen while chains were elsewhere. Variances will "
+            f"where {meant:g} was meant, for their size was chosen while chains were elsewhere. Variances will "
             "be too large; raise steps, or start from a better fit."
         )
     if report.rhat[0] > LARGE_RHAT:
@@ -332,9 +325,9 @@ def _alarms(report: PolishReport, chains: int) -> list[str]:
     return found
 
 
-def _finished(posterior: Posterior, problem: Problem, run: ChainRun, report: PolishReport) -> Posterior:
+def _finished(posterior: Posterior, problem: Problem, theta: Tensor, report: PolishReport) -> Posterior:
     """The kept draws as a posterior, each with its own BatchNorm statistics on the data of the chains."""
-    layout, theta = posterior.layout, run.draws.transpose(0, 1).flatten(0, 1)
+    layout = posterior.layout
     inputs = problem.data.first()[0] if layout.statistics() else None
     drawn = with_statistics(layout, theta, {} if inputs is not None else posterior.buffers, inputs)
     whole = isinstance(posterior.sampler, ExactLastLayer)

@@ -241,7 +241,7 @@ class Chains:
 
     chains: int = 16
     draws: int = 400
-    steps: int = 4000
+    steps: int = 2000
 
     def lasting(self, share: float) -> Chains:
         """Shorter ones, for a fit of which only a share is asked for."""

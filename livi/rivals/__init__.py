@@ -6,6 +6,7 @@ from livi.rivals.ensemble import fit_ensemble
 from livi.rivals.full_rank import fit_full_rank
 from livi.rivals.ivon import fit_ivon
 from livi.rivals.kivi import KernelImplicit, fit_kivi
+from livi.rivals.langevin import fit_langevin
 from livi.rivals.laplace import fit_laplace_last_layer, fit_laplace_linearised, fit_laplace_low_rank
 from livi.rivals.map_estimate import fit_map
 from livi.rivals.mc_dropout import DropoutWeights, fit_mc_dropout
@@ -32,6 +33,7 @@ __all__ = [
     "fit_full_rank",
     "fit_ivon",
     "fit_kivi",
+    "fit_langevin",
     "fit_laplace_last_layer",
     "fit_laplace_linearised",
     "fit_laplace_low_rank",

@@ -16,6 +16,7 @@ from livi.rivals.ensemble import fit_ensemble
 from livi.rivals.full_rank import fit_full_rank
 from livi.rivals.ivon import fit_ivon
 from livi.rivals.kivi import fit_kivi
+from livi.rivals.langevin import fit_langevin
 from livi.rivals.laplace import fit_laplace_last_layer, fit_laplace_linearised, fit_laplace_low_rank
 from livi.rivals.map_estimate import fit_map
 from livi.rivals.mc_dropout import fit_mc_dropout, with_masks
@@ -104,6 +105,17 @@ def chains_of_draws(gradients: int, recipe: Recipe) -> dict[str, Any]:
     return lengths | {"recipe": Recipe(map_steps=steps)}
 
 
+def map_then_chains(gradients: int, recipe: Recipe) -> dict[str, Any]:  # noqa: ARG001
+    """For Langevin ensembles: up to 300 gradients a chain for its MAP fit, the rest for steps of two gradients each.
+
+    >>> map_then_chains(40_000, Recipe())
+    {'chains': 8, 'map_steps': 300, 'steps': 2350}
+    """
+    chains = 8
+    map_steps = max(1, min(300, gradients // chains // 4))
+    return {"chains": chains, "map_steps": map_steps, "steps": max(1, (gradients // chains - map_steps) // 2)}
+
+
 def more_members(gradients: int, recipe: Recipe) -> dict[str, Any]:
     """MAP fits of the recipe's length, as many as the gradients pay for; shorter ones rather than one alone.
 
@@ -119,6 +131,7 @@ METHODS: dict[str, Method] = {
     "livi": Method("LIVI", fit, steps_on_the_bound),
     "map": Method("MAP", fit_map, longer_map_fits),
     "ensemble": Method("Deep ensemble", fit_ensemble, more_members),
+    "langevin": Method("Langevin ensemble", fit_langevin, map_then_chains),
     "mean_field": Method("Mean field", fit_mean_field, steps_on_the_bound),
     "full_rank": Method("Full rank", fit_full_rank, steps_on_the_bound),
     "avb": Method("AVB", fit_avb, steps_on_the_bound),
@@ -140,7 +153,7 @@ def method_named(name: str) -> Method:
 
     >>> method_named("full-rank")
     Traceback (most recent call last):
-    ValueError: method: expected one of livi, map, ensemble, mean_field, full_rank..., got 'full-rank'; did you mean ...
+    ValueError: method: expected one of livi, map, ensemble, langevin, mean_field..., got 'full-rank'; did you mean ...
     """
     names = list(METHODS)
     if name not in names:

@@ -69,7 +69,7 @@ class FitOptions:
     budget: float | None = None
     components: int | None = None
     target_scale: Literal["plain", "log", "count", "auto"] | None = None
-    noise: Literal["constant", "varying", "poisson", "negative-binomial", "auto"] | None = None
+    noise: Literal["constant", "varying", "network", "poisson", "negative-binomial", "auto"] | None = None
     interval: Literal["posterior", "conformal"] | None = None
     threads: int | None = None
     diagnose: bool = True
@@ -109,6 +109,8 @@ def prepare(table: Table, target: str, options: FitOptions, note: Say) -> Prepar
             raise table.error(
                 f"expected {option} for regression only, got classification; leave it out.", column=target
             )
+    if options.noise == "network" and options.checkpoint is not None:
+        raise table.error("expected no --checkpoint with --noise network, whose chains cannot go on, got both.")
     names = [name for name in table.columns if name != target and name not in options.drop]
     kinds = column_kinds(table, names, options.categorical)
     numbering = left_out(table, kinds, options.use)
@@ -310,9 +312,8 @@ def _facts(
         "Task": f"{schema.task} of {schema.target}",
         "Rows": f"{plan['num_data']:,} fitted, {calibrating}{held:,} held out",
         "Columns": schema.describe(),
-        "Network": f"{' - '.join(map(str, widths))}, {estimator.activation}{noise}",
-        "Posterior": f"over {plan['num_params']:,} weights, {plan['components']} x {plan['generator']}, "
-        f"{plan['variational_params']:,} variational parameters",
+        "Network": f"{' - '.join(map(str, widths))}, {network['activation']}{noise}",
+        "Posterior": f"over {plan['num_params']:,} weights, {_family(plan)}",
         "Model": f"{plan['likelihood']} likelihood, {plan['prior']} prior{_exact(plan)}",
         "Intervals": str(estimator.interval),
         "Fit": f"{_steps(estimator)} in {seconds:.0f} s, seed {options.seed}",
@@ -345,7 +346,10 @@ def _score(value: float | None) -> str:
 
 def _steps(estimator: Any) -> str:
     interrupted = _interrupted(estimator.posterior_.plan)
-    return f"interrupted {interrupted}" if interrupted else f"{int(estimator.history_[-1]['step']):,} steps"
+    if interrupted:
+        return f"interrupted {interrupted}"
+    polish = estimator.posterior_.plan.get("polish")
+    return f"{polish['steps'] if polish else int(estimator.history_[-1]['step']):,} steps"
 
 
 def _most_relevant(relevance: NDArray[np.float64], features: Sequence[str]) -> str:
@@ -355,8 +359,15 @@ def _most_relevant(relevance: NDArray[np.float64], features: Sequence[str]) -> s
     return f"{listed} (learned scale, as a share of the largest)"
 
 
+def _family(plan: Mapping[str, Any]) -> str:
+    if plan.get("method") == "langevin":
+        polish = plan.get("polish", {"draws": plan["members"], "chains": plan["members"]})
+        return f"{polish['draws']:,} draws of {polish['chains']} Markov chains"
+    return f"{plan['components']} x {plan['generator']}, {plan['variational_params']:,} variational parameters"
+
+
 def _exact(plan: Mapping[str, Any]) -> str:
-    return "" if plan["last_layer"] == "sampled" else "; the last layer integrated out"
+    return "" if plan.get("last_layer", "sampled") == "sampled" else "; the last layer integrated out"
 
 
 def _diagnosed(estimator: Any, training: Table, schema: Schema) -> tuple[Finding, ...]:
@@ -367,7 +378,7 @@ def _diagnosed(estimator: Any, training: Table, schema: Schema) -> tuple[Finding
     target = _target(some, schema)
     if schema.task == "regression":
         target = estimator.target_.standardise(target)
-        target = target[:, None] if estimator.model_.noise == "varying" else target
+        target = target[:, None] if estimator.model_.noise != "constant" else target
     posterior = estimator.posterior_
     moved = (torch.from_numpy(part).to(posterior.layout.device) for part in (inputs, target))
     rng = torch.Generator().manual_seed(estimator.seed_)

@@ -54,9 +54,9 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
 
     def __init__(
         self,
-        hidden: Any = HIDDEN,
+        hidden: Any = None,
         *,
-        activation: str = ACTIVATION,
+        activation: str | None = None,
         prior_scale: float | str = "auto",
         components: int = 1,
         steps: int | None = None,
@@ -144,7 +144,7 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
     def _frozen(self) -> Posterior:
         """The posterior as the networks that answer."""
         mine = self.posterior_
-        kept = Ensemble(mine.layout, self._draws.between(0, self._draws.steps[-1])).requires_grad_(False)
+        kept = self._draws.ensemble()
         return Posterior(kept, mine.likelihood, mine.prior, history=mine.history, plan=mine.plan)
 
     def _fitted_facts(self) -> dict[str, Any]:
@@ -175,9 +175,9 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
 
     def _check_params(self) -> None:
         """What scikit-learn wants checked in fit rather than in __init__, and livi.fit does not check itself."""
-        widths(self.hidden)
+        self._widths()
         for name, value, allowed in (
-            ("activation", self.activation, tuple(ACTIVATIONS)),
+            ("activation", self.activation or ACTIVATION, tuple(ACTIVATIONS)),
             ("interval", self.interval, ("posterior", "conformal")),
         ):
             if value not in allowed:
@@ -196,6 +196,10 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
             seconds("budget", self.budget)
         if self.n_jobs is not None and (not hasattr(self.n_jobs, "__index__") or self.n_jobs == 0):
             raise ValueError(f"n_jobs: expected a number of threads, -1 for all, or None, got {self.n_jobs!r}.")
+
+    def _widths(self) -> tuple[int, ...]:
+        """Of the hidden layers."""
+        return widths(HIDDEN if self.hidden is None else self.hidden)
 
     def _weighted_rows(
         self, X: Array, y: NDArray[Any], sample_weight: Any
@@ -244,15 +248,15 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
         inputs = self.standardised_inputs(X)
         net = build_network(
             X.shape[1],
-            widths(self.hidden),
+            self._widths(),
             outputs,
-            self.activation,
+            self.activation or ACTIVATION,
             varying=varying,
             seed=self.seed_,
             dtype=torch.float32,
         )
         options: dict[str, Any] = {
-            "prior": prior_of(self._prior_scale(likelihood), len(widths(self.hidden)), classes=classes),
+            "prior": prior_of(self._prior_scale(likelihood), len(self._widths()), classes=classes),
             "components": int(self.components),
             "recipe": self._recipe(Layout(net), len(X)),
             "steps": None if self.steps is None else int(self.steps),
@@ -269,8 +273,8 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
                 posterior = fit(net, (inputs, targets), likelihood, **options)
             else:
                 data = ((inputs, weights), targets)
-                posterior = _unweighted(fit(net, data, Weighted(likelihood), forward=pass_weights, **options))
-        self._answer_by(_in_double(posterior), self.seed_)
+                posterior = unweighted(fit(net, data, Weighted(likelihood), forward=pass_weights, **options))
+        self._answer_by(in_double(posterior), self.seed_)
 
     def _prior_scale(self, likelihood: Likelihood) -> float | str:
         """Of counts too all layers are sampled, where learning the scales prunes too much."""
@@ -332,17 +336,20 @@ def check_alpha(alpha: float) -> float:
     return float(alpha)
 
 
-def _unweighted(posterior: Posterior) -> Posterior:
+def unweighted(posterior: Posterior) -> Posterior:
     """The same posterior with the likelihood of a single new example, over a network that takes no weights."""
     sampler, likelihood = posterior.sampler, posterior.likelihood
     if not isinstance(likelihood, Weighted):  # an exact last layer keeps the weights to itself
         return posterior
-    assert isinstance(sampler, ImplicitPosterior)
+    assert isinstance(sampler, ImplicitPosterior | Ensemble)
+    if isinstance(sampler, Ensemble):
+        kept = Ensemble(Layout(sampler.layout.module), sampler.theta).requires_grad_(False)
+        return Posterior(kept, likelihood.base, posterior.prior, history=posterior.history, plan=posterior.plan)
     plain = ImplicitPosterior(Layout(sampler.layout.module), list(sampler.generators), list(sampler.noises))  # type: ignore[arg-type]
     return Posterior(plain, likelihood.base, posterior.prior, history=posterior.history, plan=posterior.plan)
 
 
-def _in_double(posterior: Posterior) -> Posterior:
+def in_double(posterior: Posterior) -> Posterior:
     """Predict in double precision, so that a row's answer does not depend on the rows beside it beyond 1e-12."""
     if posterior.layout.device.type != "mps":  # which has none
         assert isinstance(posterior.sampler, torch.nn.Module)

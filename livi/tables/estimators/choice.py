@@ -22,20 +22,21 @@ MOST = 600  # rows of a trial
 HELD = 0.3  # of which are scored
 STEPS = 100
 SURE = 1.64  # standard errors by which the best must lead
+MOST_OF_ONE = 3.0  # nats that a single target may add to a lead
 
 
 class Model(NamedTuple):
     """The scale of a target, and its noise on that scale."""
 
     target_scale: str  # "plain", "log" or "count"
-    noise: str  # "constant" or "varying"; of counts "poisson" or "negative-binomial"
+    noise: str  # "constant", "varying" or "network"; of counts "poisson" or "negative-binomial"
 
     def __str__(self) -> str:
         return f"{_SCALES[self.target_scale]} with {_NOISES.get(self.noise, self.noise)} noise"
 
 
 _SCALES = {"plain": "the target as it is", "log": "the logarithm of the target", "count": "the target as a count"}
-_NOISES = {"poisson": "Poisson", "negative-binomial": "negative binomial"}
+_NOISES = {"network": "the network's own", "poisson": "Poisson", "negative-binomial": "negative binomial"}
 MODELS = (  # the simplest first
     Model("plain", "constant"),
     Model("log", "constant"),
@@ -44,7 +45,8 @@ MODELS = (  # the simplest first
     Model("log", "varying"),
     Model("count", "negative-binomial"),
 )
-NOISES = tuple(dict.fromkeys(model.noise for model in MODELS))
+SAMPLED = (Model("plain", "network"), Model("log", "network"))  # by chains, where they are asked for
+NOISES = tuple(dict.fromkeys(model.noise for model in (*MODELS, *SAMPLED)))
 MOST_COUNTED = 50  # the largest median of whole numbers that are taken for counts
 
 
@@ -59,13 +61,15 @@ class Trial:
 def candidates(target_scale: str, noise: str, targets: Array) -> list[Model]:
     """The models that the two settings allow, the simplest first; "auto" allows all that the targets do.
 
+    But for those that are sampled by chains, which have to be asked for.
+
     >>> candidates("auto", "auto", np.array([0.0, 2.0, 1.0]))[1]
     Model(target_scale='count', noise='poisson')
     """
     possible = {"plain": True, "log": bool((targets > 0).all()), "count": look_counted(targets)}
     return [
         model
-        for model in MODELS
+        for model in (SAMPLED if noise == "network" else MODELS)
         if (model.target_scale == target_scale or (target_scale == "auto" and possible[model.target_scale]))
         and noise in (model.noise, "auto")
     ]
@@ -101,9 +105,15 @@ def chosen(models: Sequence[Model], score: Callable[[Model], Array]) -> tuple[Mo
 
 
 def _clearly_below(scores: Array, best: Array) -> bool:
+    """Whether the lead of the best is more than chance, by a test that no single target decides.
+
+    A model that all but rules out one of the targets would else have a lead against it so uncertain, for being huge,
+    that it is never clear.
+    """
     lead = best - scores
     if not np.isfinite(lead).all():
         return _mean(scores) is None and _mean(best) is not None
+    lead = lead.clip(-MOST_OF_ONE, MOST_OF_ONE)
     return bool(lead.mean() > SURE * lead.std() / math.sqrt(len(lead)))
 
 

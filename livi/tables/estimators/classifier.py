@@ -20,7 +20,6 @@ from livi.posterior.prediction import ClassificationPrediction
 from livi.posterior.prediction.mixture import log_mean_exp
 from livi.tables.estimators.base import Estimator, check_alpha, quick_recipe
 from livi.tables.estimators.conformal import threshold
-from livi.tables.estimators.network import widths
 from livi.tables.estimators.scaling import Array
 
 _MOST_BYTES = 2**24  # of labels in a file
@@ -32,8 +31,8 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     Inputs are standardised inside; labels may be anything that can be sorted.
 
     Args:
-        hidden: widths of the hidden layers; () is a linear model.
-        activation: "relu", "tanh", "elu", "silu" or "gelu".
+        hidden: widths of the hidden layers; () is a linear model. None is (50,).
+        activation: "relu", "tanh", "elu", "silu" or "gelu". None is "silu".
         prior_scale: standard deviation of the weights under the prior; "fan_in" for 3 / sqrt(fan-in), and 8 in place of
             3 in the last layer; or "learned", starting there, for one an input and one a further layer. "auto" is
             "fan_in".
@@ -97,7 +96,7 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         classes, features = layout.slots[-2].shape
         cost = evidence_multiplications(Categorical(), num_rows, features + 1, classes)
         whole = self.batch_size is None or self.batch_size >= num_rows
-        given_others = cost <= LIMIT and whole and widths(self.hidden)
+        given_others = cost <= LIMIT and whole and self._widths()
         return None if given_others else quick_recipe(layout, num_rows, self.components)
 
     def predict(self, X: Any) -> NDArray[Any]:  # (n,)

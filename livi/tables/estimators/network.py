@@ -41,6 +41,14 @@ class WithNoise(nn.Module):
         return torch.cat([self.mean(inputs), self.noise(inputs)], -1)
 
 
+class _Spread(nn.Linear):
+    """A linear layer that starts with weights of variance 1 / fan-in, and without biases: as wide as chains like it."""
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.weight, std=self.in_features**-0.5)
+        nn.init.zeros_(self.bias)
+
+
 class _Flat(nn.Linear):
     """A linear layer that starts at zero: with a noise that does not vary."""
 
@@ -56,6 +64,7 @@ def build_network(
     activation: str,
     *,
     varying: bool = False,
+    spread: bool = False,
     seed: int = 0,
     dtype: torch.dtype,
 ) -> nn.Sequential | WithNoise:
@@ -63,6 +72,7 @@ def build_network(
 
     Args:
         varying: beside the output, the raw scale of a noise that varies with the inputs.
+        spread: start with larger weights than torch's, and without biases.
 
     >>> build_network(3, (5,), 1, "tanh", dtype=torch.float32)
     Sequential(
@@ -75,7 +85,7 @@ def build_network(
         torch.default_generator.manual_seed(seed)
         layers: list[nn.Module] = []
         for wide, next_wide in pairwise((inputs, *hidden, outputs)):
-            layers += [nn.Linear(wide, next_wide, dtype=dtype), ACTIVATIONS[activation]()]
+            layers += [(_Spread if spread else nn.Linear)(wide, next_wide, dtype=dtype), ACTIVATIONS[activation]()]
     net = nn.Sequential(*layers[:-1])
     return WithNoise(net, inputs, dtype) if varying else net
 
@@ -84,7 +94,7 @@ def network_facts(net: nn.Module) -> dict[str, Any]:
     """The arguments of `build_network` that make another like this one, without a seed.
 
     >>> network_facts(build_network(3, (5,), 1, "tanh", dtype=torch.float32))
-    {'inputs': 3, 'hidden': (5,), 'outputs': 1, 'activation': 'tanh', 'varying': False, 'dtype': torch.float32}
+    {'inputs': 3, 'hidden': (5,), ..., 'activation': 'tanh', 'varying': False, 'spread': False, 'dtype': torch.float32}
     """
     varying = isinstance(net, WithNoise)
     net = net.mean if isinstance(net, WithNoise) else net
@@ -96,6 +106,7 @@ def network_facts(net: nn.Module) -> dict[str, Any]:
         "outputs": linear[-1].out_features,
         "activation": next((name for name, kind in ACTIVATIONS.items() if kind in others), "relu"),
         "varying": varying,
+        "spread": isinstance(linear[0], _Spread),
         "dtype": linear[0].weight.dtype,
     }
 

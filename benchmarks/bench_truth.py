@@ -1,0 +1,188 @@
+"""What a posterior on small tables is worth, part by part: model, modes, family within a mode, sampler, weights.
+
+    LIVI_DATA_DIR=... python -m benchmarks.bench_truth --data boston,concrete,energy --splits 0,1,2,3,4 --out truth.json
+    LIVI_DATA_DIR=... python -m benchmarks.bench_truth --ways fit --data boston,energy --splits 0,1,2,3,4,5,6,7,8,9
+    python -m benchmarks.bench_truth --read truth.json
+
+The network is 16-16-2, ReLU, with mean and noise as outputs and N(0, 1) priors, as in sklearn-contrib-bde, unless a way
+says otherwise. Inputs and targets are standardised; log score and RMSE are of the test rows in the targets' units.
+Seconds are CPU seconds of one thread. Splits 5 to 9 are kept for reports: look at 0 to 4 to choose by.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+import livi
+from livi.experiments.table_data import Split, read_split
+from livi.experiments.table_scores import band, scores
+from livi.posterior.prediction import RegressionPrediction
+from livi.rivals import fit_ensemble, fit_langevin, fit_map
+from livi.rivals.ensemble import as_posterior, map_fits
+from livi.tables.estimators.network import build_network
+from livi.tables.estimators.scaling import Scaling
+
+QUICK = ("--data", "diabetes", "--splits", "0", "--ways", "members,stacked", "--quick")
+FULL = ("--data", "boston,concrete,energy,yacht", "--splits", "0,1,2,3,4", "--out", "truth.json")
+CHAINS, STEPS, FLOOR = 8, 5000, 1e-3
+
+Data = tuple[torch.Tensor, torch.Tensor]
+Way = Callable[[nn.Module, Data, dict[str, Any]], livi.Posterior]
+
+
+def noise() -> livi.HeteroscedasticGaussian:
+    return livi.HeteroscedasticGaussian(floor=FLOOR)
+
+
+def chains(*, steps: int = STEPS, number: int = CHAINS, map_steps: int = 300, **polishing: Any) -> Way:
+    """Chains from MAP fits, as `fit_langevin` runs them, but for what is given."""
+
+    def make(net: nn.Module, data: Data, options: dict[str, Any]) -> livi.Posterior:
+        length = min(steps, options["most"])
+        common = {"prior": livi.Normal(1.0), "standardise": False, "seed": options["seed"]}
+        starts = map_fits("bench_truth", net, data, noise(), number, min(map_steps, length), common)
+        settings = {"warm_up": 0.6, "first_error": 0.5, "energy_error": 0.1, "weighting": "equal"} | polishing
+        draws = max(8, min(400 // number, int(0.4 * length))) * number
+        start = as_posterior(*starts, "chains")
+        return livi.polish(
+            start, data, chains=number, draws=draws, steps=length, seed=options["seed"], progress=False, **settings
+        )
+
+    return make
+
+
+def fitted(function: Callable[..., livi.Posterior], likelihood: Callable[[], Any] = noise, **given: Any) -> Way:
+    """By a function of the library."""
+
+    def make(net: nn.Module, data: Data, options: dict[str, Any]) -> livi.Posterior:
+        common: dict[str, Any] = {"prior": livi.Normal(1.0), "standardise": False, "seed": options["seed"]}
+        chosen = common | {"progress": False} | given
+        if "steps" in chosen:
+            chosen["steps"] = min(chosen["steps"], options["most"])
+        elif options["most"] < STEPS:
+            chosen["steps"] = options["most"]
+        return function(net, data, likelihood(), **chosen)
+
+    return make
+
+
+def one_noise() -> livi.Gaussian:
+    return livi.Gaussian(1.0, learned=True)
+
+
+WAYS: dict[str, tuple[str, Way, dict[str, Any]]] = {
+    "map": ("one MAP fit, 3,000 steps", fitted(fit_map, steps=3000), {}),
+    "members": ("8 MAP fits, 300 steps", fitted(fit_ensemble, members=CHAINS, steps=300), {}),
+    "long-members": ("8 MAP fits, 3,000 steps", fitted(fit_ensemble, members=CHAINS, steps=3000), {}),
+    "mode": ("implicit posterior around the best mode", fitted(livi.fit, polish=False), {}),
+    "fit": ("`livi.fit`, no options", fitted(livi.fit), {}),
+    "one-chain": ("one chain", chains(number=1), {}),
+    "small-steps": ("8 chains, energy error 5e-4", chains(first_error=5e-4, energy_error=5e-4), {}),
+    "half": ("8 chains, half as long", chains(steps=STEPS // 2), {}),
+    "many": ("16 chains, half as long", chains(number=16, steps=STEPS // 2), {}),
+    "chains": ("8 chains", chains(), {}),
+    "stacked": ("8 chains, stacked: `fit_langevin`", fitted(fit_langevin), {}),
+    "one-noise": ("the same, one noise for all rows", fitted(fit_langevin, one_noise), {"outputs": 1}),
+    "one-layer": ("the same, one layer of 32", fitted(fit_langevin), {"hidden": (32,)}),
+    "wide": ("the same, two layers of 32", fitted(fit_langevin), {"hidden": (32, 32)}),
+    "silu": ("the same, SiLU", fitted(fit_langevin), {"activation": "silu"}),
+}
+
+
+def run(split: Split, number: int, way: str, most: int) -> dict[str, Any]:
+    """One way on one split."""
+    title, make, shape = WAYS[way]
+    counted = np.ones(len(split.inputs))
+    inputs, targets = Scaling.of(split.inputs, counted), Scaling.of(split.targets, counted)
+    x, test = (torch.tensor(inputs.inputs(part), dtype=torch.float32) for part in (split.inputs, split.test_inputs))
+    y = torch.tensor(targets.standardise(split.targets), dtype=torch.float32)[:, None]
+    widths = {"hidden": (16, 16), "outputs": 2, "activation": "relu"} | shape
+    net = build_network(x.shape[1], **widths, spread=True, seed=number, dtype=torch.float32)
+    row: dict[str, Any] = {"data": split.name, "split": number, "way": way, "title": title}
+    began = time.process_time()
+    try:
+        posterior = make(net, (x, y), {"seed": number, "most": most})
+    except livi.FitError as error:
+        return row | {"seconds": time.process_time() - began, "error": str(error)}
+    seconds = time.process_time() - began
+    found = posterior.predict(test, num_samples=400)
+    assert isinstance(found, RegressionPrediction)
+    shift, scale = map(float, targets)
+    in_units = RegressionPrediction(*(part.double() for part in (found.means, found.stds))).rescaled(shift, scale)
+    squeezed = RegressionPrediction(in_units.means.flatten(1), in_units.stds.expand_as(in_units.means).flatten(1))
+    polish = posterior.plan.get("polish") or {"rhat": [None]}
+    return (
+        row
+        | scores(band(squeezed, split.test_targets), split.test_targets)
+        | {
+            "seconds": seconds,
+            "rhat": polish["rhat"][0],
+            "error": None,
+        }
+    )
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Mean log score / RMSE over splits for each way and data set, failures, R-hat of predictions, and seconds."""
+    data = list(dict.fromkeys(row["data"] for row in rows))
+    splits = sorted({row["split"] for row in rows})
+    lines = [f"Splits {', '.join(map(str, splits))}: log score / RMSE.", ""]
+    lines += ["| | " + " | ".join(data) + " | R-hat | failed | CPU s |", "|---" * (len(data) + 4) + "|"]
+    for way in dict.fromkeys(row["way"] for row in rows):
+        own = [row for row in rows if row["way"] == way]
+        held = [row for row in own if row["error"] is None]
+        cells = []
+        for name in data:
+            these = [row for row in held if row["data"] == name]
+            means = [np.mean([row[key] for row in these]) for key in ("log_score", "rmse")] if these else []
+            cells.append(f"{means[0]:.3f} / {means[1]:.3g}" if these else "")
+        rhat = [row["rhat"] for row in held if row["rhat"] is not None]
+        agreement = f"{np.mean(rhat):.2f}" if rhat else ""
+        seconds = np.mean([row["seconds"] for row in own])
+        count = f"{len(own) - len(held)} of {len(own)}"
+        lines.append(f"| {own[0]['title']} | {' | '.join(cells)} | {agreement} | {count} | {seconds:.0f} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default="boston,concrete,energy", help="data sets of `livi bench tables`")
+    parser.add_argument("--splits", default="0,1,2,3,4")
+    parser.add_argument("--ways", default=",".join(WAYS), help="default: %(default)s")
+    parser.add_argument("--quick", action="store_true", help="a few steps; the numbers mean nothing")
+    parser.add_argument("--out", type=Path, help="rows are written there, and those that are there are not run again")
+    parser.add_argument("--read", type=Path, help="print the table of results that were written by --out")
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    known = chosen.read or chosen.out
+    rows = json.loads(known.read_text()) if known is not None and known.exists() else []
+    folder = Path(os.environ["LIVI_DATA_DIR"]) / "uci" if "LIVI_DATA_DIR" in os.environ else None
+    done = {(row["data"], row["split"], row["way"]) for row in rows}
+    for number in map(int, chosen.splits.split(",")) if chosen.read is None else ():
+        for name in chosen.data.split(","):
+            split = read_split(name, number, folder, 10_000)
+            for way in chosen.ways.split(","):
+                if (name, number, way) in done:
+                    continue
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    rows.append(run(split, number, way, 40 if chosen.quick else STEPS))
+                print(rows[-1], flush=True)
+                if chosen.out is not None:
+                    chosen.out.write_text(json.dumps(rows, indent=1))
+    print(table(rows))
+
+
+if __name__ == "__main__":
+    main()

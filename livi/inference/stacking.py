@@ -1,0 +1,59 @@
+"""How much each of several chains counts: weights by which they predict, together, rows that they have not seen.
+
+Chains on a network often stay where they began, and then how many of them are in a mode says nothing of its mass. Equal
+weights let poor modes spoil the average. Stacking (Yao, Vehtari and Gelman 2022, "Stacking for non-mixing Bayesian
+computations") takes the weights w of the mixture of chains with the best score on data points left out,
+
+    sum_i log sum_c w_c p_c(y_i | y_-i),
+
+in which p_c(y_i | y_-i) comes from the draws of chain c by importance sampling. Chains that agree get whatever weights,
+and it does not matter. The score is at least that of the best chain alone, and that of equal weights.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+ITERATIONS = 500
+LEAST = 1.0  # data points that every chain is credited with, lest a few decide alone
+
+
+def left_out_scores(log_likelihood: Tensor) -> Tensor:  # (T, C, N) -> (C, N)
+    """log p_c(y_i | y_-i): draws of each chain weighted by 1 / p(y_i | theta), the largest weights truncated.
+
+    At sqrt(T) times their mean (Ionides 2008), so that no single draw decides.
+    """
+    values = log_likelihood.double()
+    log_weights = values.amin(0) - values  # at most 0
+    most = log_weights.logsumexp(0) - 0.5 * math.log(len(values))
+    log_weights = torch.minimum(log_weights, most)
+    return (log_weights + values).logsumexp(0) - log_weights.logsumexp(0)
+
+
+def stacked(scores: Tensor, least: float = LEAST) -> Tensor:  # (C, N) -> (C,)
+    """The weights, by expectation maximisation, which climbs this concave score without a step size.
+
+    Args:
+        scores: finite, of each chain for each data point left out.
+        least: data points that every chain is credited with; 0 maximises the score itself.
+    """
+    weights = scores.new_full((len(scores),), 1.0 / len(scores))
+    for _ in range(ITERATIONS):
+        share = (scores + weights.log()[:, None]).softmax(0).sum(1) + least
+        weights = (share / share.sum()).clamp_min(1e-30)
+    return weights
+
+
+def picked(weights: Tensor, draws: int, each: int) -> list[list[int]]:
+    """Which draws of each chain to keep, of `each` that it has, so that about `draws` are kept in the weights' shares.
+
+    At equal distances along the chain. Of a chain that would have to give more than it has, all are kept.
+
+    >>> picked(torch.tensor([0.25, 0.75]), draws=8, each=6)
+    [[1, 4], [0, 1, 2, 3, 4, 5]]
+    """
+    counts = [min(each, round(draws * weight)) for weight in weights.tolist()]
+    return [[(2 * i + 1) * each // (2 * count) for i in range(count)] for count in counts]

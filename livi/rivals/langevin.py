@@ -1,0 +1,78 @@
+"""Langevin ensembles: short MAP fits from different starts, and a microcanonical Langevin chain from each."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from torch import nn
+
+from livi import checks
+from livi.durations import seconds
+from livi.inference import FitWarning, polish
+from livi.inference.polishing import FEWEST
+from livi.inference.start import measure_start
+from livi.model.likelihoods import Likelihood
+from livi.posterior.posterior import Posterior
+from livi.rivals.ensemble import as_posterior, map_fits
+
+STEPS, MAP_STEPS = 5000, 300
+WARM_UP = 0.6
+FIRST_ERROR, ENERGY_ERROR = 0.5, 0.1
+INTERRUPTED = "interrupted while sampling: keeping the networks that the chains started from; fit again for more."
+
+
+def fit_langevin(
+    net: nn.Module,
+    data: Any,
+    likelihood: Likelihood,
+    *,
+    chains: int = 8,
+    draws: int = 400,
+    steps: int | None = None,
+    map_steps: int = MAP_STEPS,
+    budget: float | str | None = None,
+    **options: Any,
+) -> Posterior:
+    """`chains` short MAP fits, a microcanonical Langevin chain from each, and draws of these in stacked shares.
+
+    After Sommer et al. (2025), "Microcanonical Langevin Ensembles": the steps are long (an energy error of 0.5 per
+    weight that falls to 0.1), so that chains leave the poor places where short fits end, and the target is met with a
+    bias. What chains are worth is found by stacking (`livi.inference.stacking`), not taken as equal. Full batches: a
+    step costs two gradients on all data for each chain. Where it leads and what each part is worth: docs/truth.md.
+
+    Args:
+        draws: kept networks in all, about.
+        steps: of each chain, by default 5,000, of which 60 % are warm-up.
+        map_steps: of each MAP fit. The first starts at the network's own weights.
+        budget: seconds, or words such as "1 min": fewer steps where so many would take longer.
+        **options: as in `livi.Problem.of`, and `recipe`, `seed` and `progress`.
+    """
+    checks.positive_int("chains", chains)
+    progress, seed = options.pop("progress", True), options.get("seed", 0)
+    problem, recipe, starts = map_fits("fit_langevin", net, data, likelihood, chains, map_steps, options)
+    steps = STEPS if steps is None else checks.positive_int("steps", steps)
+    if budget is not None:
+        affordable = seconds("budget", budget) / measure_start(problem, chains) - map_steps
+        steps = min(steps, int(0.5 * affordable))
+    steps = max(steps, 4 * FEWEST)
+    each = min(-(-draws // chains), int((1.0 - WARM_UP) * steps))
+    start = as_posterior(problem, recipe, starts, "langevin")
+    try:
+        return polish(
+            start,
+            problem.data,
+            chains=chains,
+            draws=max(FEWEST, each) * chains,
+            steps=steps,
+            warm_up=WARM_UP,
+            first_error=FIRST_ERROR,
+            energy_error=ENERGY_ERROR,
+            weighting="stacked",
+            seed=seed,
+            progress=progress,
+        )
+    except KeyboardInterrupt:
+        warnings.warn(INTERRUPTED, FitWarning, stacklevel=2)
+        start.plan["interrupted_at"] = 0
+        return start
