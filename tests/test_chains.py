@@ -87,7 +87,7 @@ def test_the_step_size_follows_the_units_of_the_target(rng, scale):
     start = from_draws(torch.zeros(10), factor, rng)
     run = run_chains(gaussian(torch.zeros(10), factor), start, rng=rng, **SETTINGS)
     assert 0.93 < run.draws.div(scale).square().mean() < 1.05
-    assert run.length == pytest.approx(scale * math.sqrt(10.0), rel=0.2)
+    assert run.length == pytest.approx(scale * math.sqrt(10.0), rel=0.3)
 
 
 def test_the_same_random_numbers_give_the_same_chains():
