@@ -63,7 +63,8 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "sivi": {
         "default": {},
-        "noise 0.01": {"noise": _noise(0.01)},
+        "noise 0.003": {"noise": _noise(0.003)},
+        "noise 0.05": {"noise": _noise(0.05)},
         "noise 0.2": {"noise": _noise(0.2)},
         "20 mixing draws": {"num_mixing": 20},
     },
@@ -118,7 +119,7 @@ def run(method: str, setting: str, problem: str, seed: int, steps: int | None) -
     torch.set_num_threads(1)
     options = SETTINGS[method][setting]
     score = _density if method == "density" else _rival
-    row: dict[str, Any] = {"method": method, "setting": setting, "problem": problem, "seed": seed, "score": math.nan}
+    row: dict[str, Any] = {"method": method, "setting": setting, "problem": problem, "seed": seed, "score": None}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -154,9 +155,17 @@ def table(rows: list[dict[str, Any]], method: str) -> str:
     lines = [f"| {method} | " + " | ".join(problems) + " |", "|---" * (len(problems) + 1) + "|"]
     for setting in SETTINGS[method]:
         scores = [[row["score"] for row in own if (row["setting"], row["problem"]) == (setting, p)] for p in problems]
-        cells = [f"{np.mean(found):.3f} ({min(found):.3f} to {max(found):.3f})" for found in scores if found]
-        lines.append(f"| {setting} | " + " | ".join(cells) + " |")
+        lines.append(f"| {setting} | " + " | ".join(map(_cell, scores)) + " |")
     return "\n".join(lines)
+
+
+def _cell(scores: list[float | None]) -> str:
+    found = [score for score in scores if score is not None]
+    failed = f", {len(scores) - len(found)} failed" if len(found) < len(scores) else ""
+    if not found:
+        return failed.removeprefix(", ")
+    spread = f" ({min(found):.3f} to {max(found):.3f})" if len(found) > 1 else ""
+    return f"{np.mean(found):.3f}{spread}{failed}"
 
 
 def main() -> None:

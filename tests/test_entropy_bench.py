@@ -72,9 +72,9 @@ def test_training_raises_the_elbo():
     rows = torch.rand(300, 2) @ torch.rand(2, 6)
     torch.manual_seed(0)
     vae, rng = VAE(6, 2, 16, 0.1), torch.Generator().manual_seed(0)
-    before = float(vae.elbo(rows, rng).mean())
+    before = float(vae.elbo(rows, rng).mean().detach())
     assert list(train(vae, rows, 30, rng)) == list(range(31))
-    assert float(vae.elbo(rows, rng).mean()) > before + 3.0
+    assert float(vae.elbo(rows, rng).mean().detach()) > before + 3.0
 
 
 def test_looks_begin_at_the_start_and_end_at_the_end():
@@ -118,3 +118,19 @@ def test_the_example_of_an_implicit_encoder_runs(monkeypatch, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line[:16] for line in lines[1:]] == ["Gaussian encoder", "implicit encoder"]
     assert "by importance sampling" in lines[2]
+
+
+def test_settings_of_rivals_and_densities_are_compared_by_one_command():
+    from benchmarks.choose_rivals import DENSITIES, SETTINGS, run, table
+
+    assert DENSITIES["ring"][2] == pytest.approx(
+        math.log(2.0 * math.pi * 2.0 * 0.4 * math.sqrt(2.0 * math.pi)), abs=1e-3
+    )
+    rows = [run("mnf", setting, "rings", 0, 3) for setting in ("default", "1 step")]
+    rows.append(rows[0] | {"seed": 1, "score": None})
+    rows += [rows[1] | {"setting": setting} for setting in list(SETTINGS["mnf"])[2:]]
+    lines = table(rows, "mnf").splitlines()
+    assert lines[0] == "| mnf | rings |"
+    assert lines[2].endswith(", 1 failed |")
+    assert len(lines) == 2 + len(SETTINGS["mnf"])
+    assert math.isfinite(run("density", "cold", "curve", 0, 3)["score"])

@@ -8,6 +8,7 @@ from estimating import SHORT, regions, wave
 import livi
 from livi import LIVIClassifier, LIVIRegressor
 from livi.model.likelihoods import pass_weights
+from livi.tables.estimators.answers import _rows_at_a_time
 from livi.tables.estimators.network import build_network
 from livi.tables.estimators.scaling import Scaling
 
@@ -70,7 +71,7 @@ def test_predictions_in_blocks_are_predictions_in_one(regressor, monkeypatch):
     X, y = wave(11, seed=2)
     whole = regressor.predict(X), regressor.predict_interval(X), regressor.log_density(X, y)
     monkeypatch.setattr("livi.tables.estimators.answers._CPU_BLOCK", 3 * SHORT["num_samples"] * SHORT["hidden"][0])
-    assert regressor._rows_at_a_time(SHORT["num_samples"]) == 3
+    assert _rows_at_a_time(regressor.posterior_.layout, SHORT["num_samples"]) == 3
     blocks = regressor.predict(X), regressor.predict_interval(X), regressor.log_density(X, y)
     for one, other in zip(whole, blocks, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)

@@ -6,7 +6,7 @@ from scipy.stats import norm
 from tabled import silent
 
 from livi.tables.estimators import LIVIRegressor, load
-from livi.tables.estimators.choice import MODELS, Model, candidates, look_counted
+from livi.tables.estimators.choice import MODELS, Model, candidates, chosen, look_counted
 from livi.tables.fitting import FitOptions, fit_table
 from livi.tables.reading import Table
 
@@ -93,3 +93,16 @@ def test_a_table_of_counts_says_what_was_tried_and_is_judged_by_randomised_pit()
     assert model.validation.metrics[-2].key == "crps"
     frame = model.predict(table, silent)
     assert (frame["p05"] == frame["p05"].round()).all()
+
+
+def test_a_target_that_a_model_rules_out_does_not_hide_that_another_is_better():
+    rng = np.random.default_rng(0)
+    good = rng.normal(-2.0, 0.1, 100)
+    poor = good - 0.5 + rng.normal(0.0, 0.1, 100)
+    poor[7] = -690.0
+    scores = {Model("plain", "constant"): poor, Model("count", "poisson"): good}
+    best, _ = chosen(list(scores), scores.__getitem__)
+    assert best == Model("count", "poisson")
+    equal = good + rng.normal(-0.01, 0.3, 100)
+    best, _ = chosen(list(scores), lambda model: equal if model.target_scale == "plain" else good)
+    assert best == Model("plain", "constant")

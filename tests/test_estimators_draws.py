@@ -8,10 +8,12 @@ import torch
 from estimating import regions, wave
 from sklearn.base import clone
 
+from livi.family.ensemble import Ensemble
+from livi.posterior.posterior import Posterior
 from livi.posterior.prediction import ClassificationPrediction, LogNormalPrediction, RegressionPrediction
 from livi.tables.estimators import LIVIClassifier, LIVIRegressor, load
 from livi.tables.estimators import answers as module
-from livi.tables.estimators.draws import AUTO, TOLERANCE
+from livi.tables.estimators.draws import AUTO, TOLERANCE, Draws
 
 SHORT = {"hidden": (8,), "activation": "tanh", "steps": 60, "random_state": 0}
 ENDS = (0.05, 0.95)
@@ -97,17 +99,16 @@ def test_an_answer_depends_on_its_own_row_alone(estimator, monkeypatch):
     np.testing.assert_allclose(answer(X), whole, 1e-9)
 
 
-def test_threads_do_not_change_answers_and_leave_torch_as_it_was(estimator, monkeypatch):
+def test_threads_do_not_change_answers_and_leave_torch_as_it_was(estimator, tmp_path, monkeypatch):
     X = far_and_near()
     monkeypatch.setattr(module, "_CPU_BLOCK", 7 * AUTO[0] * 8)  # 18 blocks
     answer = "predict" if isinstance(estimator, LIVIRegressor) else "predict_proba"
     alone, before = getattr(estimator, answer)(X), torch.get_num_threads()
     flags = (torch.backends.mha.get_fastpath_enabled(), torch.backends.cuda.flash_sdp_enabled())
-    estimator.set_params(n_jobs=4)
-    try:
-        np.testing.assert_array_equal(getattr(estimator, answer)(X), alone)
-    finally:
-        estimator.set_params(n_jobs=None)
+    estimator.save(tmp_path / "model.livi")
+    for _ in range(3):
+        fresh = load(tmp_path / "model.livi").set_params(n_jobs=4)  # whose networks are drawn in threads too
+        np.testing.assert_allclose(getattr(fresh, answer)(X), alone, 1e-9)
     assert torch.get_num_threads() == before
     assert (torch.backends.mha.get_fastpath_enabled(), torch.backends.cuda.flash_sdp_enabled()) == flags
 
@@ -128,3 +129,15 @@ def test_as_many_as_asked_for_are_asked():
     assert model.predictive(far_and_near()).num_samples == 20
     with pytest.raises(ValueError, match="num_samples: expected a positive integer, got 'many'"):
         LIVIRegressor(num_samples="many").fit(*wave())
+
+
+def test_members_that_are_sorted_by_chain_are_asked_in_a_random_order():
+    model = LIVIRegressor(**SHORT, target_scale="plain", noise="constant").fit(*wave())
+    layout = model.posterior_.layout
+    theta = torch.arange(600.0)[:, None].expand(600, layout.num_params)
+    draws = Draws(Posterior(Ensemble(layout, theta), model.posterior_.likelihood), "auto", seed=3)
+    first = draws.between(0, 64)[:, 0]
+    assert 150.0 < first.mean() < 450.0
+    assert first.std() > 100.0
+    again = Draws(Posterior(draws.ensemble(), model.posterior_.likelihood), "auto", seed=3)
+    assert torch.equal(again.between(0, 512), draws.between(0, 512))

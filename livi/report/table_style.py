@@ -48,7 +48,7 @@ footer { margin-top: 56px; padding-top: 12px; border-top: 0.75px solid #c9c9cc }
 @media (max-width: 680px) {
   .panels { grid-template-columns: minmax(0, 1fr) } nav ul { gap: 2px 18px }
   .cards { grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 8px } .cards li { padding: 10px 12px }
-  .cards span { font-size: 22px }
+  .cards span { font-size: 22px } .cards li:last-child:nth-child(odd) { grid-column: 1 / -1 }
 }
 @media print {
   nav, .choices, .modebar-container { display: none !important } .cards li { break-inside: avoid }

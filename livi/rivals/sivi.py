@@ -77,7 +77,7 @@ def fit_sivi(net: nn.Module, data: Any, likelihood: Likelihood, *, num_mixing: i
     Args:
         **options: as in `livi.inference.fit`, except for entropy and family.
     """
-    options.setdefault("noise", lambda layout: DiagonalNoise(layout.num_params, 0.05))
+    options.setdefault("noise", lambda layout: DiagonalNoise(layout.num_params, 0.01))
 
     def make(layout: Layout, generators: list[Generator], noises: list[Noise]) -> SemiImplicit:
         return SemiImplicit(layout, generators, noises, num_mixing=num_mixing)

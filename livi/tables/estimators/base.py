@@ -144,7 +144,7 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
     def _frozen(self) -> Posterior:
         """The posterior as the networks that answer."""
         mine = self.posterior_
-        kept = Ensemble(mine.layout, self._draws.between(0, self._draws.steps[-1])).requires_grad_(False)
+        kept = self._draws.ensemble()
         return Posterior(kept, mine.likelihood, mine.prior, history=mine.history, plan=mine.plan)
 
     def _fitted_facts(self) -> dict[str, Any]:

@@ -22,6 +22,7 @@ MOST = 600  # rows of a trial
 HELD = 0.3  # of which are scored
 STEPS = 100
 SURE = 1.64  # standard errors by which the best must lead
+MOST_OF_ONE = 3.0  # nats that a single target may add to a lead
 
 
 class Model(NamedTuple):
@@ -104,9 +105,15 @@ def chosen(models: Sequence[Model], score: Callable[[Model], Array]) -> tuple[Mo
 
 
 def _clearly_below(scores: Array, best: Array) -> bool:
+    """Whether the lead of the best is more than chance, by a test that no single target decides.
+
+    A model that all but rules out one of the targets would else have a lead against it so uncertain, for being huge,
+    that it is never clear.
+    """
     lead = best - scores
     if not np.isfinite(lead).all():
         return _mean(scores) is None and _mean(best) is not None
+    lead = lead.clip(-MOST_OF_ONE, MOST_OF_ONE)
     return bool(lead.mean() > SURE * lead.std() / math.sqrt(len(lead)))
 
 

@@ -44,7 +44,7 @@ class Draws:
     def __init__(self, posterior: Posterior, num_samples: int | str, seed: int) -> None:
         steps: tuple[int, ...] = AUTO if num_samples == "auto" else (int(num_samples),)
         sampler = posterior.sampler
-        if isinstance(sampler, Ensemble):  # networks that were drawn for this already, in their order
+        if isinstance(sampler, Ensemble):  # so many there are
             steps = tuple(dict.fromkeys(min(step, sampler.num_members) for step in steps))
         self.steps = steps
         self._posterior, self._seed = posterior, seed
@@ -68,6 +68,18 @@ class Draws:
         place = next(place for place, step in enumerate(self.steps) if step > known)
         sampler, rng = self._posterior.sampler, torch.Generator().manual_seed(self._seed + place)
         if isinstance(sampler, Ensemble):
-            return sampler.theta[known : self.steps[place]]
+            return sampler.theta[_order(sampler.num_members, self._seed)[known : self.steps[place]]]
         drawn = self._posterior.sample(self.steps[place] - known, rng)
         return drawn if len(self.steps) == 1 else drawn[torch.randperm(len(drawn), generator=rng).to(drawn.device)]
+
+    def ensemble(self) -> Ensemble:
+        """All that may answer, as an ensemble whose members are asked in the same order."""
+        drawn = self.between(0, self.steps[-1])
+        members = torch.empty_like(drawn)
+        members[_order(len(drawn), self._seed)] = drawn
+        return Ensemble(self._posterior.layout, members).requires_grad_(False)
+
+
+def _order(members: int, seed: int) -> Tensor:  # (K,)
+    """In which the members of an ensemble are asked: they may be sorted by the chain that they are from."""
+    return torch.randperm(members, generator=torch.Generator().manual_seed(seed))
