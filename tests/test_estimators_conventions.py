@@ -156,7 +156,10 @@ def test_verbose_shows_the_progress(capsys):
         ({"hidden": (0,)}, "hidden: expected positive integers"),
         ({"hidden": "wide"}, "hidden: expected positive integers"),
         ({"activation": "step"}, "activation: expected one of relu"),
-        ({"noise": "loud"}, "noise: expected one of constant, poisson, varying, negative-binomial or auto, got 'loud'"),
+        (
+            {"noise": "loud"},
+            "noise: expected one of constant, poisson, varying, negative-binomial, network or auto, got 'loud'",
+        ),
         (
             {"prior_scale": "large"},
             "prior_scale: expected a positive number, 'auto', 'learned' or 'fan_in', got 'large'",

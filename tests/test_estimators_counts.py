@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
-from scipy.stats import norm
+import torch
+from scipy.stats import norm, poisson
 from tabled import silent
 
+from livi.model.likelihoods import Poisson
+from livi.posterior.prediction import DrawnPrediction
 from livi.tables.estimators import LIVIRegressor, load
 from livi.tables.estimators.choice import MODELS, Model, candidates, chosen, look_counted
 from livi.tables.fitting import FitOptions, fit_table
@@ -106,3 +109,13 @@ def test_a_target_that_a_model_rules_out_does_not_hide_that_another_is_better():
     equal = good + rng.normal(-0.01, 0.3, 100)
     best, _ = chosen(list(scores), lambda model: equal if model.target_scale == "plain" else good)
     assert best == Model("plain", "constant")
+
+
+def test_the_crps_of_counts_is_that_of_their_distribution():
+    log_means, targets = torch.tensor([[[0.5], [2.0]]], dtype=torch.float64), torch.tensor([3.0, 5.0])
+    found = DrawnPrediction(log_means, Poisson(), seed=1).crps(targets)
+    places = np.arange(60)
+    for value, log_mean, target in zip(found, log_means[0, :, 0], targets, strict=True):
+        below = poisson.cdf(places, float(log_mean.exp()))
+        exact = ((below - (places >= float(target))) ** 2).sum()  # a step of one for each count
+        assert float(value) == pytest.approx(exact, rel=0.1)  # by 2,000 draws

@@ -142,6 +142,7 @@ def test_the_candidate_with_the_best_validation_score_is_chosen_and_failures_are
         return str(candidate)
 
     monkeypatch.setattr(search, "fitted", fitted)
+    monkeypatch.setattr(search, "_validated_noise", lambda *_, **__: None)
     monkeypatch.setattr(search, "predicted", lambda posterior, *_: posterior)
     monkeypatch.setattr(search, "log_score", lambda prediction, _: scores[prediction])
     choice = search.choose(METHODS["avb"], split, steps=1, seed=0)
@@ -157,6 +158,17 @@ def test_the_validated_noise_is_the_root_mean_square_residual_of_one_network(fol
     residual = float(np.sqrt(np.mean((fold.scored_targets - fold.centre) ** 2))) / fold.unit
     noise = search.best_noise(RegressionPrediction(means, torch.tensor(1.0)), fold)
     assert noise == pytest.approx(residual, rel=0.07)  # the grid is that coarse
+
+
+def test_a_learned_noise_stays_unless_validation_rows_clearly_ask_for_another(folder):
+    split = Split.read(folder, "yacht", 0, search_rows=2000)
+    means = torch.full((1, len(split.search.scored_targets)), split.search.centre, dtype=torch.float64)
+    suits, narrow = (RegressionPrediction(means, torch.tensor(std * split.search.unit)) for std in (1.0, 0.05))
+    assert search._validated_noise(suits, split, always=False) is None
+    assert search._validated_noise(suits, split, always=True) == search.best_noise(suits, split.search)
+    assert search._validated_noise(narrow, split, always=False) == search.best_noise(narrow, split.search)
+    part = Split.read(folder, "yacht", 0, search_rows=20)
+    assert search._validated_noise(narrow, part, always=True) is None
 
 
 def test_priors_are_as_wide_as_their_gain_says_and_learned_ones_begin_there():

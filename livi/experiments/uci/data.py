@@ -41,6 +41,11 @@ class Split:
     whole: Fold
     search: Fold
 
+    @property
+    def searched_all(self) -> bool:
+        """Whether `search` fits to all training rows that are not validation rows."""
+        return len(self.search.targets) + len(self.search.scored_targets) == len(self.whole.targets)
+
     @classmethod
     def read(cls, folder: Path, name: str, number: int, *, search_rows: int) -> Split:
         """Test rows have no part in `search`, which fits to at most so many rows; the number is the seed of its draw.

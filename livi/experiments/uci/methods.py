@@ -80,8 +80,8 @@ class Method:
     Args:
         fit: `fit(net, data, likelihood, *, prior, seed, progress, **options)`.
         options: for a number of steps and of rows.
-        noise: "learned" along with the weights, or for a method whose own noise would be that of the training rows that
-            it has learned by heart, from the validation rows' residuals ("validated").
+        noise: "learned" along with the weights, unless the validation rows clearly ask for another; or for a method
+            whose own would be that of training rows that it has learned by heart, the best for them ("validated").
         package: that it needs.
     """
 

@@ -48,7 +48,7 @@ def choose(method: Method, split: Split, *, steps: int, seed: int) -> Choice:
         except (ArithmeticError, RuntimeError, ValueError) as error:
             trouble = error
             continue
-        noise = best_noise(prediction, split.search) if method.noise == "validated" else None
+        noise = _validated_noise(prediction, split, always=method.noise == "validated")
         score = log_score(prediction if noise is None else _with_noise(prediction, noise, split.search), split.search)
         if not math.isfinite(score):
             continue
@@ -95,6 +95,20 @@ def best_noise(prediction: RegressionPrediction, fold: Fold) -> float:
     """The noise under which these networks give the scored rows the highest density, in standard units."""
     scores = [log_score(_with_noise(prediction, float(noise), fold), fold) for noise in NOISES]
     return float(NOISES[int(torch.tensor(scores).nan_to_num(-math.inf).argmax())])
+
+
+def _validated_noise(prediction: RegressionPrediction, split: Split, *, always: bool) -> float | None:
+    """The best noise for the validation rows; None leaves it to be learned.
+
+    Unless `always`, it must gain more than a standard error of its gain over the learned one. Candidates that were
+    fitted to part of many rows say nothing about the noise of a fit to all of them, which learns it.
+    """
+    if not split.searched_all:
+        return None
+    noise, targets = best_noise(prediction, split.search), torch.from_numpy(split.search.scored_targets)
+    gain = _with_noise(prediction, noise, split.search).log_prob(targets) - prediction.log_prob(targets)
+    worth = float(gain.mean()) > float(gain.std()) / math.sqrt(len(gain))
+    return noise if always or worth else None
 
 
 def _with_noise(prediction: RegressionPrediction, noise: float, fold: Fold) -> RegressionPrediction:
