@@ -129,7 +129,7 @@ def fit_toy(name: str, method: str, seed: int, *, recipe: Recipe | None = None) 
     """
     fit_method = method_named(method)
     options: dict[str, Any] = {} if recipe is None else {"recipe": recipe}
-    if recipe is not None and method in ("swag", "ivon"):  # whose own steps come after those of the recipe
+    if recipe is not None and method in ("swag", "ivon", "langevin"):  # whose own steps come after the recipe
         options["steps"] = max(recipe.steps, 150)
     started = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
