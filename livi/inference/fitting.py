@@ -204,7 +204,7 @@ def _run(prepared: Plan, trainer: Trainer, result: Result, state: dict[str, Any]
 
 
 def _again(prepared: Plan, trainer: Trainer, begun: Beginning | None, before: dict[str, Any], trouble: str) -> str:
-    """Back to the start, narrower: another fit at half the rates, or where chains follow, none; what went wrong then."""
+    """Back to the start, narrower: another fit at half the rates, or none where chains follow; what went wrong then."""
     prepared.bound.load_state_dict(before)
     if begun is not None:
         spread_out(prepared, begun.theta, NARROWER)
