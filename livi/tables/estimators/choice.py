@@ -21,6 +21,7 @@ FEWEST = 60  # rows that are worth a trial
 MOST = 600  # rows of a trial
 HELD = 0.3  # of which are scored
 STEPS = 100
+SAMPLES = 8  # weight vectors a step, of models but those of counts
 SURE = 1.64  # standard errors by which the best must lead
 MOST_OF_ONE = 3.0  # nats that a single target may add to a lead
 

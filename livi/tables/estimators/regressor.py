@@ -17,6 +17,7 @@ from torch import Tensor
 
 from livi.durations import seconds
 from livi.inference import Recipe
+from livi.model.defaults import SMALL
 from livi.model.likelihoods import Gaussian, HeteroscedasticGaussian, NegativeBinomial, Poisson, Weighted, pass_weights
 from livi.model.priors import Normal
 from livi.network import Layout
@@ -28,6 +29,7 @@ from livi.tables.estimators.base import Estimator, check_alpha, in_double, quick
 from livi.tables.estimators.choice import (
     FEWEST,
     NOISES,
+    SAMPLES,
     STEPS,
     Model,
     Trial,
@@ -39,6 +41,7 @@ from livi.tables.estimators.choice import (
 from livi.tables.estimators.conformal import threshold
 from livi.tables.estimators.draws import ENDS
 from livi.tables.estimators.network import build_network, threads, widths
+from livi.tables.estimators.noise import first_noise
 from livi.tables.estimators.scaling import REACH, Array, Scaling
 from livi.tables.estimators.target import SCALES, TargetPrediction, TargetScale, modelled, rounding, stretched
 
@@ -102,6 +105,8 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
     >>> model.score(X, y) > 0.9
     True
     """
+
+    _brief = False  # a trial, which is fitted by fewer samples a step
 
     def __init__(
         self,
@@ -182,8 +187,9 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         if self.model_.target_scale == "count":
             counts = Poisson(unit=None) if self.model_.noise == "poisson" else NegativeBinomial(unit=None)
             self._fit_posterior(X[kept], targets, weights[kept], counts, 1, spent=spent)
-        elif self.model_.noise == "constant":  # targets have a standard deviation of 1, with weights and all
-            self._fit_posterior(X[kept], targets, weights[kept], Gaussian(1.0, learned=True), 1, spent=spent)
+        elif self.model_.noise == "constant":
+            start = first_noise(Scaling.of(X[kept], weights[kept]).inputs(X[kept]), targets, weights[kept])
+            self._fit_posterior(X[kept], targets, weights[kept], Gaussian(start, learned=True), 1, spent=spent)
         elif self.model_.noise == "network":
             self._sample_posterior(X[kept], targets[:, None], weights[kept], spent=spent)
         else:
@@ -239,6 +245,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
 
         def score(model: Model) -> Array:
             trial = clone(self).set_params(**common, **model._asdict())
+            trial._brief = True
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about a fit that is short on purpose
                 trial.fit(X[fitted], y[fitted], weights[fitted])
@@ -323,8 +330,13 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         return prediction
 
     def _recipe(self, layout: Layout, num_rows: int) -> Recipe | None:
-        """Counts have all layers sampled, as classes have, and are fitted as those are."""
-        return quick_recipe(layout, num_rows, self.components) if self.model_.target_scale == "count" else None
+        """Counts have all layers sampled, as classes have, and are fitted as those are.
+
+        Trials have few samples a step, but of small networks, whose generators have more latents than that.
+        """
+        if self.model_.target_scale == "count":
+            return quick_recipe(layout, num_rows, self.components)
+        return Recipe(num_samples=SAMPLES) if self._brief and layout.num_params > SMALL else None
 
     def _open(self, prediction: TargetPrediction) -> Tensor:  # (n,)
         error = prediction.monte_carlo_error(ENDS)
