@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 from livi.tables.estimators.scaling import Array
 
 FEWEST = 60  # rows that are worth a trial
-MOST = 600  # rows of a trial
+ROWS = 600  # of a trial, or
+SHARE = 0.2  # of all rows where that is more: a longer fit is worth a better choice;
+MOST = 2000  # but no more than that
 HELD = 0.3  # of which are scored
 STEPS = 100
 SAMPLES = 8  # weight vectors a step, of models but those of counts
@@ -88,7 +90,8 @@ def look_counted(targets: Array) -> bool:
 
 def trial_rows(num_rows: int, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Places of the rows to fit to in a trial, and of those to score."""
-    drawn = np.random.default_rng(seed).permutation(num_rows)[:MOST]
+    number = min(MOST, max(ROWS, round(SHARE * num_rows)))
+    drawn = np.random.default_rng(seed).permutation(num_rows)[:number]
     held = max(1, round(HELD * len(drawn)))
     return np.sort(drawn[held:]), np.sort(drawn[:held])
 
