@@ -59,6 +59,21 @@ def test_estimators_keep_within_one():
     assert int(model.history_[-1]["step"]) == 50
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_trials_of_models_take_their_part_of_it(monkeypatch):
+    given = []
+
+    def noted(*arguments, **options):
+        given.append(options["budget"])
+        return livi.fit(*arguments, **options)
+
+    monkeypatch.setattr("livi.tables.estimators.base.fit", noted)
+    x = torch.randn(70, 2, generator=torch.Generator().manual_seed(0)).numpy()
+    livi.LIVIRegressor(hidden=3, steps=2, target_scale="plain", budget="50 s", random_state=0).fit(x, x[:, 0])
+    assert given[:2] == pytest.approx([10.0, 10.0], abs=0.5)  # less what has gone by then
+    assert 0.0 < given[2] < 50.0
+
+
 def test_a_step_that_does_not_fit_into_memory_is_an_error_with_a_remedy(monkeypatch):
     plan = livi.plan(*problem(), last_layer="sampled")
 

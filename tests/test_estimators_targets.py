@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 import torch
 from scipy import integrate, stats
+from sklearn.datasets import make_friedman1
 
 from livi.posterior import metrics
 from livi.posterior.prediction import LogNormalPrediction, RegressionPrediction
 from livi.tables.estimators import LIVIRegressor, load
-from livi.tables.estimators.choice import FEWEST, Model, candidates, chosen
+from livi.tables.estimators.choice import FEWEST, Model, candidates, chosen, trial_rows
+from livi.tables.estimators.noise import first_noise
 from livi.tables.estimators.scaling import Scaling
 from livi.tables.estimators.target import TargetScale, stretched
 
@@ -123,6 +125,31 @@ def test_the_simpler_model_is_taken_in_doubt():
     scores = dict(zip(models, (np.full(100, -np.inf), noise), strict=True))
     best, trials = chosen(models, scores.__getitem__)
     assert (best, trials[0].log_score) == (models[1], None)
+
+
+def test_varying_noise_is_not_taken_for_falling_sooner():
+    X, y = make_friedman1(300, noise=1.0, random_state=0)
+    model = LIVIRegressor(steps=100, target_scale="plain", num_samples=30, random_state=0).fit(X, y)
+    assert model.model_ == Model("plain", "constant")
+
+
+def test_a_noise_starts_where_a_linear_model_leaves_it():
+    random = np.random.default_rng(0)
+    X, counts = random.normal(size=(500, 3)), random.integers(1, 4, size=500)
+    y = X @ [0.5, 0.5, 0.0] + 0.7 * random.normal(size=500)
+    design = np.repeat(np.column_stack([np.ones(500), X]), counts, axis=0)
+    _, misfit, _, _ = np.linalg.lstsq(design, np.repeat(y, counts))
+    expected = np.sqrt(misfit[0] / (counts.sum() - 4))
+    assert first_noise(X, y, counts) == pytest.approx(expected, rel=1e-3)
+    assert first_noise(np.tile(X, (5, 1)), np.tile(y, 5), np.ones(2500)) == 1.0  # a MAP estimate finds it
+    assert first_noise(random.normal(size=(20, 100)), random.normal(size=20), np.ones(20)) <= 1.0
+
+
+def test_trials_grow_with_the_table_up_to_a_limit():
+    for rows, fitted, scored in ((100, 70, 30), (1000, 420, 180), (5000, 700, 300), (10**6, 1400, 600)):
+        found = trial_rows(rows, 0)
+        assert tuple(map(len, found)) == (fitted, scored)
+        assert not set(found[0]) & set(found[1])
 
 
 def test_few_rows_are_not_tried_on():

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 
@@ -28,6 +29,7 @@ from livi.report.interactive import MOST_POINTS, label, sample, shortened
 from livi.report.table_page import page, write_report
 from livi.report.table_plain import SCORES, first_words
 from livi.tables.evaluation import ENOUGH_ROWS
+from livi.tables.parts import parts_of
 
 
 def sections_of(content):
@@ -209,6 +211,14 @@ def test_long_words_are_shortened_and_kept_in_the_title():
     assert label("<i>\n x") == "&lt;i&gt; x"
 
 
+def test_fifths_of_a_target_with_a_long_name_are_told_apart():
+    content = regression(200)
+    parts = parts_of(content.rows, {}, "the price of a house in thousands of kroner, before tax")
+    text = Reader(page(replace(content, parts=parts))).text
+    for name in ("lowest", "second lowest", "middle", "second highest", "highest"):
+        assert f"the fifth with the {name} p" in text
+
+
 # --- writing --------------------------------------------------------------------------------------
 
 
@@ -246,7 +256,7 @@ def test_the_first_words_are_plain_and_compare():
     [misses, compared, promise] = first_words(regression())
     assert misses.startswith("For 128 rows whose price it had not seen, the predictions were off by ")
     assert compared == "The average for every row would be off by 74.00, a linear model by 31.00."
-    assert re.fullmatch(r"Its 90% ranges held the true value in [\d.]+% of them: as many as promised, .*", promise)
+    assert re.fullmatch(r"The model's 90% ranges held the true value in [\d.]+% of them: as many as promised, .*", promise)
     [right, compared] = first_words(classification())
     assert "its answer was right in" in right
     assert compared == "The most frequent class would be right in 52.0%, a linear model in 61.0%."

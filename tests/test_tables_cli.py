@@ -63,6 +63,8 @@ def test_a_fit_worse_than_the_mean_ends_with_a_code_of_its_own(here, homes, caps
     assert "\nWorse than the mean: RMSE" in out
     assert err.startswith("livi: m.livi was written, but should not be used as it is. Worse than the mean: RMSE")
     assert len(err.splitlines()) == 1
+    assert cli.main(arguments) == 3
+    assert "next: livi predict" not in capsys.readouterr().err  # which would be with a model not to be used
     assert "Worse than the mean" in (here / "fit.html").read_text()
     assert cli.main(["predict", "m.livi", "noise.csv", "--out", "p.csv"]) == 0
     assert cli.main([*arguments, "--allow-poor"]) == 0

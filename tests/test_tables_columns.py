@@ -138,7 +138,7 @@ def test_a_task_guessed_from_numbers_is_said_and_can_be_overruled():
     [
         (["1.5", "abc", "2.5"], "regression", "row 3, column 'y': expected a number as in 2 other rows, got 'abc'"),
         ([str(i) for i in range(40)] + ["abc"], None, "row 42, column 'y': expected a number"),
-        (["5"] * 9, None, "column 'y': expected a target that varies, got '5' in all rows"),
+        (["5"] * 9, None, "column 'y': expected a target that varies, got '5' in all rows; choose another --target"),
         (["a"] * 9, "classification", "expected a target that varies"),
         ([f"n{i}" for i in range(300)], None, "expected at most 100 classes for 300 rows, got 300, 'n0' among them"),
         ([str(i) for i in range(12)], "classification", "expected at most 6 classes"),

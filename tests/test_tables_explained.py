@@ -16,8 +16,9 @@ from livi.inference import alarms
 from livi.posterior.diagnostics import comparison, spread, verdict
 from livi.posterior.diagnostics.layers import Layers
 from livi.tables.baselines import Baselines
-from livi.tables.content import Metric
+from livi.tables.content import Finding, Metric
 from livi.tables.drivers import drivers, effects
+from livi.tables.model import LOW_BOUND, TableModel
 from livi.tables.schema import Column, Schema
 from livi.tables.wording import in_options
 
@@ -153,6 +154,16 @@ def test_no_advice_of_a_report_is_about_what_the_command_line_lacks(module):
 )
 def test_advice_about_the_bound_is_that_of_the_command_line(said, advised):
     assert in_options(said).endswith(advised)
+
+
+def test_a_low_bound_is_one_sentence_where_predictions_were_judged_by_rows():
+    low = Finding("warning", comparison.MEAN_FIELD, "-9 nats lies below -3.")
+    other = Finding("warning", "spread", "wide.")
+    fine = Finding("ok", comparison.NO_LEARNING, "fine.")
+    judged = TableModel(None, None, {}, findings=(low, other, fine), validation=object())
+    assert judged.warnings() == ["warning, spread: wide.", LOW_BOUND]
+    unjudged = TableModel(None, None, {}, findings=(low, fine))
+    assert unjudged.warnings() == [f"warning, {low.topic}: {low.text}"]
 
 
 def test_a_part_of_a_variance_is_no_more_than_all_of_it():

@@ -218,9 +218,8 @@ def _fit(chosen: argparse.Namespace) -> int:
     print(_facts(model.facts))
     if model.validation is not None:
         print(f"\n{model.validation}")
-    for finding in model.findings:
-        if finding.severity == "warning":
-            print(f"\nwarning, {finding.topic}: {finding.text}")
+    for text in model.warnings():
+        print(f"\n{text}")
     print(f"\nwritten: {written}", flush=True)
     if trouble is not None:
         _warn(f"{trouble} The fit is not lost, it is in {written}: move it where it belongs.")
@@ -229,8 +228,10 @@ def _fit(chosen: argparse.Namespace) -> int:
     if model.interrupted:
         _warn(f"interrupted {model.interrupted}; {chosen.out} holds what was learned by then. {_how_to_go_on(chosen)}")
         return INTERRUPTED
-    _next(chosen, "livi", "predict", chosen.out, "NEW.csv", "--out", "predictions.csv")
-    return _judged(chosen, model.validation)
+    code = _judged(chosen, model.validation)
+    if code == 0:
+        _next(chosen, "livi", "predict", chosen.out, "NEW.csv", "--out", "predictions.csv")
+    return code
 
 
 def _judged(chosen: argparse.Namespace, validation: Any) -> int:

@@ -119,7 +119,8 @@ def _compared(metric: Metric | None, content: Content, verb: str) -> Iterator[st
 def _promise(content: Content, what: str, held: str) -> Iterator[str]:
     line: Coverage | None = min(content.coverage, key=lambda one: abs(one.level - LEVEL), default=None)
     if line is not None:
-        yield f"Its {line.level:.0%} {what} held {held} in {percent(line.share)} of them: {PROMISE[line.judgement]}."
+        words = f"The model's {line.level:.0%} {what} held {held} in {percent(line.share)} of them"
+        yield f"{words}: {PROMISE[line.judgement]}."
 
 
 def _plain(metric: Metric) -> Plain:

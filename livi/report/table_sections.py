@@ -240,7 +240,7 @@ def _parts_table(content: Content) -> str:
         return ""
     lines = [
         (
-            escape(shortened(part.name, LONGEST)),
+            clipped(part.name, 2 * LONGEST),  # long enough to tell one fifth from another
             f"{part.rows:,}",
             percent(part.coverage.share),
             f"{percent(part.coverage.low)} to {percent(part.coverage.high)}",

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from livi.posterior.diagnostics.comparison import MEAN_FIELD, NO_LEARNING
 from livi.posterior.storage import StorageError
 from livi.tables.baselines import Baselines
 from livi.tables.content import Content, Finding, UnsureRow
@@ -38,6 +39,10 @@ from livi.tables.values import label
 from livi.tables.wording import in_options
 
 PART = 10_000  # rows that are read, predicted and written at a time
+LOW_BOUND = (
+    "For experts: the bound on the evidence is low, so models should not be compared by it. How good the predictions are "
+    "is said above, by rows held out of the fit; the page of --report has more about the bound."
+)
 _UNSURE = 10  # rows shown
 
 
@@ -62,6 +67,17 @@ class TableModel:
     baselines: Baselines | None = None
     validation: Evaluation | None = None
     interrupted: str = ""
+
+    def warnings(self) -> list[str]:
+        """What the diagnosis warns of, each in a sentence or more.
+
+        That the bound is low says little to people with a table, once rows held out have shown what the predictions are
+        worth: then it is one sentence, and the findings are for the report.
+        """
+        found = [finding for finding in self.findings if finding.severity == "warning"]
+        brief = [one for one in found if one.topic in (NO_LEARNING, MEAN_FIELD) and self.validation is not None]
+        said = [f"warning, {finding.topic}: {finding.text}" for finding in found if finding not in brief]
+        return said + ([LOW_BOUND] if brief else [])
 
     def predict(
         self, table: Table, say: Say = print, *, strict: bool = False, keep: bool = False, progress: bool = False

@@ -21,6 +21,7 @@ FEWEST = 60  # rows that are worth a trial
 ROWS = 600  # of a trial, or
 SHARE = 0.2  # of all rows where that is more: a longer fit is worth a better choice;
 MOST = 2000  # but no more than that
+TIME = 0.4  # of a budget, at most
 HELD = 0.3  # of which are scored
 STEPS = 100
 SAMPLES = 8  # weight vectors a step, of models but those of counts

@@ -31,6 +31,7 @@ from livi.tables.estimators.choice import (
     NOISES,
     SAMPLES,
     STEPS,
+    TIME,
     Model,
     Trial,
     are_counts,
@@ -241,7 +242,9 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         counted = any(model.target_scale == "count" for model in models)
         common: dict[str, Any] = {"interval": "posterior", "components": 1, "num_samples": 50, "verbose": 0}
         length = STEPS if self.noise != "network" else 10 * STEPS
-        common |= {"random_state": self.seed_, "steps": min(length, self.steps or length), "budget": None}
+        common |= {"random_state": self.seed_, "steps": min(length, self.steps or length)}
+        if self.budget is not None:
+            common["budget"] = TIME * seconds("budget", self.budget) / len(models)
 
         def score(model: Model) -> Array:
             trial = clone(self).set_params(**common, **model._asdict())
