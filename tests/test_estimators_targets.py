@@ -9,7 +9,7 @@ from sklearn.datasets import make_friedman1
 from livi.posterior import metrics
 from livi.posterior.prediction import LogNormalPrediction, RegressionPrediction
 from livi.tables.estimators import LIVIRegressor, load
-from livi.tables.estimators.choice import FEWEST, Model, candidates, chosen, trial_rows
+from livi.tables.estimators.choice import FEWEST, Model, candidates, chosen, sampled_like, trial_rows
 from livi.tables.estimators.noise import first_noise
 from livi.tables.estimators.scaling import Scaling
 from livi.tables.estimators.target import TargetScale, stretched
@@ -125,6 +125,44 @@ def test_the_simpler_model_is_taken_in_doubt():
     scores = dict(zip(models, (np.full(100, -np.inf), noise), strict=True))
     best, trials = chosen(models, scores.__getitem__)
     assert (best, trials[0].log_score) == (models[1], None)
+
+
+def test_chains_are_held_against_the_best_of_the_others():
+    models, random = [Model("plain", "constant"), Model("log", "constant")], np.random.default_rng(0)
+    noise = random.normal(size=100)
+    known = dict(zip(models, (np.zeros(100), 1.0 + noise), strict=True))
+    for lead, expected in ((-1.0, models[1]), (0.01, models[1]), (1.0, Model("log", "network"))):
+        scores = known | {Model("log", "network"): known[models[1]] + lead + 0.5 * random.normal(size=100)}
+        best, trials = chosen(models, scores.__getitem__, sampled_like)
+        assert best == expected
+        assert [trial.model for trial in trials] == [*models, Model("log", "network")]
+    assert sampled_like(Model("count", "poisson")) is None
+
+
+def stepped(rows: int = 200):
+    """A step with a noise that depends on the side of it: nothing that a noise linear in the inputs can follow."""
+    random = np.random.default_rng(1)
+    X = random.uniform(-1.0, 1.0, size=(rows, 2))
+    noisy = np.abs(X[:, 1]) < 0.4
+    return X, np.sign(X[:, 0]) * np.sign(X[:, 1]) + np.where(noisy, 0.8, 0.01) * random.normal(size=rows)
+
+
+@pytest.mark.filterwarnings("ignore::livi.FitWarning")
+def test_a_network_of_its_own_noise_is_tried_and_taken_where_it_clearly_leads():
+    model = LIVIRegressor(random_state=0, steps=150, num_samples=32).fit(*stepped())
+    assert model.model_ == Model("plain", "network")
+    assert model.trials_[-1].model == Model("plain", "network")
+    assert not model.holds_rows_  # draws alone
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"hidden": (8,)}, {"activation": "tanh"}, {"prior_scale": 1.0}, {"components": 2}, {"batch_size": 50}],
+    ids=lambda settings: next(iter(settings)),
+)
+def test_chains_are_not_tried_where_something_else_was_asked_for(settings):
+    model = LIVIRegressor(**({"random_state": 0, "steps": 20, "num_samples": 8} | settings)).fit(*stepped(100))
+    assert "network" not in {trial.model.noise for trial in model.trials_}
 
 
 def test_varying_noise_is_not_taken_for_falling_sooner():

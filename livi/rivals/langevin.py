@@ -30,7 +30,7 @@ def fit_langevin(
     chains: int = 8,
     draws: int = 400,
     steps: int | None = None,
-    map_steps: int = MAP_STEPS,
+    map_steps: int | None = None,
     budget: float | str | None = None,
     **options: Any,
 ) -> Posterior:
@@ -44,12 +44,14 @@ def fit_langevin(
     Args:
         draws: kept networks in all, about.
         steps: of each chain, by default 5,000, of which 60 % are warm-up.
-        map_steps: of each MAP fit. The first starts at the network's own weights.
+        map_steps: of each MAP fit, by default 300, or `steps` where those are fewer. The first starts at the network's
+            own weights.
         budget: seconds, or words such as "1 min": fewer steps where so many would take longer.
         **options: as in `livi.Problem.of`, and `recipe`, `seed` and `progress`.
     """
     checks.positive_int("chains", chains)
     progress, seed = options.pop("progress", True), options.get("seed", 0)
+    map_steps = min(MAP_STEPS, steps or MAP_STEPS) if map_steps is None else map_steps
     problem, recipe, starts = map_fits("fit_langevin", net, data, likelihood, chains, map_steps, options)
     steps = STEPS if steps is None else checks.positive_int("steps", steps)
     if budget is not None:

@@ -2,7 +2,8 @@
 
 All trials are scored by the log density of the same held-out targets in their own units, so that a model of the
 logarithm is comparable with one of the target itself; counts by the probability of the count, which a density gives to
-half a unit on either side. In doubt the simpler model is taken.
+half a unit on either side. In doubt the simpler model is taken. The best of them is then held against a network that
+gives mean and noise and is sampled by Markov chains, the most costly of all models and on many small tables the best.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ MODELS = (  # the simplest first
     Model("log", "varying"),
     Model("count", "negative-binomial"),
 )
-SAMPLED = (Model("plain", "network"), Model("log", "network"))  # by chains, where they are asked for
+SAMPLED = (Model("plain", "network"), Model("log", "network"))  # by chains
+SAMPLED_STEPS = 500  # of each chain in a trial
+MOST_SAMPLED = 10_000  # rows up to which chains are tried: a step of theirs takes two gradients on all rows
 NOISES = tuple(dict.fromkeys(model.noise for model in (*MODELS, *SAMPLED)))
 MOST_COUNTED = 50  # the largest median of whole numbers that are taken for counts
 
@@ -65,7 +68,7 @@ class Trial:
 def candidates(target_scale: str, noise: str, targets: Array) -> list[Model]:
     """The models that the two settings allow, the simplest first; "auto" allows all that the targets do.
 
-    But for those that are sampled by chains, which have to be asked for.
+    But for those that are sampled by chains, which are tried last; see `sampled_like`.
 
     >>> candidates("auto", "auto", np.array([0.0, 2.0, 1.0]))[1]
     Model(target_scale='count', noise='poisson')
@@ -77,6 +80,15 @@ def candidates(target_scale: str, noise: str, targets: Array) -> list[Model]:
         if (model.target_scale == target_scale or (target_scale == "auto" and possible[model.target_scale]))
         and noise in (model.noise, "auto")
     ]
+
+
+def sampled_like(model: Model) -> Model | None:
+    """The model on the same scale that is sampled by chains; None of counts.
+
+    >>> sampled_like(Model("log", "varying"))
+    Model(target_scale='log', noise='network')
+    """
+    return next((other for other in SAMPLED if other.target_scale == model.target_scale), None)
 
 
 def are_counts(targets: Array) -> bool:
@@ -97,16 +109,24 @@ def trial_rows(num_rows: int, seed: int) -> tuple[NDArray[np.intp], NDArray[np.i
     return np.sort(drawn[held:]), np.sort(drawn[:held])
 
 
-def chosen(models: Sequence[Model], score: Callable[[Model], Array]) -> tuple[Model, list[Trial]]:
+def chosen(
+    models: Sequence[Model],
+    score: Callable[[Model], Array],
+    last: Callable[[Model], Model | None] = lambda _: None,
+) -> tuple[Model, list[Trial]]:
     """The model with the best score, and all scores; a simpler one where the best does not clearly lead.
 
     Args:
         score: the log density of each held-out target, (n,), under a model.
+        last: of the best of these models, another one to hold against it.
     """
     scores = {model: score(model) for model in models}
     best = max(models, key=lambda model: _or_worst(_mean(scores[model])))
     simplest = next(model for model in models if not _clearly_below(scores[model], scores[best]))
-    return simplest, [Trial(model, _mean(scores[model])) for model in models]
+    if (other := last(best)) is not None:
+        scores[other] = score(other)
+        simplest = other if _clearly_below(scores[simplest], scores[other]) else simplest
+    return simplest, [Trial(model, _mean(found)) for model, found in scores.items()]
 
 
 def _clearly_below(scores: Array, best: Array) -> bool:

@@ -28,7 +28,9 @@ from livi.tables.estimators.answers import as_numpy
 from livi.tables.estimators.base import Estimator, check_alpha, in_double, quick_recipe, unweighted
 from livi.tables.estimators.choice import (
     FEWEST,
+    MOST_SAMPLED,
     NOISES,
+    SAMPLED_STEPS,
     SAMPLES,
     STEPS,
     TIME,
@@ -37,6 +39,7 @@ from livi.tables.estimators.choice import (
     are_counts,
     candidates,
     chosen,
+    sampled_like,
     trial_rows,
 )
 from livi.tables.estimators.conformal import threshold
@@ -64,10 +67,11 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
             with their size: answers are positive then, and skewed. "count" models counts 0, 1, 2, ... "auto" tries
             those that the targets allow on some of the rows.
         noise: "constant" learns one observation noise, "varying" one that is about log-linear in the inputs. Counts
-            have "poisson" noise, whose variance is the mean, or "negative-binomial", where it is more. "auto" tries
-            them. "network", which it does not try, has a network give mean and noise alike, and samples its weights by
-            Markov chains (`livi.rivals.fit_langevin`) in place of a variational fit: often the best predictions, in a
-            time that grows with the rows; `steps` are of each chain, `components` and `batch_size` have no part in it.
+            have "poisson" noise, whose variance is the mean, or "negative-binomial", where it is more. "network" has
+            a network give mean and noise alike, and samples its weights by Markov chains
+            (`livi.rivals.fit_langevin`) in place of a variational fit: on small tables often the best predictions, in
+            a time that grows with the rows; `steps` are of each chain, `components` and `batch_size` have no part in
+            it. "auto" tries them; chains up to 10,000 rows, where network, prior, components and batches are left open.
         prior_scale: standard deviation of the weights under the prior; "fan_in" for 1.5 / sqrt(fan-in); or "learned",
             starting there, for one an input and one a further layer, so that inputs without effect count for little.
             "auto" is "learned", or 1 for `noise="network"`, where only numbers will do.
@@ -240,14 +244,16 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
             return models[0]
         fitted, scored = trial_rows(len(y), self.seed_)
         counted = any(model.target_scale == "count" for model in models)
+        sampled = self._may_be_sampled(len(y))
         common: dict[str, Any] = {"interval": "posterior", "components": 1, "num_samples": 50, "verbose": 0}
-        length = STEPS if self.noise != "network" else 10 * STEPS
-        common |= {"random_state": self.seed_, "steps": min(length, self.steps or length)}
+        common |= {"random_state": self.seed_}
         if self.budget is not None:
-            common["budget"] = TIME * seconds("budget", self.budget) / len(models)
+            common["budget"] = TIME * seconds("budget", self.budget) / (len(models) + sampled)
 
         def score(model: Model) -> Array:
-            trial = clone(self).set_params(**common, **model._asdict())
+            length = SAMPLED_STEPS if model.noise == "network" else STEPS
+            steps = {"steps": min(length, self.steps or length)}
+            trial = clone(self).set_params(**common, **steps, **model._asdict())
             trial._brief = True
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about a fit that is short on purpose
@@ -257,8 +263,14 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
             found: Array = (trial.log_mass if counted else trial.log_density)(X[scored], y[scored])
             return found
 
-        best, self.trials_ = chosen(models, score)
+        best, self.trials_ = chosen(models, score, sampled_like if sampled else lambda _: None)
         return best
+
+    def _may_be_sampled(self, num_rows: int) -> bool:
+        """Whether chains are worth a trial: few enough rows, and nothing asked for that they have no use for."""
+        settings = (self.hidden, self.activation, self.batch_size, self._checkpoint)
+        left_open = all(each is None for each in settings) and (self.prior_scale, self.components) == ("auto", 1)
+        return left_open and self.noise == "auto" and num_rows <= MOST_SAMPLED
 
     def _conformity(self, X: Array, y: Array) -> Array:  # (n, p), (n,) -> (n,)
         """How far the targets are from the medians, in standard deviations of the scale that was modelled, sorted."""
