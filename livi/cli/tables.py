@@ -114,7 +114,7 @@ def add_commands(commands: Any) -> None:
         "--noise",
         choices=("auto", "constant", "varying", "network", "poisson", "negative-binomial"),
         help="of a regression: the same for all rows, or not; or by a network that gives mean and noise and is sampled "
-        "by Markov chains; the last two of counts (default auto: by trial, without the network)",
+        "by Markov chains; the last two of counts (default auto: by trial)",
     )
     fit.add_argument(
         "--interval", choices=("posterior", "conformal"), help="conformal: calibrated on a fifth of the rows"
