@@ -59,7 +59,7 @@ class Config:
         if not self.methods:
             object.__setattr__(self, "methods", default_methods(PROBLEMS[self.problem], self.quick))
         for name in self.methods:
-            check_method(name)
+            check_method(name, self.setting)
         if not self.seeds or len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
             given = ",".join(map(str, self.seeds)) or "none"
             raise ValueError(f"seeds: expected different numbers from 0 on, got {given}; give each once.")

@@ -17,7 +17,7 @@ from livi.experiments.networks import lenet, wide_resnet
 Part = Literal["validation", "test"]
 
 VALIDATION = 0.1  # of the training pictures, the last ones in an order that a fixed seed decides
-QUICK_TRAIN, QUICK_SCORED = 256, 64  # pictures
+QUICK_TRAIN, QUICK_SCORED = 512, 100  # pictures
 FEWER = 2000  # pictures that are turned or corrupted, of large networks
 
 
