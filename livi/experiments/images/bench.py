@@ -199,8 +199,10 @@ def notes(config: Config, folder: Path) -> list[str]:
     """What a reader of the table has to know: what was scored, what was left out, and why."""
     found = ["A small network, a few pictures and steps. The numbers mean nothing."] if config.quick else []
     found.append(f"Scored on {config.part} pictures, which nothing was trained on.")
+    if config.part == "validation":
+        found.append("Foreign pictures are made of validation pictures, in six ways: what is reported decides nothing.")
     missing = [name for name in config.setting.others if not pictures.available(folder, name)]
-    if missing:
+    if missing and config.part == "test":
         found.append(f"Not there: {', '.join(missing)}; run `livi data get {' '.join(missing)}`.")
     if config.setting.shifts and config.setting.shifted:
         found.append(f"Drifts of the first {config.setting.shifted:,} scored pictures.")

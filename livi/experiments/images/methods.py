@@ -7,7 +7,7 @@ A name is that of a method of `livi.rivals.METHODS`, or
     livi-mixture-K    a mixture of K generators, trained jointly
     livi-pooled-K     K fits from different starts, each as likely as the others
 
-with settings behind it where they are not the method's own, as in `livi@prior=0.5` (`livi.experiments.images.settings`).
+with settings behind it where they are not its own, as in `livi@prior=0.5` (livi/experiments/images/settings.py).
 
 Where a problem has `epochs`, all start from networks trained by SGD, member k of all methods from the same one; where
 it has none, from scratch, as the methods do by themselves.
@@ -43,7 +43,7 @@ from livi.posterior.storage import replace_file
 from livi.rivals import METHODS, fit_ensemble
 from livi.rivals.methods import steps_on_the_bound
 
-QUICK_STEPS, QUICK_BATCH, QUICK_GRADIENTS, QUICK_EPOCHS, QUICK_RATE = 12, 32, 200, 1, 5e-3
+QUICK_STEPS, QUICK_BATCH, QUICK_GRADIENTS, QUICK_EPOCHS, QUICK_RATE = 12, 32, 300, 1, 3e-3
 ELSEWHERE = ("livi", "map", "ensemble")  # in the list under another name
 NOT_HERE = ("full_rank", "mc_dropout", "langevin", "nuts")  # too large, without dropout, all pictures in every step
 AT_SCALE = ("mean_field", "swag", "ivon", "laplace_last_layer")
@@ -75,7 +75,7 @@ class Task:
     fit_epochs: float | None = None
     gradients: int | None = None
     norm: str = "batch"
-    settings: Settings = Settings()
+    settings: Settings = field(default_factory=Settings)
     say: Callable[[str], None] = lambda _: None
 
     @property

@@ -1,9 +1,9 @@
 """Settings of a method as part of its name, so that every result says what it is of: `livi@prior=0.5@noise=0.1`.
 
-    prior=S    N(0, S^2) for all weights, in place of the prior that the method has by itself
-    decay=W    weight decay of the networks that are trained by SGD: those that fits start from, map and ensembles
-    noise=R    of livi: the noise's share of the size of each tensor
-    rate=R     of livi: the learning rate of the generator
+prior=S    N(0, S^2) for all weights, in place of the prior that the method has by itself
+decay=W    weight decay of the networks that are trained by SGD: those that fits start from, map and ensembles
+noise=R    of livi: the noise's share of the size of each tensor
+rate=R     of livi: the learning rate of the generator
 """
 
 from __future__ import annotations
