@@ -18,7 +18,6 @@ import os
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import mean
@@ -126,7 +125,6 @@ def row(job: Job, *, device: str, epochs: int | None, samples: int, out: Path, q
     warnings.simplefilter("ignore")  # what a fit says of itself is not what is looked at here
     folder = Path(os.environ["LIVI_DATA_DIR"])
     sets = load(PROBLEMS[problem], folder, part="validation", quick=quick, device=device)
-    sets = replace(sets, problem=replace(sets.problem, shifts={}))  # drifts are reported, too
     task = Task(sets, seed, out / problem, epochs=epochs, samples=samples, quick=quick)
     begun = time.perf_counter()
     try:

@@ -143,6 +143,8 @@ def test_a_file_that_is_no_search_or_lacks_a_method_is_refused(tmp_path, capsys)
     assert chosen_methods(path, "mnist", ["map", "livi@rate=0.1"]) == ("map@prior=1", "livi@rate=0.1")
     with pytest.raises(ValueError, match="expected a search for swag, got none; run it: --search --methods swag"):
         chosen_methods(path, "mnist", ["swag"])
+    with pytest.raises(FileNotFoundError, match="expected the file of `livi bench mnist --search`, got none"):
+        chosen_methods(tmp_path / "none.json", "mnist")
     with pytest.raises(ValueError, match="expected results of `livi bench cifar10 --search`"):
         chosen_methods(path, "cifar10")
     path.write_text(json.dumps(document | {"config": {"part": "test"}}))
@@ -184,3 +186,4 @@ def test_validation_is_scored_on_strange_pictures_and_says_so(tmp_path):
     )
     assert re.search("made of validation pictures", " ".join(document["notes"]))
     assert set(document["rows"][0]["entropy"]) == {"scored", *STRANGE}
+    assert document["rows"][0]["shifts"] == {}  # which are reported

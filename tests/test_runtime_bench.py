@@ -1,12 +1,14 @@
 """`livi bench runtime`: twice as long until nothing is gained, and the seconds and memory of what was enough."""
 
 import json
+from concurrent.futures.process import BrokenProcessPool
 
 import pytest
 import torch
 from picture_files import few_steps, write_mnist
 
 from livi import cli
+from livi.experiments.deadlines import Deadline
 from livi.experiments.images import runtime
 from livi.experiments.images.runtime import Config, arrived, bench, measure
 from livi.experiments.images.runtime_text import text
@@ -121,6 +123,15 @@ def test_a_method_that_always_fails_is_a_row_with_its_error(tmp_path, monkeypatc
     document = bench(config, tmp_path, tmp_path, say=str)
     assert document["rows"][0]["error"] == "RuntimeError: no luck\nat all"
     assert "- map (300): failed: RuntimeError: no luck" in text(document)
+
+
+def test_a_process_that_dies_is_a_fit_that_failed(monkeypatch):
+    def dying(*_):
+        raise BrokenProcessPool("a child was killed")
+
+    monkeypatch.setattr(runtime, "side_by_side", dying)
+    [row] = runtime._in_a_process(str, 5, Deadline())
+    assert row == {"gradients": 5, "error": "BrokenProcessPool: a child was killed"}
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def add_command(benches: argparse._SubParsersAction[Any]) -> None:
     command.add_argument("--seeds", type=seeds, metavar="SEED,...", help="default: 300")
     command.add_argument("--device", default="cpu", help="default %(default)s")
     command.add_argument("--gradients", type=count, help="of the first fit (default 2500; 100 with --quick)")
-    command.add_argument("--doublings", type=count, help="of that, at most (default 6; 2 with --quick)")
+    command.add_argument("--doublings", type=count, help="of that, at most (default 4; 2 with --quick)")
     command.add_argument("--samples", type=count, help="networks that answer (default 100)")
     command.add_argument("--limit-minutes", type=float, metavar="M", help="stop after so long, ready to go on")
     command.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="default %(default)s")

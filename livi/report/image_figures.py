@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 Rows = Sequence[Mapping[str, Any]]
 
-# Colour and dashes of each method: every colour drawn through, then dashed, dotted, and both.
-LINES = [(colour, dashes) for dashes in ("-", "--", ":", "-.") for colour in PALETTE]
+DASHES, OURS, THEIRS = ("-", "--", ":", "-."), PALETTE[:1], PALETTE[1:]
+WIDE = 3  # panels in a line
 TOGETHER = "corruption"  # the mean over all
 TITLES = {"nll": "negative log likelihood", "ece": "calibration error, %", "accuracy": "accuracy, %"}
 
@@ -38,10 +38,10 @@ def drift_curves(rows: Rows, drift: str, methods: Sequence[str] | None = None) -
     if not chosen:
         raise ValueError(f"rows: expected some with the drift {drift!r}, got none.")
     with style():
-        figure = new_figure(TEXT_WIDTH, 0.42 * TEXT_WIDTH)
+        figure = new_figure(TEXT_WIDTH, 0.38 * TEXT_WIDTH + _legend_height(list(chosen)))
         axes = figure.subplots(1, 2)
         for ax, name in zip(axes, ("nll", "ece"), strict=True):
-            for (method, group), look in zip(chosen.items(), LINES, strict=False):
+            for (method, group), look in zip(chosen.items(), _looks(chosen), strict=True):
                 curves = np.array([_curve(row, drift, name) for row in group]) * (100.0 if name == "ece" else 1.0)
                 _band(ax, np.array(_curve(group[0], drift, "levels")), curves, method, look)
             ax.set(
@@ -49,7 +49,7 @@ def drift_curves(rows: Rows, drift: str, methods: Sequence[str] | None = None) -
             )
             if drift == "rotation":
                 ax.set_xticks(range(0, 181, 45))
-        shared_legend(figure, axes[0], min(5, len(chosen)))
+        shared_legend(figure, axes[0], _columns(chosen))
         return figure
 
 
@@ -64,17 +64,23 @@ def entropy_curves(rows: Rows, classes: int, methods: Sequence[str] | None = Non
     if not chosen or not names:
         raise ValueError("rows: expected some with foreign pictures, got none.")
     with style():
-        figure = new_figure(TEXT_WIDTH, 0.42 * TEXT_WIDTH)
-        axes = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
+        lines, columns = math.ceil(len(names) / WIDE), min(WIDE, len(names))
+        figure = new_figure(TEXT_WIDTH, 0.38 * lines * TEXT_WIDTH + _legend_height(list(chosen)))
+        axes = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
         top = math.log(classes)
-        for ax, name in zip(axes, names, strict=True):
-            for (method, group), look in zip(chosen.items(), LINES, strict=False):
+        for ax, name in zip(axes.flat, names, strict=False):
+            for (method, group), look in zip(chosen.items(), _looks(chosen), strict=True):
                 curves = np.array([row["entropy"][name] for row in group if name in row["entropy"]])
                 _band(ax, np.linspace(0.0, top, curves.shape[1]), curves, method, look)
             ax.axvline(top, color=FAINT, linewidth=0.6, linestyle=":")
-            ax.set(title=name, xlabel="entropy, nats", xlim=(0.0, 1.02 * top), ylim=(0.0, 1.0))
-        axes[0].set_ylabel("share of pictures")
-        shared_legend(figure, axes[0], min(5, len(chosen)))
+            ax.set(title=name, xlim=(0.0, 1.02 * top), ylim=(0.0, 1.0))
+        for ax in axes.flat[len(names) :]:
+            ax.set_axis_off()
+        for ax in axes[-1]:
+            ax.set_xlabel("entropy, nats")
+        for ax in axes[:, 0]:
+            ax.set_ylabel("share of pictures")
+        shared_legend(figure, axes[0, 0], _columns(chosen))
         return figure
 
 
@@ -88,16 +94,16 @@ def runtime_curves(rows: Rows) -> Figure:
     if not chosen:
         raise ValueError("rows: expected some of livi bench runtime, got none.")
     with style():
-        figure = new_figure(TEXT_WIDTH, 0.55 * TEXT_WIDTH)
+        figure = new_figure(TEXT_WIDTH, 0.5 * TEXT_WIDTH + _legend_height(list(chosen)))
         ax = figure.subplots()
-        for (method, group), (colour, dashes) in zip(chosen.items(), LINES, strict=False):
+        for (method, group), look in zip(chosen.items(), _looks(chosen), strict=True):
             sound = [one for one in group[0]["lengths"] if one["error"] is None]
             places = [(one["seconds"], one["nll"]) for one in sound]
-            ax.plot(*zip(*places, strict=True), color=colour, linestyle=dashes, marker=".", markersize=3, label=method)
-            ax.plot(group[0]["seconds"], group[0]["nll"], "o", color=colour, markersize=5.5, fillstyle="none")
+            ax.plot(*zip(*places, strict=True), **look, marker=".", markersize=3, label=method)
+            ax.plot(group[0]["seconds"], group[0]["nll"], "o", color=look["color"], markersize=5.5, fillstyle="none")
         ax.set(xscale="log", yscale="log", xlabel="seconds", ylabel="NLL of validation pictures")
         _plain_ticks(ax)
-        shared_legend(figure, ax, min(5, len(chosen)))
+        shared_legend(figure, ax, _columns(chosen))
         return figure
 
 
@@ -161,12 +167,41 @@ def _matrix(rows: Sequence[Sequence[float | None]]) -> Tensor:
     return torch.tensor([[math.nan if value is None else value for value in row] for row in rows], dtype=torch.float64)
 
 
-def _band(ax: Axes, places: Numbers, curves: Numbers, label: str, look: tuple[str, str]) -> None:  # (n,), (seeds, n)
-    middle, (colour, dashes) = curves.mean(0), look
-    ax.plot(places, middle, color=colour, linestyle=dashes, label=label)
+def _columns(methods: Iterable[str]) -> int:
+    """Of a legend: five, of names with settings fewer."""
+    names = list(methods)
+    longest = max(map(len, names))
+    return min(len(names), 5 if longest <= 18 else 4 if longest <= 20 else 3)
+
+
+def _legend_height(methods: Sequence[str]) -> float:
+    """Inches."""
+    return 0.17 * math.ceil(len(methods) / _columns(methods))
+
+
+def _looks(methods: Iterable[str]) -> list[dict[str, Any]]:
+    """Lines of methods: livi's thick and blue, the others' thin and in other colours, drawn through, dashed, dotted."""
+    ours, others = (iter([(colour, dashes) for dashes in 3 * DASHES for colour in some]) for some in (OURS, THEIRS))
+    looks = []
+    for method in methods:
+        own = method.startswith("livi")
+        colour, dashes = next(ours if own else others)
+        looks.append({"color": colour, "linestyle": dashes, "linewidth": 1.7 if own else 1.0})
+    return looks
+
+
+def _band(
+    ax: Axes,
+    places: Numbers,  # (n,)
+    curves: Numbers,  # (seeds, n)
+    label: str,
+    look: dict[str, Any],
+) -> None:
+    middle = curves.mean(0)
+    ax.plot(places, middle, **look, label=label)
     if len(curves) > 1:
         error = curves.std(0, ddof=1) / math.sqrt(len(curves))
-        ax.fill_between(places, middle - error, middle + error, color=colour, alpha=0.15, linewidth=0)
+        ax.fill_between(places, middle - error, middle + error, color=look["color"], alpha=0.15, linewidth=0)
 
 
 def _curve(row: Mapping[str, Any], drift: str, name: str) -> list[float] | None:

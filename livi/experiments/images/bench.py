@@ -204,7 +204,7 @@ def notes(config: Config, folder: Path) -> list[str]:
     missing = [name for name in config.setting.others if not pictures.available(folder, name)]
     if missing and config.part == "test":
         found.append(f"Not there: {', '.join(missing)}; run `livi data get {' '.join(missing)}`.")
-    if config.setting.shifts and config.setting.shifted:
+    if config.part == "test" and config.setting.shifts and config.setting.shifted:
         found.append(f"Drifts of the first {config.setting.shifted:,} scored pictures.")
     return found
 

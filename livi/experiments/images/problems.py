@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -124,7 +124,8 @@ def load(
 
     Args:
         part: "validation" trains without a tenth of the training pictures and scores on those, and on strange pictures
-            made of those in place of the foreign sets (`livi.experiments.images.strange`); choose by that.
+            made of those in place of the foreign sets (`livi.experiments.images.strange`), without drifts, which are
+            reported; choose by that.
         quick: a few hundred of each.
 
     Raises:
@@ -141,7 +142,7 @@ def load(
     plain = _between(chosen.images[:last], device)
     foreign = _strange(plain) if part == "validation" else _foreign(problem, folder, last, device)
     return Sets(
-        problem,
+        replace(problem, shifts={}) if part == "validation" else problem,
         Labelled(problem.standardised(_between(kept.images[:first], device)), _labels(kept, first, device)),
         Labelled(problem.standardised(plain), _labels(chosen, last, device)),
         plain,

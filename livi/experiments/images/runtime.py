@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from torch.nn import functional as F
 from livi import checks
 from livi.experiments.deadlines import Deadline, OutOfTime
 from livi.experiments.images.methods import Task, check_method, default_methods, fit_method
-from livi.experiments.images.problems import PROBLEMS, ImageProblem, Sets, build, load
+from livi.experiments.images.problems import PROBLEMS, Sets, build, load
 from livi.experiments.images.runtime_text import line, rung, summary, text
 from livi.experiments.images.scores import Answers
 from livi.experiments.machine import forget_peak_memory, peak_memory
@@ -51,7 +52,7 @@ class Config:
     methods: tuple[str, ...] = ()
     seeds: tuple[int, ...] = (300,)
     gradients: int = 2500
-    doublings: int = 6
+    doublings: int = 4
     samples: int | None = None
     quick: bool = False
 
@@ -148,7 +149,7 @@ def _row(job: Job, config: Config, folder: Path, here: Any, deadline: Deadline, 
     lengths = _earlier(path, facts)
     while len(lengths) <= config.doublings and not arrived(lengths)[1]:
         gradients = config.gradients * 2 ** len(lengths)
-        found = list(side_by_side(partial(here, method, seed), [gradients], 1, deadline))
+        found = _in_a_process(partial(here, method, seed), gradients, deadline)
         if not found:
             raise OutOfTime
         lengths += found
@@ -161,6 +162,14 @@ def _row(job: Job, config: Config, folder: Path, here: Any, deadline: Deadline, 
     if best is None:
         return row | {"error": lengths[-1]["error"], "lengths": told}
     return row | told[best] | {"settled": settled, "lengths": told, "whole_seconds": sum(_seconds(told))}
+
+
+def _in_a_process(fit: Callable[[int], Row], gradients: int, deadline: Deadline) -> list[Row]:
+    """The row of one fit; none where the time is up before it ends. A process that dies, for want of memory, failed."""
+    try:
+        return list(side_by_side(fit, [gradients], 1, deadline))
+    except BrokenExecutor as trouble:
+        return [{"gradients": gradients, "error": f"{type(trouble).__name__}: {trouble}"}]
 
 
 def _seconds(lengths: Sequence[Row]) -> list[float]:
@@ -178,7 +187,8 @@ def _earlier(path: Path, facts: Row) -> list[Row]:
 
 def measure(method: str, seed: int, gradients: int, *, config: Config, folder: Path, device: str) -> Row:
     """One fit with its seconds, memory and scores; for a process of its own. A failure is a row with its `error`."""
-    sets = load(_alone(PROBLEMS[PROBLEM]), folder, part="validation", quick=config.quick, device=device)
+    sets = load(PROBLEMS[PROBLEM], folder, part="validation", quick=config.quick, device=device)
+    sets = replace(sets, others={})  # not asked for, and they take memory
     samples = config.samples or (10 if config.quick else sets.problem.samples)
     task = Task(sets, seed, folder, quick=config.quick, samples=samples, gradients=gradients)
     _warm_up(sets)
@@ -197,11 +207,6 @@ def measure(method: str, seed: int, gradients: int, *, config: Config, folder: P
     said = list(dict.fromkeys(str(warning.message) for warning in caught))
     scores = {name: answers.scores(sets.scored.labels)[name] for name in ("nll", "accuracy")}
     return row | scores | {"log_prob": logs, "warnings": said}
-
-
-def _alone(problem: ImageProblem) -> ImageProblem:
-    """Without foreign or drifted pictures."""
-    return replace(problem, others=(), shifts={})
 
 
 def _warm_up(sets: Sets) -> None:

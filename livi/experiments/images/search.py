@@ -79,6 +79,10 @@ def chosen_methods(path: Path, problem: str, wanted: Sequence[str] = ()) -> tupl
         FileNotFoundError: there is no such file.
         ValueError: it is no search on this problem, or a method is not in it.
     """
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{path}: expected the file of `livi bench {problem} --search`, got none; run it first."
+        )
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         sound = document["experiment"] == problem and document["config"]["part"] == "validation"
