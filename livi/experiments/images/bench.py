@@ -14,7 +14,7 @@ import torch
 from livi import checks
 from livi.experiments.datasets import pictures
 from livi.experiments.deadlines import Deadline, OutOfTime
-from livi.experiments.images.methods import Task, check_method, default_methods, fit_method
+from livi.experiments.images.methods import QUICK_SAMPLES, Task, check_method, default_methods, fit_method
 from livi.experiments.images.problems import PROBLEMS, ImageProblem, Part, Sets, load
 from livi.experiments.images.scores import scores
 from livi.experiments.images.text import line, summary, text
@@ -165,7 +165,7 @@ def _keep_quiet(text: str) -> None:
 def fit_row(job: Job, config: Config, sets: Sets, folder: Path, deadline: Deadline, say: Say) -> Row:
     """Fit one method and score it, ready for JSON. Every random draw follows from the seed."""
     problem, method, seed = job
-    samples = min(10, config.setting.samples) if config.quick else config.setting.samples
+    samples = QUICK_SAMPLES if config.quick else config.setting.samples
     task = Task(
         sets,
         seed,

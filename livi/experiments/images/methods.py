@@ -50,6 +50,7 @@ AT_SCALE = ("mean_field", "swag", "ivon", "laplace_last_layer")
 SEEDS_APART = 1000  # between the seeds of a run: members take those in between
 GPU_MEMORY = 2**33  # bytes of activations in predictions
 CHUNK = 500  # pictures that plain networks answer at a time
+QUICK_SAMPLES = 5  # networks that answer in a quick trial
 NUMBERED = re.compile(r"(ensemble|livi-mixture|livi-pooled)-([1-9]\d*)")
 
 
@@ -171,7 +172,7 @@ def default_methods(problem: ImageProblem, quick: bool = False) -> tuple[str, ..
         some = AT_SCALE[:2] if quick else METHODS
         rivals = [name for name in some if name not in ELSEWHERE + NOT_HERE and METHODS[name].installed]
         return ("map", f"ensemble-{members}", *rivals, "livi", "livi-smallest", f"livi-mixture-{members}")
-    rivals = [name for name in AT_SCALE[: 2 if quick else None] if METHODS[name].installed]
+    rivals = [name for name in AT_SCALE[: 1 if quick else None] if METHODS[name].installed]
     return ("map", f"ensemble-{members}", *rivals, "livi", f"livi-pooled-{members}")
 
 

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from livi import checks
 from livi.experiments.deadlines import Deadline, OutOfTime
-from livi.experiments.images.methods import Task, check_method, default_methods, fit_method
+from livi.experiments.images.methods import QUICK_SAMPLES, Task, check_method, default_methods, fit_method
 from livi.experiments.images.problems import PROBLEMS, Sets, build, load
 from livi.experiments.images.runtime_text import line, rung, summary, text
 from livi.experiments.images.scores import Answers
@@ -189,7 +189,7 @@ def measure(method: str, seed: int, gradients: int, *, config: Config, folder: P
     """One fit with its seconds, memory and scores; for a process of its own. A failure is a row with its `error`."""
     sets = load(PROBLEMS[PROBLEM], folder, part="validation", quick=config.quick, device=device)
     sets = replace(sets, others={})  # not asked for, and they take memory
-    samples = config.samples or (10 if config.quick else sets.problem.samples)
+    samples = config.samples or (QUICK_SAMPLES if config.quick else sets.problem.samples)
     task = Task(sets, seed, folder, quick=config.quick, samples=samples, gradients=gradients)
     _warm_up(sets)
     before, begun = _begin(task.device), time.process_time()
