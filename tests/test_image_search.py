@@ -12,7 +12,14 @@ from livi.experiments.images import methods
 from livi.experiments.images.bench import Config, bench
 from livi.experiments.images.methods import Task, default_methods, fit_method
 from livi.experiments.images.problems import PROBLEMS, load
-from livi.experiments.images.search import best_candidates, candidates, chosen_methods, search_text, searched
+from livi.experiments.images.search import (
+    best_candidates,
+    candidates,
+    chosen_methods,
+    methods_to_search,
+    search_text,
+    searched,
+)
 from livi.experiments.images.settings import Settings, parted
 from livi.experiments.images.strange import STRANGE
 from livi.model.priors import Normal
@@ -103,6 +110,12 @@ def test_all_methods_have_as_many_candidates_and_all_of_them_can_run(problem):
     assert candidates("map@prior=2", PROBLEMS["mnist"]) == ("map@prior=2",)
 
 
+def test_what_takes_the_settings_of_another_is_not_searched_by_default():
+    every, some = default_methods(PROBLEMS["cifar10"]), methods_to_search(PROBLEMS["cifar10"])
+    assert set(every) - set(some) == {"ensemble-5", "livi-pooled-5"}
+    assert {"map", "livi", "mean_field", "swag"} <= set(some)
+
+
 def test_nothing_that_every_step_needs_all_pictures_for_runs_by_default():
     assert not {"nuts", "langevin", "full_rank"} & set(default_methods(PROBLEMS["mnist"]))
     assert {"nuts", "langevin", "full_rank"} <= set(METHODS)
@@ -139,7 +152,7 @@ def test_a_file_that_is_no_search_or_lacks_a_method_is_refused(tmp_path, capsys)
     path = tmp_path / "some.json"
     document = {"experiment": "mnist", "config": {"part": "validation"}, "rows": [tried("map@prior=1", 0, 0.1)]}
     path.write_text(json.dumps(document))
-    assert chosen_methods(path, "mnist") == ("map@prior=1",)
+    assert chosen_methods(path, "mnist") == ("map@prior=1", "ensemble-5@prior=1")
     assert chosen_methods(path, "mnist", ["map", "livi@rate=0.1"]) == ("map@prior=1", "livi@rate=0.1")
     with pytest.raises(ValueError, match="expected a search for swag, got none; run it: --search --methods swag"):
         chosen_methods(path, "mnist", ["swag"])

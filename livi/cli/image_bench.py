@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ methods   map, ensemble-K, mean_field and all others of livi.rivals.METHODS; liv
           livi-mixture-K (trained jointly), livi-pooled-K (K fits); with settings as in livi@prior=0.5@noise=0.1,
           {settings}
 search    --search tries four candidates for each method, by its prior or weight decay, on validation pictures, and
-          writes DIR/{name}-validation.json; --chosen takes the best of each from there
+          writes DIR/{name}-validation.json; --chosen takes the best of each from there, for ensembles that of map,
+          for other forms of livi that of livi
 data      from LIVI_DATA_DIR or the cache: livi data list
 """
 SETTINGS = "prior for all, noise and rate for livi"
@@ -107,7 +109,9 @@ def _run(chosen: argparse.Namespace) -> int:
         config = bench.Config(chosen.problem, **settings)
     except ValueError as error:
         chosen.usage_error(str(error))
-    config = search.searched(config) if chosen.search else config
+    if chosen.search:
+        names = chosen.methods or search.methods_to_search(config.setting, chosen.quick)
+        config = search.searched(replace(config, methods=names))
     document = bench.bench(config, chosen.out, folder, jobs=chosen.jobs, **running)
     if not first:
         return 0

@@ -15,7 +15,8 @@ from statistics import mean
 from typing import Any
 
 from livi.experiments.images.bench import Config
-from livi.experiments.images.problems import ImageProblem
+from livi.experiments.images.methods import default_methods
+from livi.experiments.images.problems import PROBLEMS, ImageProblem
 from livi.experiments.images.settings import parted
 from livi.experiments.scoreboard import Column, board, cells, markdown
 
@@ -53,6 +54,21 @@ def candidates(method: str, problem: ImageProblem) -> tuple[str, ...]:
     return (method, *(f"{method}@{name}={value:g}" for value in values))
 
 
+def model_of(method: str) -> str:
+    """The method whose settings it takes where it was not searched itself: an ensemble's members are MAP estimates.
+
+    >>> model_of("ensemble-5"), model_of("livi-mixture-5"), model_of("swag")
+    ('map', 'livi', 'swag')
+    """
+    kinds = {"ensemble": "map", "livi": "livi"}
+    return kinds.get(method.split("-")[0], method)
+
+
+def methods_to_search(problem: ImageProblem, quick: bool = False) -> tuple[str, ...]:
+    """All that run by default, without those that take another's settings."""
+    return tuple(name for name in default_methods(problem, quick) if model_of(name) == name)
+
+
 def searched(config: Config) -> Config:
     """The same with candidates for methods, on validation pictures."""
     every = [name for method in config.methods for name in candidates(method, config.setting)]
@@ -73,7 +89,9 @@ def best_candidates(rows: Rows) -> dict[str, str]:
 
 
 def chosen_methods(path: Path, problem: str, wanted: Sequence[str] = ()) -> tuple[str, ...]:
-    """What a search's file says for these methods, or for all in it; names with settings are left as they are.
+    """What a search's file says for these methods, or for all by default that it has; those with settings as they are.
+
+    Ensembles that were not searched take the settings of map, and other forms of livi those of livi.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -91,10 +109,17 @@ def chosen_methods(path: Path, problem: str, wanted: Sequence[str] = ()) -> tupl
         sound, best = False, {}
     if not sound or not best:
         raise ValueError(f"{path}: expected results of `livi bench {problem} --search`, got something else.")
-    for name in wanted:
-        if "@" not in name and name not in best:
-            raise ValueError(f"{path}: expected a search for {name}, got none; run it: --search --methods {name}.")
-    return tuple(best.get(name, name) for name in wanted or best)
+    wanted = wanted or [name for name in default_methods(PROBLEMS[problem]) if {name, model_of(name)} & best.keys()]
+    return tuple(_chosen(path, name, best) for name in wanted)
+
+
+def _chosen(path: Path, name: str, best: Mapping[str, str]) -> str:
+    if "@" in name or name in best:
+        return best.get(name, name)
+    model = model_of(name)
+    if model not in best:
+        raise ValueError(f"{path}: expected a search for {model}, got none; run it: --search --methods {model}.")
+    return best[model].replace(model, name, 1)
 
 
 def search_text(document: Mapping[str, Any]) -> str:
