@@ -25,7 +25,7 @@ from livi.posterior.posterior import Posterior
 from livi.posterior.prediction import DrawnPrediction, Prediction, RegressionPrediction
 from livi.rivals import fit_langevin
 from livi.tables.estimators.answers import as_numpy
-from livi.tables.estimators.base import Estimator, check_alpha, in_double, quick_recipe, unweighted
+from livi.tables.estimators.base import ACTIVATION, Estimator, check_alpha, in_double, quick_recipe, unweighted
 from livi.tables.estimators.choice import (
     FEWEST,
     MOST_SAMPLED,
@@ -50,7 +50,7 @@ from livi.tables.estimators.scaling import REACH, Array, Scaling
 from livi.tables.estimators.target import SCALES, TargetPrediction, TargetScale, modelled, rounding, stretched
 
 _LEAST = 1e-300  # probability of a count
-NETWORK_HIDDEN, NETWORK_ACTIVATION = (16, 16), "relu"
+NETWORK_HIDDEN = (16, 16)
 NETWORK_FLOOR = 1e-3  # of the noise, in standard deviations of the target
 
 
@@ -62,7 +62,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
 
     Args:
         hidden: widths of the hidden layers; () is a linear model. None is (50,), or (16, 16) for `noise="network"`.
-        activation: "relu", "tanh", "elu", "silu" or "gelu". None is "silu", or "relu" for `noise="network"`.
+        activation: "relu", "tanh", "elu", "silu" or "gelu". None is "silu".
         target_scale: "plain" models the target as it is, "log" its logarithm, for positive targets whose noise grows
             with their size: answers are positive then, and skewed. "count" models counts 0, 1, 2, ... "auto" tries
             those that the targets allow on some of the rows.
@@ -212,7 +212,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
             X.shape[1],
             NETWORK_HIDDEN if self.hidden is None else widths(self.hidden),
             2,
-            self.activation or NETWORK_ACTIVATION,
+            self.activation or ACTIVATION,
             spread=True,
             seed=self.seed_,
             dtype=torch.float32,
