@@ -256,7 +256,9 @@ def test_the_first_words_are_plain_and_compare():
     [misses, compared, promise] = first_words(regression())
     assert misses.startswith("For 128 rows whose price it had not seen, the predictions were off by ")
     assert compared == "The average for every row would be off by 74.00, a linear model by 31.00."
-    assert re.fullmatch(r"The model's 90% ranges held the true value in [\d.]+% of them: as many as promised, .*", promise)
+    assert re.fullmatch(
+        r"The model's 90% ranges held the true value in [\d.]+% of them: as many as promised, .*", promise
+    )
     [right, compared] = first_words(classification())
     assert "its answer was right in" in right
     assert compared == "The most frequent class would be right in 52.0%, a linear model in 61.0%."

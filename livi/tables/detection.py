@@ -149,7 +149,9 @@ def choose_task(table: Table, target: str, wanted: Task | None, say: Say) -> Tas
         blamed = fine if readable(cells).all() else readable(cells)
         refuse_text(table, target, blamed, "leave it empty to drop the row, or pass --task classification")
     if different < 2:
-        raise table.error(f"expected a target that varies, got {cells[0]!r} in all rows; choose another --target.", column=target)
+        raise table.error(
+            f"expected a target that varies, got {cells[0]!r} in all rows; choose another --target.", column=target
+        )
     few = different <= FEW_NUMBERS and len(table) >= ROWS_EACH * different
     task: Task = wanted or ("classification" if not fine.all() or (few and _whole(values)) else "regression")
     if task == "regression":

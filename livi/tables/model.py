@@ -40,8 +40,8 @@ from livi.tables.wording import in_options
 
 PART = 10_000  # rows that are read, predicted and written at a time
 LOW_BOUND = (
-    "For experts: the bound on the evidence is low, so models should not be compared by it. How good the predictions are "
-    "is said above, by rows held out of the fit; the page of --report has more about the bound."
+    "For experts: the bound on the evidence is low, so models should not be compared by it. How good the predictions "
+    "are is said above, by rows held out of the fit; the page of --report has more about the bound."
 )
 _UNSURE = 10  # rows shown
 

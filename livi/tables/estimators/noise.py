@@ -13,8 +13,8 @@ LEAST = 0.3
 def first_noise(inputs: Array, targets: Array, weights: Array) -> float:  # (n, p), (n,), (n,)
     """The standard deviation of standardised targets around a linear function of standardised inputs, from 0.3 to 1.
 
-    By ridge regression, and per degree of freedom that it leaves. A learned noise moves by a few per cent a step: from 1,
-    that of targets which nothing explains, it would still be too large at the end of a short fit, and a model whose
+    By ridge regression, and per degree of freedom that it leaves. A learned noise moves by a few per cent a step: from
+    1, that of targets which nothing explains, it would still be too large at the end of a short fit, and a model whose
     noise varies would look better in a trial only because its noise falls sooner.
 
     Beyond a full batch of rows a MAP estimate comes first and brings the noise along, and it is 1.
