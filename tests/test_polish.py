@@ -222,7 +222,7 @@ def test_what_is_missing_is_said(plane):
 
 def test_data_that_are_too_large_or_change_are_refused(plane, monkeypatch):
     start = around(network(), Gaussian(OBS_STD))
-    monkeypatch.setattr("livi.inference.polishing.MEMORY", 100)
+    monkeypatch.setattr("livi.inference.chain_target.MEMORY", 100)
     with pytest.raises(ValueError, match="every step uses all of them, got 0 MB"):
         livi.polish(start, plane, **QUICK)
     monkeypatch.undo()
