@@ -27,8 +27,8 @@ def add_command(benches: argparse._SubParsersAction[Any]) -> None:
         "--methods",
         type=names,
         metavar="NAME,...",
-        help="livi, livi-sampled, livi-mixture-K, ensemble-K, and any of livi.rivals.METHODS (default: all that are "
-        "installed, but nuts)",
+        help="livi, livi-sampled, livi-mixture-K, livi-polished, livi-annealed, ensemble-K, and any of "
+        "livi.rivals.METHODS (default: all that are installed, but nuts)",
     )
     command.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="default %(default)s")
     command.add_argument("--jobs", type=count, default=1, help="fits at a time, a process each (default %(default)s)")

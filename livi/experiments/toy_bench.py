@@ -53,7 +53,7 @@ def all_methods(components: int = 5) -> tuple[str, ...]:
     """In the order of the paper's Figure 1, from points to mixtures; NUTS itself is the reference."""
     checks.positive_int("components", components)
     points = ("map", f"ensemble-{components}")
-    ours = ("livi-sampled", "livi", f"livi-mixture-{components}")
+    ours = ("livi-sampled", "livi", f"livi-mixture-{components}", "livi-polished", "livi-annealed")
     return (*points, *(name for name in RIVALS if name not in ("livi", "map", "ensemble", "nuts")), *ours)
 
 
@@ -113,22 +113,34 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """The summary as markdown: mean ± sd over seeds, with the smallest and the largest in brackets."""
     lines = [
-        "| data | method | seeds | ELBO (nats) | W2 to NUTS | std in the gap | s per fit |",
-        "|---|---|---|---|---|---|---|",
+        "| data | method | seeds | ELBO (nats) | W2 to NUTS | std in the gap | s per fit | R-hat, ESS |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     known = []
     for group in summary(rows):
         if group["data"] not in known:
             known.append(group["data"])
             truth = reference(group["data"])
-            lines.append(f"| {group['data']} | NUTS | | | {truth.w2_runs:.3f} (itself) | {truth.gap_std:.2f} | |")
+            lines.append(
+                f"| {group['data']} | NUTS | | | {truth.w2_runs:.3f} (itself) | {truth.gap_std:.2f} | "
+                f"{sum(truth.measured['seconds']):.0f} (two runs) | {truth.rhat.max():.2f}, {truth.ess.min():.0f} |"
+            )
         cells = [_cell(group[name], digits) for name, digits in zip(QUANTITIES, (1, 3, 2, 0), strict=True)]
+        cells.append(_agreement([row for row in rows if _key(row)[:2] == (group["data"], group["method"])]))
         lines.append(f"| {group['data']} | {group['method']} | {group['seeds']} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def _key(row: Mapping[str, Any]) -> tuple[str, str, int]:
     return row["data"], row["method"], row["seed"]
+
+
+def _agreement(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Of Markov chains: the largest R-hat and the least effective sample size of predictions, over all seeds."""
+    chains = [row["chains"] for row in rows if row.get("chains")]
+    if not chains:
+        return ""
+    return f"{max(each['rhat'][1] for each in chains):.2f}, {min(each['effective'][1] for each in chains):.0f}"
 
 
 def _cell(spread: Mapping[str, float | None] | None, digits: int) -> str:
@@ -146,6 +158,9 @@ def _line(row: Mapping[str, Any]) -> str:
     if row["error"] is not None:
         return f"{row['data']} {row['method']} seed {row['seed']}: {row['error']}"
     bound = "" if row["elbo"] is None else f"ELBO {row['elbo']:.1f}, "
+    chains = row.get("chains")
+    agreed = f", R-hat {chains['rhat'][1]:.2f}, {chains['effective'][1]:.0f} effective draws" if chains else ""
     return (
         f"{row['data']} {row['method']} seed {row['seed']}: {bound}W2 {row['w2_to_nuts']:.3f}, {row['seconds']:.0f} s"
+        f"{agreed}"
     )

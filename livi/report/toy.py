@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLUMNS, WIDTH, ROW = 6, 9.0, 1.5  # inches
-TITLES = {"livi": "LIVI", "livi-sampled": "LIVI, sampled", "map": "MAP"}
+TITLES = {
+    "livi": "LIVI",
+    "livi-sampled": "LIVI, sampled",
+    "livi-polished": "LIVI, polished by MCMC",
+    "livi-annealed": "MCMC from the prior",
+    "map": "MAP",
+}
 
 
 def draw(results: Path, figure: Path) -> list[Path]:
