@@ -43,7 +43,7 @@ def test_modes_get_their_shares_and_the_evidence_is_found(rng):
         found = anneal(target, standard_normal, start, energy_error=1e-3, rng=rng)
         shares.append(float((found.theta.sum(1) > 0).double().mean()))
         log_evidences.append(found.log_evidence)
-        assert found.gradients == 1 + 11 * found.temperatures
+        assert found.gradients == 1 + 41 * found.temperatures
         assert 2 <= found.ancestors <= 128
     for values, expected in ((shares, 0.75), (torch.tensor(log_evidences).exp(), math.exp(evidence()))):
         values = torch.as_tensor(values)
@@ -104,7 +104,7 @@ def test_a_polish_from_the_prior_finds_the_posterior_whatever_the_draws_are(plan
     noise = OBS_STD**2 * torch.eye(len(y))
     exact = torch.distributions.MultivariateNormal(torch.zeros(len(y)), columns @ columns.T + noise).log_prob(y)
     assert report.log_evidence == pytest.approx(float(exact), abs=1.0)
-    assert report.gradients == 2 * 200 + 1 + 1 + 11 * report.temperatures
+    assert report.gradients == 2 * 200 + 1 + 1 + 41 * report.temperatures
     assert f"through {report.temperatures} temperatures" in str(report)
 
 

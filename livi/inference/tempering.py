@@ -24,7 +24,7 @@ from livi.inference.chains import Differentiated, LogDensity, MovingChains, diff
 
 KEPT = 0.9  # effective share of the chains in one rise of the inverse temperature
 RENEWED = 0.5  # effective share below which chains are drawn anew
-STEPS = 5  # at each temperature
+STEPS = 20  # at each temperature, about as many as it takes to forget a place at the first ones
 MOST = 2000  # temperatures
 
 
