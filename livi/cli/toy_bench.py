@@ -32,6 +32,7 @@ def add_command(benches: argparse._SubParsersAction[Any]) -> None:
     )
     command.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="default %(default)s")
     command.add_argument("--jobs", type=count, default=1, help="fits at a time, a process each (default %(default)s)")
+    command.add_argument("--limit-minutes", type=float, metavar="M", help="stop after so long, ready to go on")
     command.add_argument(
         "--figure", type=Path, metavar="FILE", help="also draw the fits of the first seed, a file for each data set"
     )
@@ -51,7 +52,7 @@ def _run(chosen: argparse.Namespace) -> int:
     except ValueError as error:
         chosen.usage_error(str(error))
     say, first = speaker()
-    document = toy.bench(config, chosen.out, say, jobs=chosen.jobs)
+    document = toy.bench(config, chosen.out, say, jobs=chosen.jobs, minutes=chosen.limit_minutes)
     if first:
         print(toy.table(document["rows"]))
         if chosen.figure is not None:

@@ -18,7 +18,7 @@ from livi.inference import Recipe
 from livi.rivals import METHODS as RIVALS
 
 FILE = "toy.json"
-QUANTITIES = ("elbo", "w2_to_nuts", "gap_std", "seconds")
+QUANTITIES = ("elbo", "w2_to_nuts", "gap_std", "seconds", "cpu_seconds")
 QUICK = Recipe(steps=30, map_steps=50, map_restarts=2, num_samples=16)
 
 
@@ -62,11 +62,19 @@ def default_methods(components: int = 5) -> tuple[str, ...]:
     return tuple(method for method in all_methods(components) if method not in RIVALS or RIVALS[method].installed)
 
 
-def bench(config: Config, folder: str | Path, say: Callable[[str], None] = print, *, jobs: int = 1) -> dict[str, Any]:
+def bench(
+    config: Config,
+    folder: str | Path,
+    say: Callable[[str], None] = print,
+    *,
+    jobs: int = 1,
+    minutes: float | None = None,
+) -> dict[str, Any]:
     """Run what is not yet in folder/toy.json, adding to it after every fit, and return its content.
 
     Args:
         jobs: fits at a time, each in a process of its own, with one thread.
+        minutes: to stop after, ready to go on.
 
     Raises:
         ValueError: the file there belongs to another configuration.
@@ -83,6 +91,7 @@ def bench(config: Config, folder: str | Path, say: Callable[[str], None] = print
         summary=summary,
         line=_line,
         say=say,
+        minutes=minutes,
     )
 
 
@@ -105,7 +114,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
         groups.setdefault((row["data"], row["method"]), []).append(row)
     return [
         {"data": data, "method": method, "seeds": len(group)}
-        | {name: spread([row[name] for row in group if row[name] is not None]) for name in QUANTITIES}
+        | {name: spread([row[name] for row in group if row.get(name) is not None]) for name in QUANTITIES}
         for (data, method), group in sorted(groups.items(), key=lambda item: item[0][0])
     ]
 
@@ -113,8 +122,8 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """The summary as markdown: mean ± sd over seeds, with the smallest and the largest in brackets."""
     lines = [
-        "| data | method | seeds | ELBO (nats) | W2 to NUTS | std in the gap | s per fit | R-hat, ESS |",
-        "|---|---|---|---|---|---|---|---|",
+        "| data | method | seeds | ELBO (nats) | W2 to NUTS | std in the gap | s per fit | CPU s | R-hat, ESS |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     known = []
     for group in summary(rows):
@@ -123,10 +132,10 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
             truth = reference(group["data"])
             lines.append(
                 f"| {group['data']} | NUTS | | | {truth.w2_runs:.3f} (itself) | {truth.gap_std:.2f} | "
-                f"{sum(truth.measured['seconds']):.0f} (two runs) | {truth.rhat.max():.2f}, {truth.ess.min():.0f} |"
+                f"{sum(truth.measured['seconds']):.0f} (two runs) | | {truth.rhat.max():.2f}, {truth.ess.min():.0f} |"
             )
-        cells = [_cell(group[name], digits) for name, digits in zip(QUANTITIES, (1, 3, 2, 0), strict=True)]
-        cells.append(_agreement([row for row in rows if _key(row)[:2] == (group["data"], group["method"])]))
+        cells = [_cell(group[name], digits) for name, digits in zip(QUANTITIES, (1, 3, 2, 0, 0), strict=True)]
+        cells.append(_agreement([row for row in rows if all(row[name] == group[name] for name in ("data", "method"))]))
         lines.append(f"| {group['data']} | {group['method']} | {group['seeds']} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
