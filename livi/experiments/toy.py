@@ -121,7 +121,7 @@ def _polished(method: str, *args: Any, seed: int, recipe: Recipe | None = None, 
 
 @dataclass(frozen=True)
 class Fitted:
-    """A posterior, the seconds of its fit by the clock and of the CPU, MAP start included, and what it complained of."""
+    """A posterior, the seconds of its fit by the clock and of the CPU, MAP start included, and its complaints."""
 
     posterior: Posterior
     seconds: float

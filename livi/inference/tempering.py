@@ -4,11 +4,13 @@ Chains that do not cross between modes keep whatever shares they started in, whe
 are cooled slowly do not: with log p_b(theta) = log p(theta) + b log p(D | theta) and b from 0 to 1 (sequential Monte
 Carlo, Del Moral, Doucet and Jasra 2006), each rise of b by h multiplies the weight of a chain by p(D | theta)^h. When
 weights have become unequal, chains are drawn anew in their proportions, poor ones ending and good ones going on more
-than once, and a few steps at every temperature move them apart. The population is distributed as the posterior in the
+than once, and steps at every temperature move them apart. The population is distributed as the posterior in the
 limit of many chains, whatever its modes, and the mean weights multiply to an estimate of the evidence p(D).
 
 How far b rises at a time is chosen for an effective sample size: of the weights' change, 0.9 of all chains. The number
-of temperatures grows with what the data say, not with the number of chains: 5 on toy problem A, 40 on B.
+of temperatures grows with what the data say, not with the number of chains: 6 on toy problem A, 36 on B. With 5 steps
+at each in place of 20 two or three of B's 256 draws are the ancestors of all chains, and shares of modes go wrong on
+some seeds (docs/benchmarks/polish.md).
 """
 
 from __future__ import annotations
