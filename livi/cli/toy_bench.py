@@ -36,6 +36,9 @@ def add_command(benches: argparse._SubParsersAction[Any]) -> None:
     command.add_argument(
         "--figure", type=Path, metavar="FILE", help="also draw the fits of the first seed, a file for each data set"
     )
+    command.add_argument(
+        "--also", type=Path, nargs="+", default=[], metavar="TOY.JSON", help="results of other runs, to draw along"
+    )
     command.add_argument("--quick", action="store_true", help="a few steps only, to see that everything works")
 
 
@@ -56,5 +59,5 @@ def _run(chosen: argparse.Namespace) -> int:
     if first:
         print(toy.table(document["rows"]))
         if chosen.figure is not None:
-            importlib.import_module("livi.report.toy").draw(chosen.out / toy.FILE, chosen.figure)
+            importlib.import_module("livi.report.toy").draw([chosen.out / toy.FILE, *chosen.also], chosen.figure)
     return 0

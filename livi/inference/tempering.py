@@ -9,7 +9,7 @@ limit of many chains, whatever its modes, and the mean weights multiply to an es
 
 How far b rises at a time is chosen for an effective sample size: of the weights' change, 0.9 of all chains. The number
 of temperatures grows with what the data say, not with the number of chains: 6 on toy problem A, 36 on B. With 5 steps
-at each in place of 20 two or three of B's 256 draws are the ancestors of all chains, and shares of modes go wrong on
+at each in place of 20 as few as 3 of B's 256 draws are the ancestors of all chains, and shares of modes go wrong on
 some seeds (docs/benchmarks/polish.md).
 """
 
