@@ -285,6 +285,25 @@ def test_every_rival_runs_and_is_drawn_beside_nuts(tmp_path):
     assert figure.stat().st_size > 20_000
 
 
+def test_the_figure_goes_from_the_farthest_to_nuts_over_several_files(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    flat = [0.0] * len(reference("A").plot_grid)
+
+    def row(method, distance):
+        return {"data": "A", "method": method, "w2_to_nuts": distance, "curve": {"mean": flat, "std": flat}}
+
+    files = [tmp_path / "one.json", tmp_path / "two.json"]
+    files[0].write_text(json.dumps({"rows": [row("livi", 0.2), row("map", 0.6), {**row("swag", 0.9), "curve": None}]}))
+    files[1].write_text(json.dumps({"rows": [row("livi", 0.1), row("ensemble-5", 0.4)]}))
+    drawn = []
+    monkeypatch.setattr("livi.report.toy.save", lambda figure, path: drawn.append(figure))
+    assert draw(files, tmp_path / "figure.png") == [tmp_path / "figure-a.png"]
+    panels = [ax for ax in drawn[0].axes if ax.get_title()]
+    assert [ax.get_title() for ax in panels] == ["MAP", "Ensemble of 5", "LIVI", "NUTS"]
+    assert [ax.texts[0].get_text() for ax in panels][:3] == [f"$W_2$ = {w2}" for w2 in ("0.600", "0.400", "0.200")]
+    assert "NUTS, epistemic" in [text.get_text() for text in drawn[0].legends[0].get_texts()]
+
+
 def test_the_bound_of_a_rivals_sampler_is_the_linearised_one():
     posterior = fit_toy("A", "avb", 0, recipe=QUICK).posterior
     inputs, targets = as_tensors(toy_data("A"))
