@@ -296,7 +296,7 @@ def test_the_figure_goes_from_the_farthest_to_nuts_over_several_files(tmp_path, 
     files[0].write_text(json.dumps({"rows": [row("livi", 0.2), row("map", 0.6), {**row("swag", 0.9), "curve": None}]}))
     files[1].write_text(json.dumps({"rows": [row("livi", 0.1), row("ensemble-5", 0.4)]}))
     drawn = []
-    monkeypatch.setattr("livi.report.toy.save", lambda figure, path: drawn.append(figure))
+    monkeypatch.setattr("livi.report.toy.save", lambda figure, _: drawn.append(figure))
     assert draw(files, tmp_path / "figure.png") == [tmp_path / "figure-a.png"]
     panels = [ax for ax in drawn[0].axes if ax.get_title()]
     assert [ax.get_title() for ax in panels] == ["MAP", "Ensemble of 5", "LIVI", "NUTS"]
