@@ -68,8 +68,8 @@ def polish(
     gradients of log p(D, theta) on the whole data set. Their target is the exact posterior under the posterior's own
     prior and likelihood, whose scales and noise stay as fitted: they are not sampled. Measured on
     regression networks of a few hundred weights (docs/benchmarks/polish.md), from fits and from cold starts, such as
-    the members of `livi.rivals.fit_ensemble`. Where the posterior has an exact last layer, chains move the earlier weights
-    alone, and each draw is completed by an exact one of that layer.
+    the members of `livi.rivals.fit_ensemble`. Where the posterior has an exact last layer, chains move the earlier
+    weights alone, and each draw is completed by an exact one of that layer.
 
     How it went is in `print(PolishReport.of(polished))`. Chains that diverge, or stay hopelessly below the others, are
     left out and a warning says so; another says where chains disagree about predictions.
