@@ -277,6 +277,7 @@ def test_every_rival_runs_and_is_drawn_beside_nuts(tmp_path):
     config = Config(data=("A",), methods=tuple(methods), seeds=1, quick=True)
     document = bench(config, tmp_path, lambda _: None)
     assert [row["error"] for row in document["rows"]] == [None] * len(methods)
+    assert "livi-annealed is Markov chain Monte Carlo." in document["notes"]
     bounded = {row["method"] for row in document["rows"] if row["elbo"] is not None}
     assert bounded == {"mean_field", "avb", "kivi", "sivi", "mnf", "livi-mixture-2"}
     pytest.importorskip("matplotlib")

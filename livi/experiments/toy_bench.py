@@ -12,7 +12,7 @@ from livi import checks
 from livi.experiments.processes import threads
 from livi.experiments.rows import Row, spread
 from livi.experiments.runs import Job, empty_document, run_jobs
-from livi.experiments.toy import method_named, run
+from livi.experiments.toy import CHAINS, method_named, run
 from livi.experiments.toy_data import check_name, reference
 from livi.inference import Recipe
 from livi.rivals import METHODS as RIVALS
@@ -80,13 +80,15 @@ def bench(
         ValueError: the file there belongs to another configuration.
     """
     left_out = [name for name in RIVALS if name in ("nuts",) or not RIVALS[name].installed]
+    notes = [f"Left out: {name}." for name in left_out if name not in config.methods]
+    notes += [f"{method} is Markov chain Monte Carlo." for method in config.methods if method in CHAINS]
     return run_jobs(
         Path(folder) / FILE,
         empty_document("toy", config) | {"quick_recipe": asdict(QUICK) if config.quick else None},
         config.jobs(),
         partial(_fit, config=config),
         key=_key,
-        notes=[f"Left out: {name}." for name in left_out if name not in config.methods],
+        notes=notes,
         jobs=jobs,
         summary=summary,
         line=_line,
