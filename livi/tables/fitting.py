@@ -334,9 +334,7 @@ def _modelled(estimator: Any) -> str:
     text = f"{estimator.model_} was modelled"
     if not estimator.trials_:
         return text
-    tried = ", ".join(
-        f"{trial.model.target_scale} {trial.model.noise} {_score(trial.log_score)}" for trial in estimator.trials_
-    )
+    tried = ", ".join(f"{trial.model.label} {_score(trial.log_score)}" for trial in estimator.trials_)
     return f"{text}, by the log score on rows set aside from the fit ({tried})"
 
 

@@ -9,7 +9,7 @@ gives mean and noise and is sampled by Markov chains, the most costly of all mod
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -31,13 +31,24 @@ MOST_OF_ONE = 3.0  # nats that a single target may add to a lead
 
 
 class Model(NamedTuple):
-    """The scale of a target, and its noise on that scale."""
+    """The scale of a target, its noise on that scale, and of a network that gives the noise its activation."""
 
     target_scale: str  # "plain", "log" or "count"
     noise: str  # "constant", "varying" or "network"; of counts "poisson" or "negative-binomial"
+    activation: str | None = None  # None is that of the settings
 
     def __str__(self) -> str:
         return f"{_SCALES[self.target_scale]} with {_NOISES.get(self.noise, self.noise)} noise"
+
+    @property
+    def label(self) -> str:
+        """In few words."""
+        return " ".join(part for part in self if part is not None)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """As parameters of the estimator."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
 
 
 _SCALES = {"plain": "the target as it is", "log": "the logarithm of the target", "count": "the target as a count"}
@@ -50,7 +61,8 @@ MODELS = (  # the simplest first
     Model("log", "varying"),
     Model("count", "negative-binomial"),
 )
-SAMPLED = (Model("plain", "network"), Model("log", "network"))  # by chains
+ACTIVATIONS = ("silu", "relu")  # smooth targets and such with corners
+SAMPLED = tuple(Model(scale, "network", name) for scale in ("plain", "log") for name in ACTIVATIONS)  # by chains
 SAMPLED_STEPS = 500  # of each chain in a trial
 MOST_SAMPLED = 10_000  # rows up to which chains are tried: a step of theirs takes two gradients on all rows
 NOISES = tuple(dict.fromkeys(model.noise for model in (*MODELS, *SAMPLED)))
@@ -70,8 +82,8 @@ def candidates(target_scale: str, noise: str, targets: Array) -> list[Model]:
 
     But for those that are sampled by chains, which are tried last; see `sampled_like`.
 
-    >>> candidates("auto", "auto", np.array([0.0, 2.0, 1.0]))[1]
-    Model(target_scale='count', noise='poisson')
+    >>> candidates("auto", "auto", np.array([0.0, 2.0, 1.0]))[1].label
+    'count poisson'
     """
     possible = {"plain": True, "log": bool((targets > 0).all()), "count": look_counted(targets)}
     return [
@@ -82,13 +94,13 @@ def candidates(target_scale: str, noise: str, targets: Array) -> list[Model]:
     ]
 
 
-def sampled_like(model: Model) -> Model | None:
-    """The model on the same scale that is sampled by chains; None of counts.
+def sampled_like(model: Model) -> list[Model]:
+    """The models on the same scale that are sampled by chains; none of counts.
 
-    >>> sampled_like(Model("log", "varying"))
-    Model(target_scale='log', noise='network')
+    >>> [other.label for other in sampled_like(Model("log", "varying"))]
+    ['log network silu', 'log network relu']
     """
-    return next((other for other in SAMPLED if other.target_scale == model.target_scale), None)
+    return [other for other in SAMPLED if other.target_scale == model.target_scale]
 
 
 def are_counts(targets: Array) -> bool:
@@ -112,21 +124,25 @@ def trial_rows(num_rows: int, seed: int) -> tuple[NDArray[np.intp], NDArray[np.i
 def chosen(
     models: Sequence[Model],
     score: Callable[[Model], Array],
-    last: Callable[[Model], Model | None] = lambda _: None,
+    last: Callable[[Model], Sequence[Model]] = lambda _: (),
 ) -> tuple[Model, list[Trial]]:
     """The model with the best score, and all scores; a simpler one where the best does not clearly lead.
 
     Args:
         score: the log density of each held-out target, (n,), under a model.
-        last: of the best of these models, another one to hold against it.
+        last: of the best of these models, others to hold against it, none of them simpler than another.
     """
     scores = {model: score(model) for model in models}
-    best = max(models, key=lambda model: _or_worst(_mean(scores[model])))
+    best = _best(scores)
     simplest = next(model for model in models if not _clearly_below(scores[model], scores[best]))
-    if (other := last(best)) is not None:
-        scores[other] = score(other)
-        simplest = other if _clearly_below(scores[simplest], scores[other]) else simplest
-    return simplest, [Trial(model, _mean(found)) for model, found in scores.items()]
+    others = {model: score(model) for model in last(best)}
+    if others and _clearly_below(scores[simplest], others[_best(others)]):
+        simplest = _best(others)
+    return simplest, [Trial(model, _mean(found)) for model, found in (scores | others).items()]
+
+
+def _best(scores: Mapping[Model, Array]) -> Model:
+    return max(scores, key=lambda model: _or_worst(_mean(scores[model])))
 
 
 def _clearly_below(scores: Array, best: Array) -> bool:

@@ -27,6 +27,7 @@ from livi.rivals import fit_langevin
 from livi.tables.estimators.answers import as_numpy
 from livi.tables.estimators.base import ACTIVATION, Estimator, check_alpha, in_double, quick_recipe, unweighted
 from livi.tables.estimators.choice import (
+    ACTIVATIONS,
     FEWEST,
     MOST_SAMPLED,
     NOISES,
@@ -62,7 +63,8 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
 
     Args:
         hidden: widths of the hidden layers; () is a linear model. None is (50,), or (16, 16) for `noise="network"`.
-        activation: "relu", "tanh", "elu", "silu" or "gelu". None is "silu".
+        activation: "relu", "tanh", "elu", "silu" or "gelu". None is "silu"; for `noise="network"` "silu" or "relu", by
+            trial.
         target_scale: "plain" models the target as it is, "log" its logarithm, for positive targets whose noise grows
             with their size: answers are positive then, and skewed. "count" models counts 0, 1, 2, ... "auto" tries
             those that the targets allow on some of the rows.
@@ -212,7 +214,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
             X.shape[1],
             NETWORK_HIDDEN if self.hidden is None else widths(self.hidden),
             2,
-            self.activation or ACTIVATION,
+            self.activation or self.model_.activation or ACTIVATION,
             spread=True,
             seed=self.seed_,
             dtype=torch.float32,
@@ -239,6 +241,8 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
     def _choose(self, X: Array, y: Array, weights: Array) -> Model:
         """The model that the settings name, or the best of those that they leave open. Sets trials_."""
         models = candidates(self.target_scale, self.noise, y)
+        if self.activation is not None:
+            models = list(dict.fromkeys(model._replace(activation=None) for model in models))
         self.trials_: list[Trial] = []
         if len(models) == 1 or len(y) < FEWEST or np.ptp(y) == 0.0:
             return models[0]
@@ -248,12 +252,14 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         common: dict[str, Any] = {"interval": "posterior", "components": 1, "num_samples": 50, "verbose": 0}
         common |= {"random_state": self.seed_}
         if self.budget is not None:
-            common["budget"] = TIME * seconds("budget", self.budget) / (len(models) + sampled)
+            common["budget"] = (
+                TIME * seconds("budget", self.budget) / (len(models) + (len(ACTIVATIONS) if sampled else 0))
+            )
 
         def score(model: Model) -> Array:
             length = SAMPLED_STEPS if model.noise == "network" else STEPS
             steps = {"steps": min(length, self.steps or length)}
-            trial = clone(self).set_params(**common, **steps, **model._asdict())
+            trial = clone(self).set_params(**common, **steps, **model.settings)
             trial._brief = True
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about a fit that is short on purpose
@@ -263,7 +269,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
             found: Array = (trial.log_mass if counted else trial.log_density)(X[scored], y[scored])
             return found
 
-        best, self.trials_ = chosen(models, score, sampled_like if sampled else lambda _: None)
+        best, self.trials_ = chosen(models, score, sampled_like if sampled else lambda _: ())
         return best
 
     def _may_be_sampled(self, num_rows: int) -> bool:
@@ -373,7 +379,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
             scaling = Scaling(*(np.asarray(float(part)) for part in facts["target_scaling_"]))
             self.target_, self.model_ = TargetScale("plain", scaling), Model("plain", self.noise)
         self.trials_ = [
-            Trial(Model(trial["target_scale"], trial["noise"]), trial["log_score"])
+            Trial(Model(trial["target_scale"], trial["noise"], trial.get("activation")), trial["log_score"])
             for trial in facts.get("trials_", ())
         ]
         return super()._restore(facts, posterior)
