@@ -86,7 +86,7 @@ WAYS: dict[str, tuple[str, Way, dict[str, Any]]] = {
     "members": ("8 MAP fits, 300 steps", fitted(fit_ensemble, members=CHAINS, steps=300), {}),
     "long-members": ("8 MAP fits, 3,000 steps", fitted(fit_ensemble, members=CHAINS, steps=3000), {}),
     "mode": ("implicit posterior around the best mode", fitted(livi.fit, polish=False), {}),
-    "fit": ("`livi.fit`, no options", fitted(livi.fit), {}),
+    "fit": ("`livi.fit`, no options, its own floor of the noise", fitted(livi.fit, livi.HeteroscedasticGaussian), {}),
     "one-chain": ("one chain", chains(number=1), {}),
     "small-steps": ("8 chains, energy error 5e-4", chains(first_error=5e-4, energy_error=5e-4), {}),
     "half": ("8 chains, half as long", chains(steps=STEPS // 2), {}),

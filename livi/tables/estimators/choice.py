@@ -63,7 +63,7 @@ MODELS = (  # the simplest first
 )
 ACTIVATIONS = ("silu", "relu")  # smooth targets and such with corners
 SAMPLED = tuple(Model(scale, "network", name) for scale in ("plain", "log") for name in ACTIVATIONS)  # by chains
-SAMPLED_STEPS = 500  # of each chain in a trial
+SAMPLED_STEPS = 400  # of each chain in a trial
 MOST_SAMPLED = 10_000  # rows up to which chains are tried: a step of theirs takes two gradients on all rows
 NOISES = tuple(dict.fromkeys(model.noise for model in (*MODELS, *SAMPLED)))
 MOST_COUNTED = 50  # the largest median of whole numbers that are taken for counts
