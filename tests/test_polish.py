@@ -9,8 +9,8 @@ from torch import nn
 import livi
 from livi.family.ensemble import Ensemble
 from livi.inference import FitWarning, PolishReport, Recipe
-from livi.model.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian, Likelihood, Weighted, pass_weights
-from livi.model.priors import Laplace, Normal, Relevance
+from livi.model.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian, Likelihood
+from livi.model.priors import Laplace, Normal
 from livi.network import Layout, apply_many
 from livi.posterior.posterior import Posterior, load
 from livi.rivals import fit_ensemble
@@ -82,29 +82,6 @@ def test_a_fit_of_classes_is_polished(plane):
     labels = (y > 0).long()
     polished = livi.polish(fitted(network(2), (x, labels), Categorical(), components=2), (x, labels), **QUICK)
     assert polished.predict(x).probabilities.shape == (20, 2)
-
-
-@quietly
-@pytest.mark.parametrize("prior", [Normal(0.7), lambda layout: Relevance.for_layout(layout)])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_an_exact_last_layer_is_the_same_model(plane, prior, weighted):
-    """The log joint of all weights is that of the last layer's part and the others', with the data that it holds."""
-    x, y = plane
-    w = torch.linspace(0.5, 2.0, len(y))
-    if weighted:
-        start = fitted(network(), ((x, w), y), Weighted(Gaussian(OBS_STD)), forward=pass_weights, prior=prior)
-    else:
-        start = fitted(network(), (x, y), Gaussian(OBS_STD), prior=prior)
-    assert start.plan["last_layer"] != "sampled"
-    polished = livi.polish(start, **QUICK)
-    theta = polished.sampler.theta
-    scale = polished.prior.scale()
-    if isinstance(prior, Normal):
-        assert torch.allclose(scale, torch.tensor(0.7))
-    expected = Normal(scale).log_prob(theta)
-    fit = Gaussian(OBS_STD).log_prob(apply_many(polished.layout, theta, x), y)
-    expected = expected + (fit * w if weighted else fit).sum(1)
-    assert PolishReport.of(polished).log_joint == pytest.approx(float(expected.mean()), rel=1e-6)
 
 
 @quietly
@@ -222,7 +199,7 @@ def test_what_is_missing_is_said(plane):
 
 def test_data_that_are_too_large_or_change_are_refused(plane, monkeypatch):
     start = around(network(), Gaussian(OBS_STD))
-    monkeypatch.setattr("livi.inference.polishing.MEMORY", 100)
+    monkeypatch.setattr("livi.inference.chain_target.MEMORY", 100)
     with pytest.raises(ValueError, match="every step uses all of them, got 0 MB"):
         livi.polish(start, plane, **QUICK)
     monkeypatch.undo()

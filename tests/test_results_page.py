@@ -40,6 +40,13 @@ def test_the_projects_results_page_is_what_the_command_makes_of_its_results():
         assert (ROOT / "docs" / name).read_bytes().startswith(b"\x89PNG")
 
 
+def test_rows_with_a_function_to_draw_are_joined_like_any_other(tmp_path):
+    rows = [toy("livi", 0, 0.2) | {"curve": {"mean": [0.0], "std": [1.0]}}, toy("livi", 1, 0.4) | {"curve": None}]
+    written(tmp_path / "toy.json", "toy", rows, quick=False)
+    [result] = joined([tmp_path])
+    assert "| A | LIVI | 2 | **0.300** ± 0.100 |" in table(result, "")
+
+
 def test_files_of_one_experiment_and_setting_are_one_table_wherever_they_were_made(tmp_path):
     written(tmp_path / "one" / "toy.json", "toy", [toy("livi", 0, 0.2), toy("map", 0, 0.6)], quick=False, seeds=1)
     written(tmp_path / "two" / "deep" / "toy.json", "toy", [toy("livi", 1, 0.3), toy("map", 1, 0.5)], quick=False)

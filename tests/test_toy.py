@@ -233,7 +233,19 @@ def test_a_run_reports_bound_distance_and_spread():
     assert row["gap_std"] > 0
     assert row["gap_std_nuts"] == pytest.approx(reference("A").gap_std)
     again = run("A", "livi-mixture-2", 0, recipe=QUICK, num_draws=50)
-    assert {**again, "seconds": 0} == {**row, "seconds": 0}
+    untimed = {"seconds": 0, "cpu_seconds": 0}
+    assert again | untimed == row | untimed
+
+
+@pytest.mark.parametrize("method", ["livi-polished", "livi-annealed"])
+def test_markov_chains_say_whether_they_agree(method):
+    row = run("A", method, 0, recipe=QUICK, num_draws=50)
+    assert row["elbo"] is None
+    assert row["chains"]["chains"] <= 8
+    assert row["chains"]["rhat"][1] >= row["chains"]["rhat"][0]
+    assert (row["chains"]["log_evidence"] is not None) == (method == "livi-annealed")
+    row["chains"]["rhat"], row["chains"]["effective"] = (1.0, 1.234), (100.0, 12.3)
+    assert table([row]).splitlines()[-1].endswith("| 1.23, 12 |")
 
 
 def test_the_bench_writes_valid_json_as_it_goes_and_goes_on(tmp_path):
@@ -265,12 +277,32 @@ def test_every_rival_runs_and_is_drawn_beside_nuts(tmp_path):
     config = Config(data=("A",), methods=tuple(methods), seeds=1, quick=True)
     document = bench(config, tmp_path, lambda _: None)
     assert [row["error"] for row in document["rows"]] == [None] * len(methods)
+    assert "livi-annealed is Markov chain Monte Carlo." in document["notes"]
     bounded = {row["method"] for row in document["rows"] if row["elbo"] is not None}
     assert bounded == {"mean_field", "avb", "kivi", "sivi", "mnf", "livi-mixture-2"}
     pytest.importorskip("matplotlib")
     [figure] = draw(tmp_path / "toy.json", tmp_path / "figure.png")
     assert figure.name == "figure-a.png"
     assert figure.stat().st_size > 20_000
+
+
+def test_the_figure_goes_from_the_farthest_to_nuts_over_several_files(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    flat = [0.0] * len(reference("A").plot_grid)
+
+    def row(method, distance):
+        return {"data": "A", "method": method, "w2_to_nuts": distance, "curve": {"mean": flat, "std": flat}}
+
+    files = [tmp_path / "one.json", tmp_path / "two.json"]
+    files[0].write_text(json.dumps({"rows": [row("livi", 0.2), row("map", 0.6), {**row("swag", 0.9), "curve": None}]}))
+    files[1].write_text(json.dumps({"rows": [row("livi", 0.1), row("ensemble-5", 0.4)]}))
+    drawn = []
+    monkeypatch.setattr("livi.report.toy.save", lambda figure, _: drawn.append(figure))
+    assert draw(files, tmp_path / "figure.png") == [tmp_path / "figure-a.png"]
+    panels = [ax for ax in drawn[0].axes if ax.get_title()]
+    assert [ax.get_title() for ax in panels] == ["MAP", "Ensemble of 5", "LIVI", "NUTS"]
+    assert [ax.texts[0].get_text() for ax in panels][:3] == [f"$W_2$ = {w2}" for w2 in ("0.600", "0.400", "0.200")]
+    assert "NUTS, epistemic" in [text.get_text() for text in drawn[0].legends[0].get_texts()]
 
 
 def test_the_bound_of_a_rivals_sampler_is_the_linearised_one():

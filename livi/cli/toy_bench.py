@@ -27,13 +27,17 @@ def add_command(benches: argparse._SubParsersAction[Any]) -> None:
         "--methods",
         type=names,
         metavar="NAME,...",
-        help="livi, livi-sampled, livi-mixture-K, ensemble-K, and any of livi.rivals.METHODS (default: all that are "
-        "installed, but nuts)",
+        help="livi, livi-sampled, livi-mixture-K, livi-polished, livi-annealed, ensemble-K, and any of "
+        "livi.rivals.METHODS (default: all that are installed, but nuts)",
     )
     command.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="default %(default)s")
     command.add_argument("--jobs", type=count, default=1, help="fits at a time, a process each (default %(default)s)")
+    command.add_argument("--limit-minutes", type=float, metavar="M", help="stop after so long, ready to go on")
     command.add_argument(
         "--figure", type=Path, metavar="FILE", help="also draw the fits of the first seed, a file for each data set"
+    )
+    command.add_argument(
+        "--also", type=Path, nargs="+", default=[], metavar="TOY.JSON", help="results of other runs, to draw along"
     )
     command.add_argument("--quick", action="store_true", help="a few steps only, to see that everything works")
 
@@ -51,9 +55,9 @@ def _run(chosen: argparse.Namespace) -> int:
     except ValueError as error:
         chosen.usage_error(str(error))
     say, first = speaker()
-    document = toy.bench(config, chosen.out, say, jobs=chosen.jobs)
+    document = toy.bench(config, chosen.out, say, jobs=chosen.jobs, minutes=chosen.limit_minutes)
     if first:
         print(toy.table(document["rows"]))
         if chosen.figure is not None:
-            importlib.import_module("livi.report.toy").draw(chosen.out / toy.FILE, chosen.figure)
+            importlib.import_module("livi.report.toy").draw([chosen.out / toy.FILE, *chosen.also], chosen.figure)
     return 0

@@ -12,13 +12,13 @@ from livi import checks
 from livi.experiments.processes import threads
 from livi.experiments.rows import Row, spread
 from livi.experiments.runs import Job, empty_document, run_jobs
-from livi.experiments.toy import method_named, run
+from livi.experiments.toy import CHAINS, method_named, run
 from livi.experiments.toy_data import check_name, reference
 from livi.inference import Recipe
 from livi.rivals import METHODS as RIVALS
 
 FILE = "toy.json"
-QUANTITIES = ("elbo", "w2_to_nuts", "gap_std", "seconds")
+QUANTITIES = ("elbo", "w2_to_nuts", "gap_std", "seconds", "cpu_seconds")
 QUICK = Recipe(steps=30, map_steps=50, map_restarts=2, num_samples=16)
 
 
@@ -53,7 +53,7 @@ def all_methods(components: int = 5) -> tuple[str, ...]:
     """In the order of the paper's Figure 1, from points to mixtures; NUTS itself is the reference."""
     checks.positive_int("components", components)
     points = ("map", f"ensemble-{components}")
-    ours = ("livi-sampled", "livi", f"livi-mixture-{components}")
+    ours = ("livi-sampled", "livi", f"livi-mixture-{components}", "livi-polished", "livi-annealed")
     return (*points, *(name for name in RIVALS if name not in ("livi", "map", "ensemble", "nuts")), *ours)
 
 
@@ -62,27 +62,38 @@ def default_methods(components: int = 5) -> tuple[str, ...]:
     return tuple(method for method in all_methods(components) if method not in RIVALS or RIVALS[method].installed)
 
 
-def bench(config: Config, folder: str | Path, say: Callable[[str], None] = print, *, jobs: int = 1) -> dict[str, Any]:
+def bench(
+    config: Config,
+    folder: str | Path,
+    say: Callable[[str], None] = print,
+    *,
+    jobs: int = 1,
+    minutes: float | None = None,
+) -> dict[str, Any]:
     """Run what is not yet in folder/toy.json, adding to it after every fit, and return its content.
 
     Args:
         jobs: fits at a time, each in a process of its own, with one thread.
+        minutes: to stop after, ready to go on.
 
     Raises:
         ValueError: the file there belongs to another configuration.
     """
     left_out = [name for name in RIVALS if name in ("nuts",) or not RIVALS[name].installed]
+    notes = [f"Left out: {name}." for name in left_out if name not in config.methods]
+    notes += [f"{method} is Markov chain Monte Carlo." for method in config.methods if method in CHAINS]
     return run_jobs(
         Path(folder) / FILE,
         empty_document("toy", config) | {"quick_recipe": asdict(QUICK) if config.quick else None},
         config.jobs(),
         partial(_fit, config=config),
         key=_key,
-        notes=[f"Left out: {name}." for name in left_out if name not in config.methods],
+        notes=notes,
         jobs=jobs,
         summary=summary,
         line=_line,
         say=say,
+        minutes=minutes,
     )
 
 
@@ -105,7 +116,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
         groups.setdefault((row["data"], row["method"]), []).append(row)
     return [
         {"data": data, "method": method, "seeds": len(group)}
-        | {name: spread([row[name] for row in group if row[name] is not None]) for name in QUANTITIES}
+        | {name: spread([row[name] for row in group if row.get(name) is not None]) for name in QUANTITIES}
         for (data, method), group in sorted(groups.items(), key=lambda item: item[0][0])
     ]
 
@@ -113,22 +124,34 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """The summary as markdown: mean ± sd over seeds, with the smallest and the largest in brackets."""
     lines = [
-        "| data | method | seeds | ELBO (nats) | W2 to NUTS | std in the gap | s per fit |",
-        "|---|---|---|---|---|---|---|",
+        "| data | method | seeds | ELBO (nats) | W2 to NUTS | std in the gap | s per fit | CPU s | R-hat, ESS |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     known = []
     for group in summary(rows):
         if group["data"] not in known:
             known.append(group["data"])
             truth = reference(group["data"])
-            lines.append(f"| {group['data']} | NUTS | | | {truth.w2_runs:.3f} (itself) | {truth.gap_std:.2f} | |")
-        cells = [_cell(group[name], digits) for name, digits in zip(QUANTITIES, (1, 3, 2, 0), strict=True)]
+            lines.append(
+                f"| {group['data']} | NUTS | | | {truth.w2_runs:.3f} (itself) | {truth.gap_std:.2f} | "
+                f"{sum(truth.measured['seconds']):.0f} (two runs) | | {truth.rhat.max():.2f}, {truth.ess.min():.0f} |"
+            )
+        cells = [_cell(group[name], digits) for name, digits in zip(QUANTITIES, (1, 3, 2, 0, 0), strict=True)]
+        cells.append(_agreement([row for row in rows if all(row[name] == group[name] for name in ("data", "method"))]))
         lines.append(f"| {group['data']} | {group['method']} | {group['seeds']} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def _key(row: Mapping[str, Any]) -> tuple[str, str, int]:
     return row["data"], row["method"], row["seed"]
+
+
+def _agreement(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Of Markov chains: the largest R-hat and the least effective sample size of predictions, over all seeds."""
+    chains = [row["chains"] for row in rows if row.get("chains")]
+    if not chains:
+        return ""
+    return f"{max(each['rhat'][1] for each in chains):.2f}, {min(each['effective'][1] for each in chains):.0f}"
 
 
 def _cell(spread: Mapping[str, float | None] | None, digits: int) -> str:
@@ -146,6 +169,9 @@ def _line(row: Mapping[str, Any]) -> str:
     if row["error"] is not None:
         return f"{row['data']} {row['method']} seed {row['seed']}: {row['error']}"
     bound = "" if row["elbo"] is None else f"ELBO {row['elbo']:.1f}, "
+    chains = row.get("chains")
+    agreed = f", R-hat {chains['rhat'][1]:.2f}, {chains['effective'][1]:.0f} effective draws" if chains else ""
     return (
         f"{row['data']} {row['method']} seed {row['seed']}: {bound}W2 {row['w2_to_nuts']:.3f}, {row['seconds']:.0f} s"
+        f"{agreed}"
     )

@@ -112,7 +112,7 @@ def run_chains(
         )
     if start.ndim != 2 or start.shape[1] < 2:
         raise ValueError(f"start: expected shape (chains, at least 2 weights), got {tuple(start.shape)}.")
-    chains = _Chains(target, start, (first, energy_error), rng)
+    chains = MovingChains(target, start, (first, energy_error), rng)
     total = torch.zeros_like(chains.value)
     failures = total.clone()
     kept: list[Tensor] = []
@@ -152,7 +152,7 @@ def run_chains(
     )
 
 
-class _Chains:
+class MovingChains:
     """Where all chains are, and how each one goes on."""
 
     def __init__(
@@ -172,7 +172,7 @@ class _Chains:
             torch.zeros_like(self.step_size),
             0.0,
         )  # of error / step^6, averaged, steps in first ones
-        self.length = self._spread()
+        self.length = self._long()
         self.sums, self.count = [torch.zeros_like(self.x[0]) for _ in range(2)], 0
         self.origin, self.adapted = self.x.mean(0), 0
 
@@ -240,17 +240,26 @@ class _Chains:
         if progress >= 1.0:
             return
         if self.adapted % 50 == 0:
-            self.length = self._spread()
+            self.length = self._long()
         if progress >= 0.5:
             away = self.x - self.origin
             self.sums = [self.sums[0] + away.sum(0), self.sums[1] + away.square().sum(0)]
             self.count += len(away)
 
-    def _spread(self) -> float:
-        """How far the chains are from each other now, but at least 200 steps."""
-        return max(
-            float((self.x - self.x.mean(0)).square().sum(1).mean().sqrt()), 200.0 * float(self.step_size.median())
-        )
+    def spread(self) -> float:
+        """How far the chains are from their mean now."""
+        return float((self.x - self.x.mean(0)).square().sum(1).mean().sqrt())
+
+    def _long(self) -> float:
+        """That far, but at least 200 steps."""
+        return max(self.spread(), 200.0 * float(self.step_size.median()))
+
+    def take(self, rows: Tensor) -> None:
+        """Go on with these chains, perhaps with one of them several times, all in new directions."""
+        self.x, self.value, self.gradient = self.x[rows], self.value[rows], self.gradient[rows]
+        self.step_size, self.first_step = self.step_size[rows], self.first_step[rows]
+        self.shorter, self.level = self.shorter[rows], self.level[rows]
+        self.u = self._direction()
 
     def settle(self) -> None:
         """The distance over which a direction is forgotten: how far from its mean a chain is expected to be.

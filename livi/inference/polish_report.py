@@ -23,6 +23,8 @@ class PolishReport:
         rhat: of the predictions, median and worst; 1 where all chains say the same.
         effective: sample size of the predictions, median and least.
         weights: of the chains that were kept, where they are stacked; () where they are equal.
+        temperatures, ancestors, log_evidence: where chains came from the prior, through how many temperatures, from how
+            many of its draws, and the estimate of log p(D) that it gives, scales and noise being what they are.
     """
 
     chains: int
@@ -41,6 +43,9 @@ class PolishReport:
     effective_log_joint: float
     log_joint: float
     weights: tuple[float, ...] = ()
+    temperatures: int = 0
+    ancestors: int = 0
+    log_evidence: float | None = None
 
     @classmethod
     def of(cls, posterior: Posterior) -> PolishReport:
@@ -62,6 +67,11 @@ class PolishReport:
             f"  steps         of {self.step_size:.2g}, squared energy error per weight {self.energy_error:.1e}, "
             f"{self.failed:.1%} not taken",
         ]
+        if self.log_evidence is not None:
+            lines.append(
+                f"  from the prior through {self.temperatures} temperatures, of {self.ancestors} draws; log evidence "
+                f"{self.log_evidence:.1f} nats"
+            )
         if self.weights:
             counted = 1.0 / sum(weight**2 for weight in self.weights)
             lines.append(

@@ -13,27 +13,26 @@ from torch.utils import _pytree as pytree
 
 from livi import checks
 from livi.family.ensemble import Ensemble
-from livi.family.last_layer import ExactLastLayer
-from livi.inference.chains import ENERGY_ERROR, ChainRun, Differentiated, run_chains
+from livi.family.last_layer import ExactLastLayer, Marginal
+from livi.inference.chain_target import ChainTarget
+from livi.inference.chains import ENERGY_ERROR, ChainRun, Differentiated, differentiated, run_chains
 from livi.inference.convergence import effective_size, split_rhat
 from livi.inference.memory import kept_memory
 from livi.inference.polish_report import PolishReport
 from livi.inference.progress import Progress
 from livi.inference.stacking import left_out_scores, picked, stacked
-from livi.model.data import Batch, NotGatheredError, TensorData, Unpack, as_data, gathered
-from livi.model.data.gather import MEMORY
+from livi.inference.tempering import Population, anneal
+from livi.model.data import Batch, Unpack
 from livi.model.likelihoods import (
     ClassificationLikelihood,
     HeteroscedasticGaussian,
     Likelihood,
     RegressionLikelihood,
     Weighted,
-    pass_weights,
 )
-from livi.model.priors import Normal, Prior, Relevance
 from livi.model.problem import Problem
 from livi.model.trial import FitWarning
-from livi.network import Layout, apply_many, as_call, multiplications, suitable_strategy
+from livi.network import Layout, apply_many, as_call, multiplications
 from livi.posterior.posterior import Posterior
 from livi.posterior.prediction import with_statistics
 
@@ -57,6 +56,7 @@ def polish(
     warm_up: float = WARM_UP,
     energy_error: float = ENERGY_ERROR,
     first_error: float | None = None,
+    start: Literal["draws", "prior"] = "draws",
     weighting: Literal["equal", "stacked"] = "equal",
     seed: int = 0,
     progress: bool = True,
@@ -68,7 +68,8 @@ def polish(
     gradients of log p(D, theta) on the whole data set. Their target is the exact posterior under the posterior's own
     prior and likelihood, whose scales and noise stay as fitted: they are not sampled. Measured on
     regression networks of a few hundred weights (docs/benchmarks/polish.md), from fits and from cold starts, such as
-    the members of `livi.rivals.fit_ensemble`.
+    the members of `livi.rivals.fit_ensemble`. Where the posterior has an exact last layer, chains move the earlier
+    weights alone, and each draw is completed by an exact one of that layer.
 
     How it went is in `print(PolishReport.of(polished))`. Chains that diverge, or stay hopelessly below the others, are
     left out and a warning says so; another says where chains disagree about predictions.
@@ -82,6 +83,10 @@ def polish(
         warm_up: share of the steps that choose the step size, and are not kept.
         energy_error, first_error: mean squared error of a step per weight, which decides its size, and that of the
             first step. Larger ones explore more, with a larger bias (docs/benchmarks/polish.md).
+        start: where chains start. "draws": at draws of the posterior. "prior": at draws of the prior, which are cooled
+            down to the posterior together and resampled on the way (see `livi.inference.tempering`); it takes more
+            chains, a hundred or so, and finds modes and their shares that the posterior knows nothing of. Of the
+            posterior only the model is then used: prior, noise, scales.
         weighting: "stacked" keeps draws of each chain in shares by which the chains together predict examples left
             out best (see `livi.inference.stacking`), for chains that do not mix; "equal" the same number of each.
         seed: decides every random draw.
@@ -102,18 +107,22 @@ def polish(
         raise ValueError(f"warm_up: expected a share of the steps between 0 and 1, got {warm_up!r}.")
     if weighting not in ("equal", "stacked"):
         raise ValueError(f"weighting: expected 'equal' or 'stacked', got {weighting!r}.")
+    if start not in ("draws", "prior"):
+        raise ValueError(f"start: expected 'draws' or 'prior', got {start!r}.")
     if not isinstance(posterior, Posterior):
         raise TypeError(f"posterior: expected what livi.fit returns, got {type(posterior).__name__}.")
     started = time.perf_counter()
-    problem = _whole_problem(posterior, data, unpack)
-    rng = torch.Generator(problem.layout.device).manual_seed(seed)
+    target = ChainTarget.of(posterior, data, unpack)
+    rng = torch.Generator(posterior.layout.device).manual_seed(seed)
     show = Progress(steps, quiet=not progress)
     show.begin(0, steps, "polish")
     warming, each = max(1, int(warm_up * steps)), -(-draws // chains)
+    density = _differentiated(target.moved, chains)
     with kept_memory():
+        cooled = _cooled(target, density, chains, energy_error, rng) if start == "prior" else None
         run = run_chains(
-            _differentiated(problem, chains),
-            posterior.sample(chains, rng),
+            density,
+            target.start(posterior, chains, rng) if cooled is None else cooled.theta,
             steps=steps,
             warm_up=warming,
             draws=each if weighting == "equal" else max(each, min(SPARE * each, steps - warming)),
@@ -122,22 +131,32 @@ def polish(
             first_error=first_error,
             watch=lambda step, values: _show(show, step, values),
         )
-        theta, weights = _kept(problem, run, draws, weighting)
+        networks = target.completed(run.draws, rng)
+        theta, weights = _kept(target.whole, networks, draws, weighting)
     show.close()
-    report = _report(problem, run, time.perf_counter() - started, len(theta), weights)
+    report = _report(target.whole, networks, run, time.perf_counter() - started, len(theta), weights, cooled)
     for text in _alarms(report, chains, energy_error):
         warnings.warn(text, FitWarning, stacklevel=2)
-    return _finished(posterior, problem, theta, report)
+    return _finished(posterior, target.whole, theta, report)
+
+
+def _cooled(
+    target: ChainTarget, density: Differentiated, chains: int, energy_error: float, rng: torch.Generator
+) -> Population:
+    """The chains at draws of the prior, taken to the posterior."""
+    prior, layout = target.moved.prior, target.moved.layout
+    begun = prior.sample(chains, layout.num_params, rng).to(layout.device, layout.dtype)
+    return anneal(density, prior.log_prob, begun, energy_error=energy_error, rng=rng)
 
 
 @torch.no_grad()
-def _kept(problem: Problem, run: ChainRun, draws: int, weighting: str) -> tuple[Tensor, tuple[float, ...]]:
-    """The draws to keep, chain by chain, and the chains' weights where they are not equal."""
+def _kept(problem: Problem, networks: Tensor, draws: int, weighting: str) -> tuple[Tensor, tuple[float, ...]]:
+    """Of networks (T, C, m) those to keep, chain by chain, and the chains' weights where they are not equal."""
     if weighting == "equal":
-        return run.draws.transpose(0, 1).flatten(0, 1), ()
-    weights = stacked(left_out_scores(_log_likelihoods(problem, run.draws)))
-    rows = picked(weights, draws, each=len(run.draws))
-    return torch.cat([run.draws[some, i] for i, some in enumerate(rows)]), tuple(weights.tolist())
+        return networks.transpose(0, 1).flatten(0, 1), ()
+    weights = stacked(left_out_scores(_log_likelihoods(problem, networks)))
+    rows = picked(weights, draws, each=len(networks))
+    return torch.cat([networks[some, i] for i, some in enumerate(rows)]), tuple(weights.tolist())
 
 
 def _log_likelihoods(problem: Problem, draws: Tensor) -> Tensor:  # (T, C, m) -> (T, C, N)
@@ -151,70 +170,21 @@ def _log_likelihoods(problem: Problem, draws: Tensor) -> Tensor:  # (T, C, m) ->
     return torch.stack(found)
 
 
-def _whole_problem(posterior: Posterior, data: Any, unpack: Unpack | None) -> Problem:
-    """log p(D, theta) of all weights of the network, on all data as one batch."""
-    layout, prior, likelihood = posterior.layout, posterior.prior, posterior.likelihood
-    if prior is None:
-        raise ValueError("posterior: expected one with a prior, got none; a polish needs log p(theta).")
-    if isinstance(posterior.sampler, ExactLastLayer):
-        sampler, inputs = posterior.sampler, posterior.sampler.all_inputs()
-        prior = _whole_prior(sampler)
-        if sampler.likelihood.counts is not None:
-            names = [slot.name for slot in layout.slots]
-            layout = Layout(layout.module, names, forward=pass_weights, scaling=layout.scaling)
-            likelihood = Weighted(likelihood)
-            inputs = (inputs, sampler.likelihood.counts)
-        whole = TensorData(inputs, sampler.targets, len(sampler.targets))
-    elif data is None:
-        raise ValueError("data: expected the examples that the posterior was fitted to, got none; pass (X, y).")
-    else:
-        whole = _gathered(as_data(data, device=layout.device, dtype=layout.dtype, unpack=unpack))
-    args, kwargs = as_call(whole.inputs)
-    strategy = suitable_strategy(layout, *args, **kwargs)
-    return Problem(layout, whole, likelihood, prior, strategy)
-
-
-def _gathered(data: Any) -> TensorData:
-    try:
-        whole = gathered(data)
-    except NotGatheredError as reason:
-        raise ValueError(
-            f"data: expected the same examples at every epoch, up to {MEMORY / 1e6:.0f} MB, but {reason}; pass (X, y) "
-            "tensors of fewer examples, or use the posterior as it is."
-        ) from reason
-    size = sum(leaf.numel() * leaf.element_size() for leaf in pytree.tree_leaves((whole.inputs, whole.targets)))
-    if size > MEMORY:
-        raise ValueError(
-            f"data: expected at most {MEMORY / 1e6:.0f} MB, for every step uses all of them, got {size / 1e6:,.0f} MB; "
-            "use the posterior as it is."
-        )
-    return whole
-
-
-def _whole_prior(sampler: ExactLastLayer) -> Prior:
-    """That of all weights, from the two parts that an exact last layer splits it into; scales as they are."""
-    layout, marginal = sampler.layout, sampler.likelihood
-    assert isinstance(sampler.prior, Normal | Relevance)  # others do not split
-    scales = torch.empty(layout.num_params, dtype=layout.dtype, device=layout.device)
-    last = [slot.name.rpartition(".")[0] == sampler.last for slot in layout.slots]
-    chosen = torch.cat([torch.full((slot.numel,), own) for slot, own in zip(layout.slots, last, strict=True)])
-    scales[~chosen] = sampler.prior.scale().detach()
-    if marginal.prior is not None:
-        scales[chosen] = marginal.prior.scale().detach()
-    else:
-        assert marginal.log_scale is not None
-        scales[chosen] = marginal.log_scale.detach().exp()
-    return Normal(scales).to(layout.device, layout.dtype)
-
-
 def _differentiated(problem: Problem, chains: int) -> Differentiated:
     """log p(D, theta) and its gradient for rows of weights, examples in blocks where they would take much memory.
 
-    With BatchNorm, which normalises by all examples, there is one block.
+    With BatchNorm, which normalises by all examples, there is one block. Where the last layer is integrated out, all
+    examples belong together too, and chains are taken in blocks instead.
     """
     inputs, targets = problem.data.first()
     total = len(targets)
-    rows = max(1, int(BLOCK / (chains * _work(problem.layout, inputs, total))))
+    work = _work(problem.layout, inputs, total)
+    if isinstance(problem.likelihood, Marginal):
+        return _in_turn(
+            differentiated(lambda theta: torch.stack(problem.on_batch(theta, (inputs, targets))).sum(0)),
+            BLOCK / (total * work),
+        )
+    rows = max(1, int(BLOCK / (chains * work)))
     rows = total if problem.layout.statistics() else rows
     parts = [slice(first, min(first + rows, total)) for first in range(0, total, rows)]
     blocks = [(pytree.tree_map(lambda leaf, part=part: leaf[part], inputs), targets[part]) for part in parts]
@@ -233,6 +203,17 @@ def _differentiated(problem: Problem, chains: int) -> Differentiated:
     return both
 
 
+def _in_turn(both: Differentiated, most: float) -> Differentiated:
+    """The same with at most so many chains at a time."""
+    size = max(1, int(most))
+
+    def parts(theta: Tensor) -> tuple[Tensor, Tensor]:
+        values, gradients = zip(*(both(rows) for rows in theta.split(size)), strict=True)
+        return torch.cat(values), torch.cat(gradients)
+
+    return parts
+
+
 def _work(layout: Layout, inputs: Any, total: int) -> float:
     """Multiplications of the network on one example."""
     some = min(8, total)
@@ -246,15 +227,23 @@ def _show(progress: Progress, step: int, values: Tensor) -> None:
 
 
 @torch.no_grad()
-def _report(problem: Problem, run: ChainRun, seconds: float, kept: int, weights: tuple[float, ...]) -> PolishReport:
-    followed = followed_predictions(problem, run.draws)
+def _report(
+    problem: Problem,
+    networks: Tensor,
+    run: ChainRun,
+    seconds: float,
+    kept: int,
+    weights: tuple[float, ...],
+    cooled: Population | None,
+) -> PolishReport:
+    followed = followed_predictions(problem, networks)
     rhat, effective = split_rhat(followed), effective_size(followed)
     levels = run.log_density[..., None]
     return PolishReport(
         chains=run.draws.shape[1],
         draws=kept,
         steps=run.gradients // 2,
-        gradients=run.gradients,
+        gradients=run.gradients + (0 if cooled is None else cooled.gradients),
         seconds=seconds,
         energy_error=float(run.energy_error.median()),
         step_size=float(run.step_size.median()),
@@ -267,6 +256,9 @@ def _report(problem: Problem, run: ChainRun, seconds: float, kept: int, weights:
         effective_log_joint=float(effective_size(levels)),
         log_joint=float(run.log_density.mean()),
         weights=weights,
+        temperatures=0 if cooled is None else cooled.temperatures,
+        ancestors=0 if cooled is None else cooled.ancestors,
+        log_evidence=None if cooled is None else cooled.log_evidence,
     )
 
 

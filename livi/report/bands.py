@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from torch import Tensor
 
-from livi.report.style import INK, PALETTE, TEXT_WIDTH, figure_of, flat, new_figure, shared_legend, style, tint
+from livi.report.style import INK, PALETTE, TEXT_WIDTH, Numbers, figure_of, flat, new_figure, shared_legend, style, tint
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -92,8 +92,13 @@ def predictive_bands(
     deviations: float = 2.0,
     ylim: tuple[float, float] | None = None,
     columns: int = 4,
+    outlined: tuple[str, Band] | None = None,
 ) -> Figure:
-    """`predictive_band` for several methods side by side on the same axes: the paper's Figure 1."""
+    """`predictive_band` for several methods side by side on the same axes: the paper's Figure 1.
+
+    Args:
+        outlined: a name and a band, whose epistemic edges are drawn into every panel.
+    """
     if not predictions:
         raise ValueError("predictions: expected at least one, got none.")
     with style():
@@ -113,11 +118,22 @@ def predictive_bands(
                 deviations=deviations,
                 ax=ax,
             )
+            if outlined is not None:
+                _outline(ax, flat("x", x), *outlined, deviations)
             ax.label_outer()
             ax.locator_params(axis="x", nbins=4)
+        for ax in axes[len(predictions) - columns : len(predictions)]:  # also those with nothing below them
+            ax.set_xlabel("$x$")
+            ax.tick_params(labelbottom=True)
         for ax in axes[len(predictions) :]:
             ax.set_axis_off()
         if ylim is not None:
             axes[0].set_ylim(*ylim)
-        shared_legend(figure, axes[0], 5)
+        shared_legend(figure, axes[0], 5 if outlined is None else 6)
         return figure
+
+
+def _outline(ax: Axes, x: Numbers, name: str, band: Band, deviations: float) -> None:
+    for side, label in ((-deviations, f"{name}, epistemic"), (deviations, "")):
+        edge = flat("mean", band.mean) + side * flat("epistemic", band.epistemic_std)
+        ax.plot(x, edge, color=INK, linewidth=0.7, zorder=2.5, label=label or None)

@@ -290,9 +290,9 @@ def _method(row: Row) -> str:
 def _flat(row: Row) -> list[dict[str, Any]]:
     """A row a method, with means over foreign sets, or sizes of errors along a curve, beside its other numbers."""
     means = {f"foreign_{name}": value for name, value in (row.get("others_mean") or {}).items()}
-    if "curve" not in row:
+    curve = row.get("curve")
+    if not isinstance(curve, list):  # of the toy experiment it is a function, to be drawn
         return [dict(row) | means | {"method": _method(row)}]
-    curve = row["curve"]
     methods = [name for name, found in curve[-1].items() if isinstance(found, dict) and "error_nats" in found]
     errors = {method: [abs(point[method]["error_nats"]) for point in curve] for method in methods}
     return [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,39 +19,60 @@ from livi.rivals import METHODS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLUMNS, WIDTH, ROW = 6, 9.0, 1.5  # inches
-TITLES = {"livi": "LIVI", "livi-sampled": "LIVI, sampled", "map": "MAP"}
+COLUMNS = (6, 7, 5)  # whichever leaves the fewest places empty, the first of equals
+WIDTH, ROW = 9.0, 1.5  # inches
+TITLES = {
+    "livi": "LIVI",
+    "livi-sampled": "LIVI, sampled",
+    "livi-polished": "LIVI, then MCMC",
+    "livi-annealed": "MCMC from the prior",
+    "map": "MAP",
+}
 
 
-def draw(results: Path, figure: Path) -> list[Path]:
-    """Write FILE-a and FILE-b, as far as the results have these data sets; the paths written."""
-    rows = [row for row in json.loads(results.read_text(encoding="utf-8"))["rows"] if row.get("curve")]
+def draw(results: Path | Sequence[Path], figure: Path) -> list[Path]:
+    """Write FILE-a and FILE-b, as far as the results have these data sets; the paths written.
+
+    Of several files together, one curve for each method: that of the first file which has it.
+    """
+    files = [results] if isinstance(results, Path) else results
+    rows: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for file in files:
+        for row in json.loads(file.read_text(encoding="utf-8"))["rows"]:
+            if row.get("curve"):
+                rows.setdefault((row["data"], row["method"]), row)
     written = []
-    for name in dict.fromkeys(row["data"] for row in rows):
+    for name in sorted({data for data, _ in rows}):
         path = figure.with_stem(f"{figure.stem}-{name.lower()}")
-        save(bands(name, [row for row in rows if row["data"] == name]), path)
+        save(bands(name, [row for (data, _), row in rows.items() if data == name]), path)
         written.append(path)
     return written
 
 
 def bands(name: str, rows: list[Mapping[str, Any]]) -> Figure:
-    """Mean, epistemic and total bands of every row, in their order, and of NUTS behind them, each with its W2."""
+    """Mean, epistemic and total bands of every row, the farthest from NUTS first and NUTS last, each with its W2.
+
+    The outline of NUTS's epistemic band is drawn into every panel.
+    """
+    rows = sorted(rows, key=lambda row: -row["w2_to_nuts"])
     truth = reference(name)
     nuts = FunctionBand.of(torch.as_tensor(truth.functions))
     drawn: dict[str, Band] = {title(row["method"]): _band(row) for row in rows} | {"NUTS": nuts}
     distances = [*(row["w2_to_nuts"] for row in rows), truth.w2_runs]
+    columns = min(COLUMNS, key=lambda count: -len(drawn) % count)
     made = predictive_bands(
         drawn,
         torch.as_tensor(truth.plot_grid, dtype=torch.float32),
         data=as_tensors(truth.data),
         truth=torch.as_tensor(true_function(name, truth.plot_grid)),
         ylim=_limits(nuts, truth),
-        columns=COLUMNS,
+        columns=columns,
+        outlined=("NUTS", nuts),
     )
     with style():
         for ax, distance in zip(made.axes, distances, strict=False):
-            ax.text(0.04, 0.05, f"$W_2$ = {distance:.2f}", transform=ax.transAxes, zorder=6)
-    made.set_size_inches(WIDTH, ROW * -(-len(drawn) // COLUMNS) + 0.3)
+            ax.text(0.04, 0.05, f"$W_2$ = {distance:.3f}", transform=ax.transAxes, zorder=6)
+    made.set_size_inches(WIDTH, ROW * -(-len(drawn) // columns) + 0.3)
     return made
 
 

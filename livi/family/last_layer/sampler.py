@@ -81,7 +81,11 @@ class ExactLastLayer(Specified, nn.Module):
     @torch.no_grad()
     def sample(self, num_samples: int, rng: torch.Generator | None = None) -> Tensor:  # (S, m)
         """All weights: the earlier ones from the implicit posterior, then the last layer's given them."""
-        earlier = self.earlier.sample(num_samples, rng)
+        return self.completed(self.earlier.sample(num_samples, rng), rng)
+
+    @torch.no_grad()
+    def completed(self, earlier: Tensor, rng: torch.Generator | None = None) -> Tensor:  # (S, m') -> (S, m)
+        """All weights: these earlier ones, whatever they are, with a draw of the last layer given each."""
         return self._joined(earlier, lambda conditional: self.likelihood.draw(conditional, rng))
 
     @torch.no_grad()

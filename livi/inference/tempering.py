@@ -1,0 +1,159 @@
+"""A population of chains from the prior to the posterior: where they end up in several modes, in the modes' own shares.
+
+Chains that do not cross between modes keep whatever shares they started in, wherever that was. Draws of the prior that
+are cooled slowly do not: with log p_b(theta) = log p(theta) + b log p(D | theta) and b from 0 to 1 (sequential Monte
+Carlo, Del Moral, Doucet and Jasra 2006), each rise of b by h multiplies the weight of a chain by p(D | theta)^h. When
+weights have become unequal, chains are drawn anew in their proportions, poor ones ending and good ones going on more
+than once, and steps at every temperature move them apart. The population is distributed as the posterior in the
+limit of many chains, whatever its modes, and the mean weights multiply to an estimate of the evidence p(D).
+
+How far b rises at a time is chosen for an effective sample size: of the weights' change, 0.9 of all chains. The number
+of temperatures grows with what the data say, not with the number of chains: 6 on toy problem A, 36 on B. With 5 steps
+at each in place of 20 as few as 3 of B's 256 draws are the ancestors of all chains, and shares of modes go wrong on
+some seeds (docs/benchmarks/polish.md).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from livi.inference.chains import Differentiated, LogDensity, MovingChains, differentiated
+
+KEPT = 0.9  # effective share of the chains in one rise of the inverse temperature
+RENEWED = 0.5  # effective share below which chains are drawn anew
+STEPS = 20  # at each temperature, about as many as it takes to forget a place at the first ones
+MOST = 2000  # temperatures
+
+
+@dataclass(frozen=True)
+class Population:
+    """Chains that have reached the posterior.
+
+    Attributes:
+        theta: one row for each chain, equally likely.
+        temperatures: that they went through.
+        gradients: of one chain.
+        ancestors: of how many draws of the prior they come; few of many say that the others were lost, and weights
+            along with them.
+        log_evidence: estimate of log p(D), given all scales.
+    """
+
+    theta: Tensor  # (C, m)
+    temperatures: int
+    gradients: int
+    ancestors: int
+    log_evidence: float
+
+
+@torch.no_grad()
+def anneal(
+    target: Differentiated,
+    log_prior: LogDensity,
+    start: Tensor,  # (C, m)
+    *,
+    energy_error: float,
+    rng: torch.Generator | None = None,
+    steps: int = STEPS,
+) -> Population:
+    """Take draws of the prior to the posterior.
+
+    Args:
+        target: log p(D, theta) and its gradient.
+        log_prior: log p(theta), of which `start` are draws.
+        energy_error: of a step, as for `run_chains`.
+        steps: at each temperature.
+
+    Raises:
+        ValueError: the posterior is not reached within 2,000 temperatures, or nowhere finite.
+    """
+    path = _Path(target, differentiated(log_prior))
+    chains = MovingChains(path, start, (energy_error, energy_error), rng)
+    log_weights = start.new_zeros(len(start), dtype=torch.float64)
+    origin = torch.arange(len(start), device=start.device)
+    temperatures, gradients, log_evidence = 0, 1, 0.0
+    while path.inverse < 1.0:
+        if temperatures == MOST:
+            raise ValueError(
+                f"start: expected to reach the posterior from the prior in {MOST:,} temperatures, got to an inverse "
+                f'temperature of {path.inverse:.2g}; start at the draws of a fit, by start="draws".'
+            )
+        parts = path.parts(chains.x)
+        fit = (parts.joint - parts.prior).double().nan_to_num(nan=-math.inf)
+        rise = _rise(log_weights, fit, 1.0 - path.inverse)
+        before = log_weights.logsumexp(0)
+        log_weights = log_weights + rise * fit
+        log_evidence += float(log_weights.logsumexp(0) - before)
+        path.inverse = 1.0 if rise >= 1.0 - path.inverse else path.inverse + rise
+        chains.value, chains.gradient = path.between(parts)
+        if path.inverse == 1.0 or _effective(log_weights) < RENEWED:
+            rows = _drawn(log_weights, rng)
+            origin, log_weights = origin[rows], torch.zeros_like(log_weights)
+            chains.take(rows)
+        for _ in range(steps):
+            error, taken = chains.advance()
+            chains.adapt(error, taken, 0.0)
+        chains.length = chains.spread()
+        temperatures, gradients = temperatures + 1, gradients + 1 + 2 * steps
+    return Population(chains.x, temperatures, gradients, len(origin.unique()), log_evidence)
+
+
+class _Parts(NamedTuple):
+    joint: Tensor  # (C,)
+    joint_gradient: Tensor  # (C, m)
+    prior: Tensor  # (C,)
+    prior_gradient: Tensor  # (C, m)
+
+
+class _Path:
+    """log p(theta) + b log p(D | theta) and its gradient, b being `inverse`."""
+
+    def __init__(self, joint: Differentiated, prior: Differentiated) -> None:
+        self.joint, self.prior, self.inverse = joint, prior, 0.0
+
+    def __call__(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        return self.between(self.parts(theta))
+
+    def parts(self, theta: Tensor) -> _Parts:
+        return _Parts(*self.joint(theta), *self.prior(theta))
+
+    def between(self, parts: _Parts) -> tuple[Tensor, Tensor]:
+        return (
+            torch.lerp(parts.prior, parts.joint, self.inverse),
+            torch.lerp(parts.prior_gradient, parts.joint_gradient, self.inverse),
+        )
+
+
+def _rise(log_weights: Tensor, fit: Tensor, most: float) -> float:
+    """How far the inverse temperature may rise: by bisection, to the effective share that is to be kept."""
+    weights = log_weights.softmax(0)
+
+    def share(rise: float) -> float:
+        change = (rise * (fit - fit.max())).exp()
+        return float((weights * change).sum().square() / (weights * change.square()).sum())
+
+    low, high = 0.0, most
+    if share(high) >= KEPT:
+        return high
+    for _ in range(50):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if share(middle) >= KEPT else (low, middle)
+    return high
+
+
+def _effective(log_weights: Tensor) -> float:
+    """The effective share of the chains."""
+    return 1.0 / (len(log_weights) * float(log_weights.softmax(0).square().sum()))
+
+
+def _drawn(log_weights: Tensor, rng: torch.Generator | None) -> Tensor:  # (C,)
+    """As many chains, each about as often as its weight says: systematic resampling."""
+    ends = log_weights.softmax(0).cumsum(0)
+    device = ends.device if rng is None else rng.device
+    offset = torch.rand((), generator=rng, device=device, dtype=ends.dtype).to(ends.device)
+    places = (torch.arange(len(ends), device=ends.device) + offset) / len(ends)
+    return torch.searchsorted(ends, places).clamp(max=len(ends) - 1)

@@ -1,0 +1,106 @@
+"""Polishing a posterior whose last layer is integrated out: the same model, from fewer weights."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import livi
+from livi.family.ensemble import Ensemble
+from livi.inference import PolishReport, Recipe
+from livi.inference.chain_target import ChainTarget
+from livi.inference.polishing import _differentiated
+from livi.model.likelihoods import Categorical, Gaussian, Weighted, pass_weights
+from livi.model.priors import Normal, Relevance
+from livi.posterior.posterior import load
+
+OBS_STD = 0.5
+SHORT = Recipe(steps=20, map_steps=20, map_restarts=1, num_samples=8, num_entropy_samples=2)
+QUICK = {"chains": 4, "draws": 32, "steps": 60, "progress": False}
+quietly = pytest.mark.filterwarnings("ignore::livi.inference.FitWarning")
+
+
+def network(outputs=1):
+    return nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, outputs))
+
+
+def fitted(plane, prior=None, weights=None):
+    x, y = plane
+    options = {"recipe": SHORT, "progress": False} | ({} if prior is None else {"prior": prior})
+    if weights is None:
+        return livi.fit(network(), (x, y), Gaussian(OBS_STD), **options)
+    return livi.fit(network(), ((x, weights), y), Weighted(Gaussian(OBS_STD)), forward=pass_weights, **options)
+
+
+def design(theta, x):
+    """Hidden units and a constant of each network, (S, N, 5), and its hidden weights."""
+    hidden = theta[:, :12]
+    units = torch.tanh(torch.einsum("sij,nj->sni", hidden[:, :8].reshape(-1, 4, 2), x) + hidden[:, None, 8:])
+    return torch.cat([units, torch.ones_like(units[..., :1])], -1), hidden
+
+
+@quietly
+@pytest.mark.parametrize("prior", [Normal(0.7), lambda layout: Relevance.for_layout(layout)])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_chains_move_the_earlier_weights_on_the_evidence_of_their_features(plane, prior, weighted):
+    """The log joint is the density of y ~ N(0, F S F^T + noise), by dense matrices, times the hidden weights' prior."""
+    x, y = plane
+    w = torch.linspace(0.5, 2.0, len(y)) if weighted else torch.ones(len(y))
+    start = fitted(plane, prior, w if weighted else None)
+    polished = livi.polish(start, **QUICK)
+    theta, scale = polished.sampler.theta, polished.prior.scale().expand(17)
+    columns, hidden = design(theta, x)
+    noise = OBS_STD**2 / w
+    covariance = (columns * scale[12:].square()) @ columns.mT + noise.diag()
+    fit = torch.distributions.MultivariateNormal(torch.zeros(len(y)), covariance).log_prob(y)
+    fit = fit + (0.5 * (2 * math.pi * noise).log() - 0.5 * w * math.log(2 * math.pi * OBS_STD**2)).sum()
+    sampler = start.sampler
+    of_scales = sampler.prior.log_prob_of_scales() + sampler.likelihood.prior.log_prob_of_scales()
+    expected = Normal(scale[:12]).log_prob(hidden) + fit + of_scales
+    assert PolishReport.of(polished).log_joint == pytest.approx(float(expected.mean()), rel=1e-6)
+
+
+@quietly
+def test_the_last_layer_of_every_draw_is_an_exact_one_given_the_others(plane):
+    x, y = plane
+    polished = livi.polish(fitted(plane, Normal(1.0)), chains=8, draws=800, steps=200, progress=False)
+    theta = polished.sampler.theta
+    columns, _ = design(theta, x)
+    precision = torch.eye(5) + columns.mT @ columns / OBS_STD**2
+    mean = torch.linalg.solve(precision, columns.mT @ y / OBS_STD**2)
+    unit = (torch.linalg.cholesky(precision).mT @ (theta[:, 12:] - mean)[..., None])[..., 0]
+    assert (unit.mean(0).abs() < 4.5 / 800**0.5).all()
+    assert ((unit.square().mean(0) - 1.0).abs() < 4.5 * (2 / 800) ** 0.5).all()
+
+
+@quietly
+def test_a_polished_one_is_an_ordinary_posterior(plane, path):
+    polished = livi.polish(fitted(plane), **QUICK)
+    assert isinstance(polished.sampler, Ensemble)
+    polished.save(path)
+    loaded = load(path, network())
+    assert torch.equal(loaded.predict(plane[0]).mean, polished.predict(plane[0]).mean)
+    assert PolishReport.of(loaded) == PolishReport.of(polished)
+    polished.diagnose(*plane)
+
+
+@quietly
+def test_chains_in_blocks_give_what_all_at_once_gives(plane, monkeypatch):
+    start = fitted(plane)
+    whole = livi.polish(start, **QUICK)
+    monkeypatch.setattr("livi.inference.polishing.BLOCK", 400.0)  # of 20 examples and 12 multiplications: one chain
+    assert torch.allclose(livi.polish(start, **QUICK).sampler.theta, whole.sampler.theta, atol=1e-8)
+
+
+@quietly
+def test_where_the_last_layer_has_only_a_bound_all_weights_are_moved(plane):
+    x, y = plane
+    labels = (y > 0).long()
+    options = {"last_layer": "conditional", "recipe": SHORT, "progress": False}
+    start = livi.fit(network(2), (x, labels), Categorical(), **options)
+    target = ChainTarget.of(start, None, None)
+    assert target.exact is None
+    assert target.moved.layout.num_params == 22
+    value, _ = _differentiated(target.moved, 3)(start.sample(3))
+    assert torch.isfinite(value).all()
