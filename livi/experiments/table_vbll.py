@@ -48,7 +48,8 @@ def fit_vbll(split: Split, run: Run) -> Answer:
         _train(net, rows, labels, SETTINGS[split.task], 20 if run.quick else STEPS)
         with torch.no_grad():
             if counted:
-                shares = net[-1].predictive(net[:-1](tested), DRAWS).double()
+                last: Any = net[-1]
+                shares = last.predictive(net[:-1](tested), DRAWS).double()
                 return classes((shares / shares.sum(1, keepdim=True)).numpy())
             found = net(tested).predictive
             mean, variance = (part.double().flatten().numpy() for part in (found.mean, found.covariance))
