@@ -13,7 +13,10 @@ splits below 100 or from 200 on. Beside the sets of `livi bench tables` there ar
     learned        the same, and the prior's scales are learned
     chains         8 microcanonical Langevin chains of 1,000 steps from as many short MAP fits: about what the exact
                    posterior of this model is worth, with R-hat of the predictions
-    chains@1:3     the same under prior scales of 1 / sqrt(fan-in), and 3 in the last layer, in place of 3 and 8
+    plain, pieces  LIVIClassifier() with columns as they are, and with columns in 16 pieces as well
+    pieces@1.5:4   the fit behind the latter under prior scales of 1.5 / sqrt(fan-in), and 4 in the last layer; a third
+                   number is that of the pieces
+    chains@1:3     the same as chains under prior scales of 1 / sqrt(fan-in), and 3 in the last layer, in place of 3 and 8
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from torch import Tensor
 
 import livi
 from livi.experiments.table_data import BUNDLED, PACKAGED, Run, Split, read_split
-from livi.experiments.table_methods import METHODS
+from livi.experiments.table_methods import METHODS, fit_livi
 from livi.experiments.table_scores import Classes
 from livi.inference import Recipe
 from livi.model.likelihoods import Categorical
@@ -41,7 +44,9 @@ from livi.network import Layout
 from livi.posterior.posterior import Posterior
 from livi.rivals import fit_ensemble
 from livi.tables.estimators.base import quick_recipe
+from livi.tables.estimators.classifier import PIECES_HIDDEN
 from livi.tables.estimators.network import build_network
+from livi.tables.estimators.pieces import Pieces
 from livi.tables.estimators.prior import prior_of
 from livi.tables.estimators.scaling import Scaling
 
@@ -132,6 +137,27 @@ def chains(rows: Rows, seed: int, gains: str = "3:8") -> Posterior:
     return polished
 
 
+def cut(split: Split, seed: int, settings: str) -> tuple[Rows, Posterior]:
+    """Columns in pieces, under any prior scales: the posterior of a network on them."""
+    first, last, count, *_ = map(float, (*settings.split(":"), 16))
+    counted = np.ones(len(split.inputs))
+    pieces = Pieces.of(split.inputs, counted, int(count))
+    assert pieces is not None
+    scaling = Scaling.of(split.inputs, counted)
+    parts = (
+        np.concatenate([scaling.inputs(part), pieces.inputs(part)], 1) for part in (split.inputs, split.test_inputs)
+    )
+    mine, new = (torch.from_numpy(part.astype(np.float32)) for part in parts)
+    rows = Rows(mine, torch.from_numpy(split.targets), new, torch.from_numpy(split.test_targets))
+
+    def prior(layout: Layout) -> livi.Relevance:
+        return livi.Relevance.for_layout(layout, gain=first, gains={"4.weight": last}, learned=False)
+
+    net = build_network(mine.shape[1], PIECES_HIDDEN, rows.classes, "silu", seed=seed, dtype=torch.float32)
+    options: dict[str, Any] = {"prior": prior, "standardise": False, "seed": seed, "progress": False}
+    return rows, livi.fit(net, rows[:2], Categorical(), **options)
+
+
 def method_of(name: str) -> Callable[[Rows, int], Posterior]:
     if name.startswith("chains@"):
         return partial(chains, gains=name.removeprefix("chains@"))
@@ -144,8 +170,15 @@ def probabilities(split: Split, method: str, seed: int) -> NDArray[np.float64]:
         answer = METHODS[method](split, Run(seed))
         assert isinstance(answer, Classes)
         return answer.probabilities
-    rows = Rows.of(split)
-    posterior = method_of(method)(rows, seed)
+    if method in ("plain", "pieces"):
+        answer = fit_livi(split, Run(seed), pieces=16 if method == "pieces" else 0)
+        assert isinstance(answer, Classes)
+        return answer.probabilities
+    if method.startswith("pieces@"):
+        rows, posterior = cut(split, seed, method.removeprefix("pieces@"))
+    else:
+        rows = Rows.of(split)
+        posterior = method_of(method)(rows, seed)
     found = posterior.predict(rows.new_inputs, num_samples=200, rng=torch.Generator().manual_seed(seed))
     return found.probabilities.double().numpy()
 
