@@ -16,7 +16,7 @@ splits below 100 or from 200 on. Beside the sets of `livi bench tables` there ar
     plain, pieces  LIVIClassifier() with columns as they are, and with columns in 16 pieces as well
     pieces@1.5:4   the fit behind the latter under prior scales of 1.5 / sqrt(fan-in), and 4 in the last layer; a third
                    number is that of the pieces
-    chains@1:3     the same as chains under prior scales of 1 / sqrt(fan-in), and 3 in the last layer, in place of 3 and 8
+    chains@1:3     chains under prior scales of 1 / sqrt(fan-in), and 3 in the last layer, in place of 3 and 8
 """
 
 from __future__ import annotations
