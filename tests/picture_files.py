@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from livi.experiments.images import methods, problems
+
 OTHERS = ("fashion-mnist", "kmnist", "emnist-letters")
 
 
@@ -55,3 +57,11 @@ def write_cifar(folder: Path, train: int = 300, test: int = 100) -> None:
         (folder / name).mkdir(parents=True, exist_ok=True)
         noise = np.random.default_rng(20 + seed).integers(0, 256, (60, 3, 32, 32), dtype=np.uint8)
         np.savez(folder / name / "test.npz", images=noise)
+
+
+def few_steps(monkeypatch) -> None:
+    """Quick trials of a few steps and pictures."""
+    for name, value in (("QUICK_STEPS", 4), ("QUICK_BATCH", 8), ("QUICK_GRADIENTS", 20)):
+        monkeypatch.setattr(methods, name, value)
+    monkeypatch.setattr(problems, "QUICK_TRAIN", 64)
+    monkeypatch.setattr(problems, "QUICK_SCORED", 20)

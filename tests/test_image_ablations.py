@@ -5,11 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from picture_files import write_mnist
+from picture_files import few_steps, write_mnist
 from torch import nn
 
 from livi import cli
-from livi.experiments.images import methods
 from livi.experiments.images.ablations import Ablations, IndependentLayers, IndependentWeights, correlations
 from livi.experiments.images.text import ablations_text
 from livi.network import Layout
@@ -57,9 +56,7 @@ def test_correlations_between_layers_are_found_and_ready_for_json():
 
 def test_the_command_runs_from_files_to_table_and_picture(tmp_path, monkeypatch, capsys):
     torch.set_default_dtype(torch.float32)
-    monkeypatch.setattr(methods, "QUICK_STEPS", 4)
-    monkeypatch.setattr("livi.experiments.images.problems.QUICK_TRAIN", 64)
-    monkeypatch.setattr("livi.experiments.images.problems.QUICK_SCORED", 20)
+    few_steps(monkeypatch)
     write_mnist(tmp_path / "data")
     monkeypatch.setenv("LIVI_DATA_DIR", str(tmp_path / "data"))
     command = ["bench", "mnist", "--quick", "--ablations", "--out", str(tmp_path)]

@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from picture_files import write_cifar, write_mnist
+from picture_files import few_steps, write_cifar, write_mnist
 from torch import nn
 
 from livi import cli
@@ -30,11 +30,7 @@ def _single_precision():
 
 @pytest.fixture(autouse=True)
 def _few_steps(monkeypatch):
-    monkeypatch.setattr(methods, "QUICK_STEPS", 4)
-    monkeypatch.setattr(methods, "QUICK_BATCH", 8)
-    monkeypatch.setattr(methods, "QUICK_GRADIENTS", 20)
-    monkeypatch.setattr("livi.experiments.images.problems.QUICK_TRAIN", 64)
-    monkeypatch.setattr("livi.experiments.images.problems.QUICK_SCORED", 20)
+    few_steps(monkeypatch)
 
 
 def quick(problem, **options):

@@ -10,7 +10,7 @@ from test_uci_bench import ROWS
 
 from livi import cli
 from livi.report.results import KINDS, command_of, joined
-from livi.report.results_page import html, picture_names, write_report
+from livi.report.results_page import further_names, html, picture_names, write_report
 from livi.report.results_text import page, table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,10 +31,12 @@ def toy(method, seed, w2):
 
 def test_the_projects_results_page_is_what_the_command_makes_of_its_results():
     results = joined([ROOT / "results"])
-    made = page(results, picture_names(results, "results"))
+    names = picture_names(results, "results")
+    further = further_names(results, names)
+    made = page(results, names, further)
     told = "docs/results.md is not what the results give; run: livi report results --out docs/results"
     assert (ROOT / "docs" / "results.md").read_text(encoding="utf-8") == made, told
-    for name in picture_names(results, "results").values():
+    for name in [*names.values(), *(name for found in further.values() for name in found.values())]:
         assert (ROOT / "docs" / name).read_bytes().startswith(b"\x89PNG")
 
 
@@ -108,7 +110,8 @@ def test_every_kind_of_result_has_a_section_with_its_command(tmp_path, experimen
     text = page([result], {})
     assert f"## {kind.title}" in text
     assert "| somewhere | LIVI | 2 |" in text
-    assert command_of({"experiment": experiment, "config": {}, "rows": rows}).startswith(f"livi bench {experiment}")
+    command = command_of({"experiment": experiment, "config": {}, "rows": rows})
+    assert command.startswith(f"livi bench {experiment.replace(' ', ' --')}")
 
 
 def test_a_curve_of_errors_is_a_row_for_each_method(tmp_path):

@@ -181,14 +181,15 @@ def test_what_can_be_written_nowhere_is_an_error(tmp_path, monkeypatch):
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 def test_a_real_ctrl_c_ends_a_real_fit(here):
     environment = os.environ | {"PYTHONPATH": str(Path(cli.__file__).parents[2])}
-    command = [sys.executable, "-c", "import sys; from livi.cli import main; sys.exit(main())", *FIT]
+    # Ctrl-C is ignored in a background job, and so in what it starts.
+    begin = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    command = [sys.executable, "-c", f"{begin}; from livi.cli import main; sys.exit(main())", *FIT]
     process = subprocess.Popen(
         [*command, "--steps", "200000"],
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         env=environment,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in a background job
     )
     seen = ""
     while "bound" not in seen and process.poll() is None:

@@ -21,6 +21,7 @@ from livi.cli import (
     plain_bench,
     public_bench,
     reporting,
+    runtime_bench,
     table_bench,
     tables,
     toy_bench,
@@ -105,6 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     public_bench.add_command(benches)
     plain_bench.add_command(benches)
     image_bench.add_commands(benches)
+    runtime_bench.add_command(benches)
     density_bench.add_command(benches)
     uci_bench.add_command(benches)
     entropy_bench.add_command(benches)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,20 @@ write DIR/{name}.json after every fit, print Markdown tables beside the paper's 
 where matplotlib is installed. The same command goes on with what was stopped, other methods and seeds add to it.
 
 methods   map, ensemble-K, mean_field and all others of livi.rivals.METHODS; livi, livi-smallest (the paper's L''),
-          livi-mixture-K (trained jointly), livi-pooled-K (K fits)
+          livi-mixture-K (trained jointly), livi-pooled-K (K fits); with settings as in livi@prior=0.5@noise=0.1,
+          {settings}
+search    --search tries four candidates for each method, by its prior or weight decay, on validation pictures, and
+          writes DIR/{name}-validation.json; --chosen takes the best of each from there, for ensembles that of map,
+          for other forms of livi that of livi
 data      from LIVI_DATA_DIR or the cache: livi data list
 """
+SETTINGS = "prior for all, noise and rate for livi"
+TRAINED_SETTINGS = "prior and decay (of the networks that fits start from), noise and rate for livi"
 EXAMPLES = """\
 examples:
   livi bench {name} --quick
-  livi bench {name} --part validation --seeds 0 --methods map,livi
+  livi bench {name} --search --methods map,livi --device cuda --out results
+  livi bench {name} --chosen results/{name}-validation.json --methods map,livi --device cuda --out results
   livi bench {name} --device cuda --limit-minutes 9 --out results     again and again, until all is done
 """
 
@@ -38,13 +46,15 @@ def add_commands(benches: argparse._SubParsersAction[Any]) -> None:
         command = benches.add_parser(
             name,
             help=summary,
-            description=DESCRIPTION.format(name=name),
+            description=DESCRIPTION.format(name=name, settings=SETTINGS if name == "mnist" else TRAINED_SETTINGS),
             epilog=EXAMPLES.format(name=name),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         command.set_defaults(command=_run, usage_error=command.error, problem=name)
         command.add_argument("--methods", type=names, metavar="NAME,...", help="default: all that can run")
-        command.add_argument("--seeds", type=seeds, metavar="SEED,...", help="default: 300,301,302; 300 with --quick")
+        command.add_argument(
+            "--seeds", type=seeds, metavar="SEED,...", help="default: 300,301,302; 300 with --quick, 0 with --search"
+        )
         command.add_argument(
             "--part",
             choices=("validation", "test"),
@@ -66,6 +76,8 @@ def add_commands(benches: argparse._SubParsersAction[Any]) -> None:
         command.add_argument(
             "--ablations", action="store_true", help="what correlations, latents, samples, components buy"
         )
+        command.add_argument("--search", action="store_true", help="settings of every method, by validation pictures")
+        command.add_argument("--chosen", type=Path, metavar="FILE", help="take settings from this search")
         command.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="default %(default)s")
         command.add_argument("--quick", action="store_true", help="a small trial of everything; numbers mean nothing")
 
@@ -75,7 +87,7 @@ def _run(chosen: argparse.Namespace) -> int:
     folder: Path = importlib.import_module("livi.experiments.datasets.pictures").data_folder()
     given = {
         "methods": chosen.methods,
-        "seeds": (300,) if chosen.quick and chosen.seeds is None else chosen.seeds,
+        "seeds": _default_seeds(chosen) if chosen.seeds is None else chosen.seeds,
         "gradients": getattr(chosen, "gradients", None),
         "epochs": getattr(chosen, "epochs", None),
         "norm": getattr(chosen, "norm", None),
@@ -86,15 +98,27 @@ def _run(chosen: argparse.Namespace) -> int:
     settings |= {"part": chosen.part, "quick": chosen.quick}
     say, first = speaker()
     running = {"device": chosen.device, "minutes": chosen.limit_minutes, "say": say}
+    if sum([chosen.ablations, chosen.search, chosen.chosen is not None]) > 1:
+        chosen.usage_error("expected one of --ablations, --search and --chosen, got several")
     if chosen.ablations:
         return _ablate(chosen, settings, folder, running)
+    search = importlib.import_module("livi.experiments.images.search")
     try:
+        if chosen.chosen is not None:
+            settings["methods"] = search.chosen_methods(chosen.chosen, chosen.problem, chosen.methods or ())
         config = bench.Config(chosen.problem, **settings)
     except ValueError as error:
         chosen.usage_error(str(error))
+    if chosen.search:
+        names = chosen.methods or search.methods_to_search(config.setting, chosen.quick)
+        config = search.searched(replace(config, methods=names))
     document = bench.bench(config, chosen.out, folder, jobs=chosen.jobs, **running)
     if not first:
         return 0
+    if chosen.search:
+        print(search.search_text(document))
+        say(f"go on with: livi bench {chosen.problem} --chosen {bench.result_path(config, chosen.out)}")
+        return 1 if any(row["error"] is not None for row in document["rows"]) else 0
     print(bench.text(document))
     rows = [row for row in document["rows"] if row["error"] is None]
     if rows and importlib.util.find_spec("matplotlib") is not None:
@@ -103,6 +127,12 @@ def _run(chosen: argparse.Namespace) -> int:
         ):
             say(f"drawn: {path}")
     return 1 if any(row["error"] is not None for row in document["rows"]) else 0
+
+
+def _default_seeds(chosen: argparse.Namespace) -> tuple[int, ...] | None:
+    if chosen.search:
+        return (importlib.import_module("livi.experiments.images.search").SEED,)
+    return (300,) if chosen.quick else None
 
 
 def _ablate(chosen: argparse.Namespace, settings: dict[str, Any], folder: Path, running: dict[str, Any]) -> int:

@@ -33,15 +33,16 @@ def side_by_side(
     before = set(multiprocessing.active_children())
     spawn = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(count, spawn, _begin, (spawn.Value("i", 0),))
+    running: set[Future[Row | None]] = set()
     try:
-        running: set[Future[Row | None]] = {pool.submit(fit, job) for job in jobs}
+        running |= {pool.submit(fit, job) for job in jobs}
         while running and not until.passed():
             done, running = wait(running, until.left(), FIRST_COMPLETED)
             for one in done:
                 if (row := one.result()) is not None:
                     yield row
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        pool.shutdown(wait=not running, cancel_futures=True)  # idle ones end by themselves, and leave nothing behind
         for child in set(multiprocessing.active_children()) - before:
             child.terminate()
 

@@ -96,9 +96,13 @@ def run_jobs(
 
 @contextmanager
 def listening() -> Iterator[list[warnings.WarningMessage]]:
-    """Warnings inside, kept instead of shown; not those of packages about themselves, which come once a process."""
+    """Warnings inside, kept instead of shown; not those of packages about themselves, which come once a process.
+
+    So with torch's about what `vmap` runs row by row: it is for its own developers.
+    """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for old in (DeprecationWarning, FutureWarning):
             warnings.simplefilter("ignore", old)
+        warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
         yield caught

@@ -13,6 +13,7 @@ from torch.func import vmap
 from torch.utils import _pytree as pytree
 
 from livi import checks
+from livi.network.dense import apply_dense, dense_layers
 from livi.network.parameters import Layout
 
 
@@ -20,7 +21,8 @@ from livi.network.parameters import Layout
 class Vmap:
     """All samples in one vectorised call: batched matrix products, and grouped convolutions where there are any.
 
-    `chunk_size` bounds the samples in flight, and so the memory.
+    Linear layers with elementwise activations between them, in an nn.Sequential, are written out as such products;
+    anything else goes through torch's vmap. `chunk_size` bounds the samples in flight, and so the memory.
     """
 
     chunk_size: int | None = None
@@ -68,6 +70,9 @@ def apply_many(
     def outputs(row: Tensor, buffers: dict[str, Tensor]) -> Any:
         return layout.call(row, args, kwargs, shared | buffers)
 
+    layers = dense_layers(layout, args, kwargs) if len(theta) > 1 and not isinstance(strategy, Loop) else None
+    if layers is not None:
+        return _in_chunks(lambda rows: apply_dense(layout, layers, rows, *args), theta, strategy)
     with layout.evaluation(batch_statistics):
         return _for_each(outputs, theta, own, strategy)
 
@@ -105,6 +110,13 @@ def record_statistics(
     with layout.evaluation(batch_statistics=True, record=True):
         found: dict[str, Tensor] = _for_each(recorded, theta, own, strategy)
     return found
+
+
+def _in_chunks(function: Callable[[Tensor], Tensor], theta: Tensor, strategy: Strategy | None) -> Tensor:
+    size = strategy.chunk_size if isinstance(strategy, Vmap) else None
+    if size is None:
+        return function(theta)
+    return torch.cat([function(rows) for rows in theta.split(checks.positive_int("chunk_size", size))])
 
 
 def _for_each(

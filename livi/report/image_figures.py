@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 Rows = Sequence[Mapping[str, Any]]
 
-# Colour and dashes of each method: every colour drawn through, then dashed, dotted, and both.
-LINES = [(colour, dashes) for dashes in ("-", "--", ":", "-.") for colour in PALETTE]
+DASHES, OURS, THEIRS = ("-", "--", ":", "-."), PALETTE[:1], PALETTE[1:]
+WIDE = 3  # panels in a line
+TOGETHER = "corruption"  # the mean over all
 TITLES = {"nll": "negative log likelihood", "ece": "calibration error, %", "accuracy": "accuracy, %"}
 
 
@@ -31,25 +32,24 @@ def drift_curves(rows: Rows, drift: str, methods: Sequence[str] | None = None) -
 
     Args:
         rows: of `livi bench`, without those that failed.
-        drift: "rotation" (test M2) or the name of a corruption (test C2).
+        drift: "rotation" (test M2), the name of a corruption (test C2), or "corruption" for the mean over them all.
     """
-    chosen = _by_method([row for row in rows if drift in row["shifts"]], methods)
+    chosen = _by_method([row for row in rows if _curve(row, drift, "levels") is not None], methods)
     if not chosen:
         raise ValueError(f"rows: expected some with the drift {drift!r}, got none.")
     with style():
-        figure = new_figure(TEXT_WIDTH, 0.42 * TEXT_WIDTH)
+        figure = new_figure(TEXT_WIDTH, 0.38 * TEXT_WIDTH + _legend_height(list(chosen)))
         axes = figure.subplots(1, 2)
         for ax, name in zip(axes, ("nll", "ece"), strict=True):
-            for (method, group), look in zip(chosen.items(), LINES, strict=False):
-                levels = group[0]["shifts"][drift]["levels"]
-                curves = np.array([row["shifts"][drift][name] for row in group]) * (100.0 if name == "ece" else 1.0)
-                _band(ax, np.array(levels), curves, method, look)
+            for (method, group), look in zip(chosen.items(), _looks(chosen), strict=True):
+                curves = np.array([_curve(row, drift, name) for row in group]) * (100.0 if name == "ece" else 1.0)
+                _band(ax, np.array(_curve(group[0], drift, "levels")), curves, method, look)
             ax.set(
                 xlabel="degrees" if drift == "rotation" else f"{drift}, severity", ylabel=TITLES[name], ylim=(0, None)
             )
             if drift == "rotation":
                 ax.set_xticks(range(0, 181, 45))
-        shared_legend(figure, axes[0], min(5, len(chosen)))
+        shared_legend(figure, axes[0], _columns(chosen))
         return figure
 
 
@@ -64,33 +64,92 @@ def entropy_curves(rows: Rows, classes: int, methods: Sequence[str] | None = Non
     if not chosen or not names:
         raise ValueError("rows: expected some with foreign pictures, got none.")
     with style():
-        figure = new_figure(TEXT_WIDTH, 0.42 * TEXT_WIDTH)
-        axes = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
+        lines, columns = math.ceil(len(names) / WIDE), min(WIDE, len(names))
+        figure = new_figure(TEXT_WIDTH, 0.38 * lines * TEXT_WIDTH + _legend_height(list(chosen)))
+        axes = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
         top = math.log(classes)
-        for ax, name in zip(axes, names, strict=True):
-            for (method, group), look in zip(chosen.items(), LINES, strict=False):
+        for ax, name in zip(axes.flat, names, strict=False):
+            for (method, group), look in zip(chosen.items(), _looks(chosen), strict=True):
                 curves = np.array([row["entropy"][name] for row in group if name in row["entropy"]])
                 _band(ax, np.linspace(0.0, top, curves.shape[1]), curves, method, look)
             ax.axvline(top, color=FAINT, linewidth=0.6, linestyle=":")
-            ax.set(title=name, xlabel="entropy, nats", xlim=(0.0, 1.02 * top), ylim=(0.0, 1.0))
-        axes[0].set_ylabel("share of pictures")
-        shared_legend(figure, axes[0], min(5, len(chosen)))
+            ax.set(title=name, xlim=(0.0, 1.02 * top), ylim=(0.0, 1.0))
+        for ax in axes.flat[len(names) :]:
+            ax.set_axis_off()
+        for ax in axes[-1]:
+            ax.set_xlabel("entropy, nats")
+        for ax in axes[:, 0]:
+            ax.set_ylabel("share of pictures")
+        shared_legend(figure, axes[0, 0], _columns(chosen))
         return figure
 
 
+def runtime_curves(rows: Rows) -> Figure:
+    """NLL of validation pictures against seconds of fitting, the length that was enough marked: of the first seed.
+
+    Args:
+        rows: of `livi bench runtime`, without those that failed.
+    """
+    chosen = _by_method(rows, None)
+    if not chosen:
+        raise ValueError("rows: expected some of livi bench runtime, got none.")
+    with style():
+        figure = new_figure(TEXT_WIDTH, 0.5 * TEXT_WIDTH + _legend_height(list(chosen)))
+        ax = figure.subplots()
+        for (method, group), look in zip(chosen.items(), _looks(chosen), strict=True):
+            sound = [one for one in group[0]["lengths"] if one["error"] is None]
+            places = [(one["seconds"], one["nll"]) for one in sound]
+            ax.plot(*zip(*places, strict=True), **look, marker=".", markersize=3, label=method)
+            ax.plot(group[0]["seconds"], group[0]["nll"], "o", color=look["color"], markersize=5.5, fillstyle="none")
+        ax.set(xscale="log", yscale="log", xlabel="seconds", ylabel="NLL of validation pictures")
+        _plain_ticks(ax)
+        shared_legend(figure, ax, _columns(chosen))
+        return figure
+
+
+def _plain_ticks(ax: Axes) -> None:
+    """Numbers in place of powers of ten, on axes that often span less than one."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axis.set_minor_formatter(NullFormatter())
+
+
+def draw_runtime(rows: Rows, path: Path) -> None:
+    """The figure of `livi bench runtime`."""
+    save(runtime_curves(rows), path)
+
+
+def figure_names(rows: Rows) -> list[str]:
+    """What there is to draw of these rows: one drift, all corruptions together, entropy on foreign pictures."""
+    drifts = list(dict.fromkeys(name for row in rows for name in row.get("shifts") or {}))
+    foreign = any(name != "scored" for row in rows for name in row.get("entropy") or {})
+    return [*(drifts if len(drifts) == 1 else [TOGETHER] * bool(drifts)), *(["entropy"] if foreign else [])]
+
+
+def figure_named(rows: Rows, name: str, classes: int) -> Figure:
+    """One of them, or of a single drift."""
+    return entropy_curves(rows, classes) if name == "entropy" else drift_curves(rows, name)
+
+
 def draw(rows: Rows, classes: int, stem: Path) -> list[Path]:
-    """All figures of these rows as files that begin with `stem`."""
-    figures = {drift.replace(" ", "-"): drift_curves(rows, drift) for drift in rows[0]["shifts"]}
-    if any(row["others"] for row in rows):
-        figures["entropy"] = entropy_curves(rows, classes)
-    paths = {stem.with_name(f"{stem.name}-{name}.png"): figure for name, figure in figures.items()}
-    for path, figure in paths.items():
-        save(figure, path)
-    return list(paths)
+    """All figures of these rows as files that begin with `stem`, each drift among them."""
+    names = dict.fromkeys([*(name for row in rows for name in row["shifts"]), *figure_names(rows)])
+    paths = {name: stem.with_name(f"{stem.name}-{name.replace(' ', '-')}.png") for name in names}
+    for name, path in paths.items():
+        save(figure_named(rows, name, classes), path)
+    return list(paths.values())
 
 
 def draw_correlations(found: Mapping[str, Any], path: Path) -> None:
     """Correlations between layers from a row of `livi bench --ablations`."""
+    save(correlation_figure(found), path)
+
+
+def correlation_figure(found: Mapping[str, Any]) -> Figure:
+    """The same, unsaved."""
     check = CorrelationCheck(
         layers=tuple(found["layers"]),
         sizes=tuple(found["sizes"]),
@@ -101,19 +160,56 @@ def draw_correlations(found: Mapping[str, Any], path: Path) -> None:
         matrix=None,
         num_samples=found["num_samples"],
     )
-    save(correlation_matrix(check), path)
+    return correlation_matrix(check)
 
 
 def _matrix(rows: Sequence[Sequence[float | None]]) -> Tensor:
     return torch.tensor([[math.nan if value is None else value for value in row] for row in rows], dtype=torch.float64)
 
 
-def _band(ax: Axes, places: Numbers, curves: Numbers, label: str, look: tuple[str, str]) -> None:  # (n,), (seeds, n)
-    middle, (colour, dashes) = curves.mean(0), look
-    ax.plot(places, middle, color=colour, linestyle=dashes, label=label)
+def _columns(methods: Iterable[str]) -> int:
+    """Of a legend: five, of names with settings fewer."""
+    names = list(methods)
+    longest = max(map(len, names))
+    return min(len(names), 5 if longest <= 18 else 4 if longest <= 20 else 3)
+
+
+def _legend_height(methods: Sequence[str]) -> float:
+    """Inches."""
+    return 0.17 * math.ceil(len(methods) / _columns(methods))
+
+
+def _looks(methods: Iterable[str]) -> list[dict[str, Any]]:
+    """Lines of methods: livi's thick and blue, the others' thin and in other colours, drawn through, dashed, dotted."""
+    ours, others = (iter([(colour, dashes) for dashes in 3 * DASHES for colour in some]) for some in (OURS, THEIRS))
+    looks = []
+    for method in methods:
+        own = method.startswith("livi")
+        colour, dashes = next(ours if own else others)
+        looks.append({"color": colour, "linestyle": dashes, "linewidth": 1.7 if own else 1.0})
+    return looks
+
+
+def _band(
+    ax: Axes,
+    places: Numbers,  # (n,)
+    curves: Numbers,  # (seeds, n)
+    label: str,
+    look: dict[str, Any],
+) -> None:
+    middle = curves.mean(0)
+    ax.plot(places, middle, **look, label=label)
     if len(curves) > 1:
         error = curves.std(0, ddof=1) / math.sqrt(len(curves))
-        ax.fill_between(places, middle - error, middle + error, color=colour, alpha=0.15, linewidth=0)
+        ax.fill_between(places, middle - error, middle + error, color=look["color"], alpha=0.15, linewidth=0)
+
+
+def _curve(row: Mapping[str, Any], drift: str, name: str) -> list[float] | None:
+    """Levels or scores along a drift, or their mean over all; None where the row has none."""
+    shifts = row["shifts"]
+    if drift == TOGETHER and len(shifts) > 1:
+        return [sum(values) / len(values) for values in zip(*(one[name] for one in shifts.values()), strict=True)]
+    return shifts[drift][name] if drift in shifts else None
 
 
 def _by_method(rows: Rows, methods: Sequence[str] | None) -> dict[str, list[Mapping[str, Any]]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from livi.experiments.images.runtime_text import COLUMNS as RUNTIME
 from livi.experiments.scoreboard import Column
 from livi.experiments.uci.methods import METHODS as UCI_METHODS
 
@@ -16,6 +17,7 @@ Row = Mapping[str, Any]
 
 # What says which runs are wanted, and not what a run is: files that differ in these alone are one table.
 WANTED = ("data", "sets", "targets", "problems", "problem", "methods", "seeds", "splits", "first_seed", "first_split")
+ABLATIONS = "ablations"  # the second word of an experiment, and an option of the first one's command
 USUAL = {"part": "test", "norm": "batch", "threads": 1}  # defaults, which a command need not say
 
 
@@ -56,6 +58,18 @@ _PICTURES = {
         _ECE,
         Column("foreign_confidence", "confidence on foreign sets, %", "lower", 1, percent=True),
         Column("foreign_auroc", "AUROC, %", "higher", 2, percent=True),
+        _SECONDS,
+    )
+}
+
+_ABLATIONS = {
+    "": (
+        Column("nll", "NLL", "lower", 4),
+        _ACCURACY,
+        _ECE,
+        Column("foreign_auroc", "AUROC, %", "higher", 2, percent=True),
+        Column("latent_dim", "latents", None, 0),
+        Column("bound", "bound, nats", None, 0),
         _SECONDS,
     )
 }
@@ -115,6 +129,11 @@ KINDS: dict[str, Kind] = {
     "mnist": Kind("MNIST, LeNet", "problem", "seed", _PICTURES),
     "cifar10": Kind("CIFAR-10, WRN-16-4", "problem", "seed", _PICTURES),
     "cifar100": Kind("CIFAR-100, WRN-28-10", "problem", "seed", _PICTURES),
+    **{
+        f"{name} {ABLATIONS}": Kind(f"{title}: what correlations and sizes buy", "problem", "seed", _ABLATIONS)
+        for name, title in {"mnist": "MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}.items()
+    },
+    "runtime": Kind("Run time and memory until validation NLL stops falling", "problem", "seed", {"": RUNTIME}),
     "compare": Kind(
         "Methods compared on one table",
         "data",
@@ -213,9 +232,11 @@ def command_of(document: Mapping[str, Any]) -> str:
             "splits": len(splits),
         } | given
     elif kind.listed is None:
-        given |= {name: list(dict.fromkeys(row[name[:-1]] for row in rows)) for name in ("methods", "seeds")}
+        given |= {"methods": list(dict.fromkeys(map(_method, rows)))}
+        given |= {"seeds": list(dict.fromkeys(row["seed"] for row in rows))}
         given["device"] = "cuda" if document.get("machine", {}).get("gpu") else None
-    words = ["livi", "bench", experiment]
+    first, *second = experiment.split()
+    words = ["livi", "bench", first, *(f"--{word}" for word in second)]
     for name, value in given.items():
         words += [] if USUAL.get(name) == value else _option(name, value)
     return shlex.join([*words, "--jobs", str(document["jobs"])] if document.get("jobs", 1) > 1 else words)
@@ -261,11 +282,16 @@ def _option(name: str, value: Any) -> list[str]:
     return [option, ",".join(map(str, value)) if isinstance(value, list) else str(value)]
 
 
+def _method(row: Row) -> str:
+    """What was fitted, or the variant of it."""
+    return str(row.get("variant", row.get("method")))
+
+
 def _flat(row: Row) -> list[dict[str, Any]]:
     """A row a method, with means over foreign sets, or sizes of errors along a curve, beside its other numbers."""
     means = {f"foreign_{name}": value for name, value in (row.get("others_mean") or {}).items()}
     if "curve" not in row:
-        return [dict(row) | means]
+        return [dict(row) | means | {"method": _method(row)}]
     curve = row["curve"]
     methods = [name for name, found in curve[-1].items() if isinstance(found, dict) and "error_nats" in found]
     errors = {method: [abs(point[method]["error_nats"]) for point in curve] for method in methods}

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from livi.experiments.images.problems import PROBLEMS
 from livi.experiments.scoreboard import Values, board, standard_error
+from livi.report.image_figures import correlation_figure, figure_named, figure_names, runtime_curves
 from livi.report.results import Result
 from livi.report.results_text import TITLES
 from livi.report.style import COLOURS, FAINT, TEXT_WIDTH, new_figure, style
@@ -46,6 +48,24 @@ def results_figure(result: Result) -> Figure:
         arrow = {"higher": " (right is better)", "lower": " (left is better)"}.get(column.better or "", "")
         figure.supxlabel(f"{column.title}, mean ± standard error{arrow}", fontsize=8.5)
     return figure
+
+
+def further_figures(result: Result) -> list[str]:
+    """What there is besides: drift and entropy of pictures, correlations between layers, NLL against seconds."""
+    if result.experiment in PROBLEMS:
+        return figure_names(result.sound)
+    if any("correlations" in row for row in result.sound):
+        return ["correlations"]
+    return ["seconds"] if result.experiment == "runtime" and any("lengths" in row for row in result.sound) else []
+
+
+def further_figure(result: Result, name: str) -> Figure:
+    """One of them."""
+    if result.experiment == "runtime":
+        return runtime_curves(result.sound)
+    if name == "correlations":
+        return correlation_figure(next(row[name] for row in result.sound if name in row))
+    return figure_named(result.sound, name, PROBLEMS[result.experiment].classes)
 
 
 def _panel(ax: Axes, found: dict[str, Values], methods: list[str], better: str | None) -> None:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import base64
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from livi.posterior.storage import replace_file
 from livi.report import page_style
 from livi.report.elements import prose, table
 from livi.report.results import Result, joined
-from livi.report.results_figure import results_figure
+from livi.report.results_figure import further_figure, further_figures, results_figure
 from livi.report.results_text import page
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 STYLE = (
     page_style.STYLE
@@ -28,7 +32,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri
 
 
 def write_report(folders: Sequence[str | Path], out: str | Path) -> list[Path]:
-    """Write OUT.md, OUT.html and OUT-EXPERIMENT.png from all results in these folders; what was written.
+    """Write OUT.md, OUT.html and OUT-EXPERIMENT*.png from all results in these folders; what was written.
 
     Raises:
         FileNotFoundError: a folder is not there.
@@ -39,8 +43,11 @@ def write_report(folders: Sequence[str | Path], out: str | Path) -> list[Path]:
     base.parent.mkdir(parents=True, exist_ok=True)
     results = joined(folders)
     names = picture_names(results, base.name)
-    pictures = {name: _png(results[number]) for number, name in names.items()}
-    markdown = page(results, names)
+    pictures = {name: _png(results_figure(results[number])) for number, name in names.items()}
+    further = further_names(results, names)
+    for number, found in further.items():
+        pictures |= {file: _png(further_figure(results[number], what)) for what, file in found.items()}
+    markdown = page(results, names, further)
     contents = {
         f"{base.name}.md": markdown.encode(),
         f"{base.name}.html": html(markdown, pictures).encode(),
@@ -53,11 +60,21 @@ def write_report(folders: Sequence[str | Path], out: str | Path) -> list[Path]:
 
 def picture_names(results: Sequence[Result], base: str) -> dict[int, str]:
     """A file for the figure of each result, by its number; none where there is nothing to draw."""
-    known = [result.experiment for result in results]
+    known = [result.experiment.replace(" ", "-") for result in results]
     return {
-        number: f"{base}-{result.experiment}{f'-{number}' if result.experiment in known[:number] else ''}.png"
+        number: f"{base}-{known[number]}{f'-{number}' if known[number] in known[:number] else ''}.png"
         for number, result in enumerate(results)
         if result.sound
+    }
+
+
+def further_names(results: Sequence[Result], names: Mapping[int, str]) -> dict[int, dict[str, str]]:
+    """Further figures of each result, by its number: what they show, and their files."""
+    return {
+        number: {
+            what: name.replace(".png", f"-{what.replace(' ', '-')}.png") for what in further_figures(results[number])
+        }
+        for number, name in names.items()
     }
 
 
@@ -101,7 +118,7 @@ def _words(text: str) -> str:
     return re.sub(r"\*([^*]+)\*", r"<i>\1</i>", bold)
 
 
-def _png(result: Result) -> bytes:
+def _png(figure: Figure) -> bytes:
     file = io.BytesIO()
-    results_figure(result).savefig(file, format="png", dpi=150, metadata={"Software": None})
+    figure.savefig(file, format="png", dpi=150, metadata={"Software": None})
     return file.getvalue()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from livi.experiments.images.runtime_text import paper_table as paper_runtimes
 from livi.experiments.images.text import paper_table
 from livi.experiments.scoreboard import board, cells, markdown
 from livi.experiments.uci.text import TITLES as UCI_TITLES
@@ -16,27 +17,39 @@ TITLE = "# Results"
 WORDS = """\
 Made by `livi report` from result files. Mean ± standard error over splits or seeds; bold: the best mean of a data set,
 and every other within one standard error of it, that of the difference. –: no result."""
+FURTHER = {
+    "rotation": "The same pictures, turned:",
+    "corruption": "The same pictures, corrupted in six ways, mean over them:",
+    "entropy": "Share of foreign pictures by the entropy of their predictions; a curve that rises late is unsure:",
+    "correlations": "Correlations between layers, root mean square over pairs of weights; grey: no more than noise:",
+    "seconds": "NLL of validation pictures against seconds of fitting; a ring: long enough:",
+}
 TITLES = {name: method.title for name, method in METHODS.items()} | UCI_TITLES | {"livi": "LIVI"}
 
 
-def page(results: Sequence[Result], figures: Mapping[int, str]) -> str:
+def page(
+    results: Sequence[Result], figures: Mapping[int, str], further: Mapping[int, Mapping[str, str]] | None = None
+) -> str:
     """The whole page.
 
     Args:
         figures: addresses of pictures by the number of the result.
+        further: addresses of further pictures of it by what they show.
     """
     parts = [TITLE, WORDS]
     for number, result in enumerate(results):
-        parts += section(result, figures.get(number))
+        parts += section(result, figures.get(number), (further or {}).get(number, {}))
     return "\n\n".join(parts) + "\n"
 
 
-def section(result: Result, figure: str | None) -> list[str]:
-    """Title, commands and machines, figure, tables, notes."""
+def section(result: Result, figure: str | None, further: Mapping[str, str]) -> list[str]:
+    """Title, commands and machines, figure, tables, further figures, notes."""
     commands = "\n".join(f"    {command}" for command in result.commands)
     parts = [f"## {result.kind.title}", commands, f"On {'; '.join(result.machines)}."]
     parts += [f"![{result.kind.title}]({figure})"] if figure else []
     parts += tables(result)
+    for what, address in further.items():
+        parts += [FURTHER.get(what, what.capitalize()), f"![{result.kind.title}: {what}]({address})"]
     failed = [
         f"{row[result.kind.place]}, {row['method']}: {str(row['error']).splitlines()[0]}"
         for row in result.rows
@@ -53,6 +66,8 @@ def tables(result: Result) -> list[str]:
     found = [table(result, task) for task in result.kind.columns]
     if result.experiment in ("mnist", "cifar10", "cifar100"):
         found += ["The paper's figures:", paper_table(result.experiment)]
+    if result.experiment == "runtime":
+        found += ["The paper's figures:", paper_runtimes()]
     return [one for one in found if one]
 
 

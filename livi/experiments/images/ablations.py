@@ -23,7 +23,7 @@ from torch import Tensor
 from livi import checks
 from livi.experiments.deadlines import Deadline, OutOfTime
 from livi.experiments.images.bench import SEEDS, Config, result_path
-from livi.experiments.images.methods import Fitted, Task, fit_livi
+from livi.experiments.images.methods import QUICK_SAMPLES, Fitted, Task, fit_livi
 from livi.experiments.images.problems import Sets, load
 from livi.experiments.images.scores import scores
 from livi.experiments.images.text import ablation_line, ablation_summary, ablations_text
@@ -159,7 +159,7 @@ def _row(
 ) -> Row:
     """One variant, fitted and scored. What is spoiled is fitted once for all three."""
     problem, variant, seed = job
-    samples = config.samples or (10 if config.quick else config.setting.samples)
+    samples = config.samples or (QUICK_SAMPLES if config.quick else config.setting.samples)
     task = Task(
         sets,
         seed,

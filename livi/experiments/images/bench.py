@@ -14,7 +14,7 @@ import torch
 from livi import checks
 from livi.experiments.datasets import pictures
 from livi.experiments.deadlines import Deadline, OutOfTime
-from livi.experiments.images.methods import Task, check_method, default_methods, fit_method
+from livi.experiments.images.methods import QUICK_SAMPLES, Task, check_method, default_methods, fit_method
 from livi.experiments.images.problems import PROBLEMS, ImageProblem, Part, Sets, load
 from livi.experiments.images.scores import scores
 from livi.experiments.images.text import line, summary, text
@@ -59,7 +59,7 @@ class Config:
         if not self.methods:
             object.__setattr__(self, "methods", default_methods(PROBLEMS[self.problem], self.quick))
         for name in self.methods:
-            check_method(name)
+            check_method(name, self.setting)
         if not self.seeds or len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
             given = ",".join(map(str, self.seeds)) or "none"
             raise ValueError(f"seeds: expected different numbers from 0 on, got {given}; give each once.")
@@ -165,7 +165,7 @@ def _keep_quiet(text: str) -> None:
 def fit_row(job: Job, config: Config, sets: Sets, folder: Path, deadline: Deadline, say: Say) -> Row:
     """Fit one method and score it, ready for JSON. Every random draw follows from the seed."""
     problem, method, seed = job
-    samples = min(10, config.setting.samples) if config.quick else config.setting.samples
+    samples = QUICK_SAMPLES if config.quick else config.setting.samples
     task = Task(
         sets,
         seed,
@@ -199,10 +199,12 @@ def notes(config: Config, folder: Path) -> list[str]:
     """What a reader of the table has to know: what was scored, what was left out, and why."""
     found = ["A small network, a few pictures and steps. The numbers mean nothing."] if config.quick else []
     found.append(f"Scored on {config.part} pictures, which nothing was trained on.")
+    if config.part == "validation":
+        found.append("Foreign pictures are made of validation pictures, in six ways: what is reported decides nothing.")
     missing = [name for name in config.setting.others if not pictures.available(folder, name)]
-    if missing:
+    if missing and config.part == "test":
         found.append(f"Not there: {', '.join(missing)}; run `livi data get {' '.join(missing)}`.")
-    if config.setting.shifts and config.setting.shifted:
+    if config.part == "test" and config.setting.shifts and config.setting.shifted:
         found.append(f"Drifts of the first {config.setting.shifted:,} scored pictures.")
     return found
 

@@ -7,6 +7,8 @@ A name is that of a method of `livi.rivals.METHODS`, or
     livi-mixture-K    a mixture of K generators, trained jointly
     livi-pooled-K     K fits from different starts, each as likely as the others
 
+with settings behind it where they are not its own, as in `livi@prior=0.5` (livi/experiments/images/settings.py).
+
 Where a problem has `epochs`, all start from networks trained by SGD, member k of all methods from the same one; where
 it has none, from scratch, as the methods do by themselves.
 """
@@ -17,7 +19,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ from torch import Tensor, nn
 
 from livi.experiments.deadlines import Deadline, OutOfTime, StopAt
 from livi.experiments.images.problems import ImageProblem, Sets, build
+from livi.experiments.images.settings import Settings, check_settings, parted
 from livi.experiments.images.training import Trained, Training, train
 from livi.family.entropy import SmallestSingularValue
 from livi.inference import Recipe
@@ -40,12 +43,14 @@ from livi.posterior.storage import replace_file
 from livi.rivals import METHODS, fit_ensemble
 from livi.rivals.methods import steps_on_the_bound
 
-QUICK_STEPS, QUICK_BATCH, QUICK_GRADIENTS, QUICK_EPOCHS = 12, 32, 100, 1
-NOT_HERE = ("livi", "map", "ensemble", "full_rank", "mc_dropout")  # under another name, too large, without dropout
+QUICK_STEPS, QUICK_BATCH, QUICK_GRADIENTS, QUICK_EPOCHS, QUICK_RATE = 12, 32, 300, 1, 3e-3
+ELSEWHERE = ("livi", "map", "ensemble")  # in the list under another name
+NOT_HERE = ("full_rank", "mc_dropout", "langevin", "nuts")  # too large, without dropout, all pictures in every step
 AT_SCALE = ("mean_field", "swag", "ivon", "laplace_last_layer")
 SEEDS_APART = 1000  # between the seeds of a run: members take those in between
 GPU_MEMORY = 2**33  # bytes of activations in predictions
 CHUNK = 500  # pictures that plain networks answer at a time
+QUICK_SAMPLES = 5  # networks that answer in a quick trial
 NUMBERED = re.compile(r"(ensemble|livi-mixture|livi-pooled)-([1-9]\d*)")
 
 
@@ -58,6 +63,7 @@ class Task:
         epochs, fit_epochs: of the networks that fits start from, and of fits on the bound; None leaves them to the
             problem and to the method.
         gradients: so many for every method that starts from scratch, in place of its own schedule.
+        settings: of the method, which `fit_method` reads off its name.
     """
 
     sets: Sets
@@ -70,6 +76,7 @@ class Task:
     fit_epochs: float | None = None
     gradients: int | None = None
     norm: str = "batch"
+    settings: Settings = field(default_factory=Settings)
     say: Callable[[str], None] = lambda _: None
 
     @property
@@ -149,11 +156,13 @@ class PlainNetworks:
 Answer = Fitted | PlainNetworks
 
 
-def check_method(name: str) -> None:
-    """Raise for a name that is none."""
-    if name not in METHODS and name not in ("livi-smallest",) and not NUMBERED.fullmatch(name):
+def check_method(name: str, problem: ImageProblem) -> None:
+    """Raise for a name that is none, or with settings that it has not."""
+    base, _ = parted(name)
+    if base not in METHODS and base not in ("livi-smallest",) and not NUMBERED.fullmatch(base):
         known = [*METHODS, "ensemble-K", "livi-smallest", "livi-mixture-K", "livi-pooled-K"]
-        raise ValueError(f"methods: expected some of {', '.join(known)}, got {name!r}.")
+        raise ValueError(f"methods: expected some of {', '.join(known)}, got {base!r}.")
+    check_settings(name, trained=problem.epochs is not None)
 
 
 def default_methods(problem: ImageProblem, quick: bool = False) -> tuple[str, ...]:
@@ -161,9 +170,9 @@ def default_methods(problem: ImageProblem, quick: bool = False) -> tuple[str, ..
     members = 2 if quick else 5 if problem.classes == 10 else 4
     if problem.epochs is None:
         some = AT_SCALE[:2] if quick else METHODS
-        rivals = [name for name in some if name in METHODS and name not in NOT_HERE and METHODS[name].installed]
+        rivals = [name for name in some if name not in ELSEWHERE + NOT_HERE and METHODS[name].installed]
         return ("map", f"ensemble-{members}", *rivals, "livi", "livi-smallest", f"livi-mixture-{members}")
-    rivals = [name for name in AT_SCALE[: 2 if quick else None] if name in METHODS and METHODS[name].installed]
+    rivals = [name for name in AT_SCALE[: 1 if quick else None] if METHODS[name].installed]
     return ("map", f"ensemble-{members}", *rivals, "livi", f"livi-pooled-{members}")
 
 
@@ -173,22 +182,22 @@ def fit_method(name: str, task: Task) -> Answer:
     Raises:
         OutOfTime: the deadline has passed; fits on the bound and trainings go on from where they were.
     """
-    numbered = NUMBERED.fullmatch(name)
-    kind, count = (numbered[1], int(numbered[2])) if numbered else (name, 1)
+    base, settings = parted(name)
+    task = replace(task, settings=settings)
+    numbered = NUMBERED.fullmatch(base)
+    kind, count = (numbered[1], int(numbered[2])) if numbered else (base, 1)
     if kind in ("map", "ensemble") and task.problem.epochs is not None:
-        members = [_member(task, number) for number in range(5 if name == "ensemble" else count)]
+        members = [_member(task, number) for number in range(5 if base == "ensemble" else count)]
         return PlainNetworks([member.net for member in members], sum(member.seconds for member in members))
     if kind == "ensemble" and numbered:
-        length = _default_recipe(task).map_steps if task.gradients is None else task.gradients // count
-        steps = QUICK_GRADIENTS // 5 if task.quick else length
-        return _timed(task, lambda: fit_ensemble(*_arguments(task), members=count, steps=steps, seed=_seed(task, 0)))
+        return _timed(task, lambda: _ensemble(task, count))
     if kind == "livi-pooled":
-        return _pooled(task, count)
+        return _pooled(task, name.replace(base, "livi"), count)
     if kind == "livi-mixture":
         return _registered(task, "livi", name, components=count)
     if kind == "livi-smallest":
         return _registered(task, "livi", name, entropy=SmallestSingularValue())
-    return _registered(task, name, name)
+    return _registered(task, base, name)
 
 
 def fit_livi(task: Task, name: str, **options: Any) -> Fitted:
@@ -196,8 +205,16 @@ def fit_livi(task: Task, name: str, **options: Any) -> Fitted:
     return _registered(task, "livi", name, **options)
 
 
-def _pooled(task: Task, count: int) -> Fitted:
-    parts = [_registered(task, "livi", "livi", member=member) for member in range(count)]
+def _ensemble(task: Task, count: int) -> Posterior:
+    length = _default_recipe(task).map_steps if task.gradients is None else max(1, task.gradients // count)
+    options = task.settings.options() | {"members": count, "steps": length, "seed": _seed(task, 0)}
+    if task.quick:
+        options |= {"steps": _quick_gradients(task), "batch_size": QUICK_BATCH, "recipe": Recipe(map_rate=QUICK_RATE)}
+    return fit_ensemble(*_arguments(task), **options)
+
+
+def _pooled(task: Task, name: str, count: int) -> Fitted:
+    parts = [_registered(task, "livi", name, member=member) for member in range(count)]
     return Fitted(
         [posterior for part in parts for posterior in part.posteriors],
         task.samples,
@@ -210,7 +227,8 @@ def _registered(task: Task, method: str, name: str, member: int = 0, **options: 
     """A method of livi's register, from a fresh network or a trained one."""
     chosen = METHODS[method]
     on_the_bound = chosen.spend is steps_on_the_bound
-    options |= {"seed": _seed(task, member), "progress": False} | _schedule(task, method)
+    options = _together(task.settings.options(), options, _schedule(task, method))
+    options |= {"seed": _seed(task, member), "progress": False}
     start, seconds = build(task.problem, _seed(task, member), quick=task.quick, norm=task.norm), 0.0
     if task.problem.epochs is not None:
         trained = _member(task, member)
@@ -233,14 +251,36 @@ def _registered(task: Task, method: str, name: str, member: int = 0, **options: 
 def _schedule(task: Task, method: str) -> dict[str, Any]:
     """How long, where the method is not left to decide it."""
     chosen = METHODS[method]
-    if chosen.spend is not steps_on_the_bound:
-        gradients = QUICK_GRADIENTS if task.quick else task.gradients
-        return {} if gradients is None else chosen.spend(gradients, _default_recipe(task))
     if task.quick:
-        return {"steps": QUICK_STEPS, "batch_size": QUICK_BATCH}
-    if task.fit_epochs is not None:
+        return _quick_schedule(task, method)
+    if chosen.spend is steps_on_the_bound and task.fit_epochs is not None:
         return {"steps": max(1, round(task.fit_epochs * _problem(task).data.steps_per_epoch))}
     return {} if task.gradients is None else chosen.spend(task.gradients, _default_recipe(task))
+
+
+def _quick_schedule(task: Task, method: str) -> dict[str, Any]:
+    """A few steps in small batches, from scratch at a rate at which they learn something."""
+    chosen, gradients, batches = METHODS[method], _quick_gradients(task), {"batch_size": QUICK_BATCH}
+    if chosen.spend is not steps_on_the_bound:
+        spent = chosen.spend(gradients, _default_recipe(task))
+        return _together(spent, {"recipe": Recipe(map_rate=QUICK_RATE)}) | batches
+    steps = max(1, round(QUICK_STEPS * gradients / QUICK_GRADIENTS))
+    if task.problem.epochs is not None:
+        return {"steps": steps} | batches
+    return {"recipe": Recipe(steps=steps, map_steps=gradients, map_rate=QUICK_RATE)} | batches
+
+
+def _quick_gradients(task: Task) -> int:
+    return QUICK_GRADIENTS if task.gradients is None else task.gradients
+
+
+def _together(*options: dict[str, Any]) -> dict[str, Any]:
+    """Options of several sources, later ones before earlier ones; of recipes what each names."""
+    found = {name: value for each in options for name, value in each.items()}
+    recipes = [each["recipe"] for each in options if each.get("recipe") is not None]
+    if len(recipes) > 1:
+        found["recipe"] = Recipe(**{name: getattr(recipe, name) for recipe in recipes for name in recipe.named})
+    return found
 
 
 def _member(task: Task, number: int) -> Trained:
@@ -249,11 +289,12 @@ def _member(task: Task, number: int) -> Trained:
     epochs = QUICK_EPOCHS if task.quick else task.epochs or task.problem.epochs
     assert epochs is not None
     net = build(task.problem, seed, quick=task.quick, norm=task.norm)
-    path = task.folder / f"network-{seed}-{epochs}-epochs.livi"
+    decay = task.settings.decay
+    path = task.folder / f"network-{seed}-{epochs}-epochs{'' if decay is None else f'-decay-{decay:g}'}.livi"
     return train(
         net,
         *task.sets.train,
-        Training(epochs),
+        Training(epochs) if decay is None else Training(epochs, weight_decay=decay),
         seed=seed,
         path=path,
         deadline=task.deadline,

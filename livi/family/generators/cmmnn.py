@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from livi import checks
-from livi.family.generators.elementwise import is_elementwise, with_slope
 from livi.family.generators.generator import Extras, Generator
 from livi.family.generators.matrices import MatrixStack, linearised_blocks, linearised_stacks
 from livi.family.generators.sizing import Shape, extra_weights, latent_side, square_enough, widest
 from livi.family.products import Chain, Cut, Gate, Linearised
 from livi.network import Layout
+from livi.network.elementwise import is_elementwise, with_slope
 from livi.spec import Specified
 
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from livi import checks
-from livi.family.generators.elementwise import is_plain
 from livi.family.jacobian import Jacobian, LinearMap
 from livi.family.products import Chain, Dense, Gate, Linearised, Products, Sum
+from livi.network.elementwise import is_plain
 from livi.spec import Specified
 
 BLOCK = 2**25  # numbers made at a time where a start is measured

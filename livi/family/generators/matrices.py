@@ -9,9 +9,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from livi.family.generators.elementwise import is_elementwise, is_plain, with_slope
 from livi.family.generators.sizing import Shape
 from livi.family.products import Blocks, Chain, Gate, Linearised, Matrix, Piece, Share, in_a_row
+from livi.network.elementwise import is_elementwise, is_plain, with_slope
 
 # Multiplications in a stack's largest product up to which equal stacks share batched ones. Sixteen heads on one thread:
 # 2.9 times as fast at 25^3, 1.8 at 76^3, even with one probe and slower with four past 100^3. A GPU, where a call costs

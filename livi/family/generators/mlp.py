@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from livi import checks
-from livi.family.generators.elementwise import is_elementwise, is_plain, with_slope
 from livi.family.generators.generator import Extras, Generator
 from livi.family.generators.sizing import extra_weights, widest
 from livi.family.jacobian import forward_mode_jacobian
 from livi.family.products import Chain, Dense, Gate, Linearised, Piece, Zero
 from livi.network import Layout
+from livi.network.elementwise import is_elementwise, is_plain, with_slope
 
 
 class MLP(Generator):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +11,7 @@ from torch.nn import functional as F
 
 from livi.draws import normal
 from livi.network import Layout, as_call, has_batch_norm
-from livi.network.parameters import Forward
+from livi.network.entering import Entering, entries
 
 _DRAWS = 3  # of all weights, at each of which a last layer must prove to be one
 _ROUNDING = 1e3  # units in the last place, relative to the sum of the terms' sizes
@@ -61,43 +59,7 @@ def earlier_layout(layout: Layout, last: str, *, beside: bool = False) -> Layout
         beside: with the network's second column behind it; see `find_last`.
     """
     names = [slot.name for slot in layout.slots if slot.name.rpartition(".")[0] != last]
-    return Layout(layout.module, include=names, forward=_Entering(last, beside, layout.forward), scaling=layout.scaling)
-
-
-@dataclass(frozen=True)
-class _Entering:
-    """A forward that returns what enters a layer. (A class, unlike a closure, can be pickled.)"""
-
-    last: str
-    beside: bool
-    inner: Forward | None
-
-    def __call__(self, module: nn.Module, *args: Any, **kwargs: Any) -> Tensor:  # (B, H), or (B, H + 1) with a column
-        with _entries(module, [self.last]) as entries:
-            output = module(*args, **kwargs) if self.inner is None else self.inner(module, *args, **kwargs)
-        if len(entries) != 1:
-            raise RuntimeError(
-                f"{self.last}: expected it to run once, as on the first examples, got {len(entries)} times; "
-                "fit with last_layer='sampled'."
-            )
-        features = entries[0][1]
-        return torch.cat([features, output[:, 1:]], 1) if self.beside else features
-
-
-@contextmanager
-def _entries(module: nn.Module, names: Iterable[str]) -> Iterator[list[tuple[str, Tensor]]]:
-    """Inside, what enters each of these layers is noted, in the order in which they run."""
-    noted: list[tuple[str, Tensor]] = []
-
-    def note(name: str) -> Any:
-        return lambda _, args, kwargs: noted.append((name, args[0] if args else kwargs["input"]))
-
-    handles = [module.get_submodule(name).register_forward_pre_hook(note(name), with_kwargs=True) for name in names]
-    try:
-        yield noted
-    finally:
-        for handle in handles:
-            handle.remove()
+    return Layout(layout.module, include=names, forward=Entering(last, beside, layout.forward), scaling=layout.scaling)
 
 
 class _Pass(NamedTuple):
@@ -110,8 +72,8 @@ class _Pass(NamedTuple):
 
 def _run(layout: Layout, theta: Tensor, inputs: Any, names: Iterable[str]) -> _Pass:
     args, kwargs = as_call(inputs)
-    with _entries(layout.module, names) as entries:
-        return _Pass(theta, layout.apply(theta, *args, **kwargs), entries)
+    with entries(layout.module, names) as found:
+        return _Pass(theta, layout.apply(theta, *args, **kwargs), found)
 
 
 def _find(layout: Layout, inputs: Any, beside: bool) -> str:

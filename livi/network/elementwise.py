@@ -13,7 +13,12 @@ from torch.nn import functional as F
 
 def is_plain(module: nn.Module, *kinds: type[nn.Module]) -> bool:
     """Of exactly one of these classes, with no hook that could change what it does."""
-    return type(module) in kinds and not module._forward_hooks and not module._forward_pre_hooks
+    return type(module) in kinds and without_hooks(module)
+
+
+def without_hooks(module: nn.Module) -> bool:
+    """Nothing but its class decides what a call does."""
+    return not module._forward_hooks and not module._forward_pre_hooks and "forward" not in vars(module)
 
 
 def is_elementwise(module: nn.Module) -> bool:

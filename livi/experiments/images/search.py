@@ -1,0 +1,149 @@
+"""Settings of every method by validation pictures: as many candidates for each, of which the best goes to the test.
+
+A search is a run of the benchmark on validation pictures with the candidates as methods, so that it is stopped, gone on
+with and spread like any other; its file says all that was tried. Neither test pictures nor the foreign sets that are
+reported are read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from livi.experiments.images.bench import Config
+from livi.experiments.images.methods import default_methods
+from livi.experiments.images.problems import PROBLEMS, ImageProblem
+from livi.experiments.images.settings import parted
+from livi.experiments.scoreboard import Column, board, cells, markdown
+
+Rows = Sequence[Mapping[str, Any]]
+
+SEED = 0  # of a search, where none is given: not one that is reported
+PRIORS = {"mnist": (1.0, 0.5, 0.2), "cifar10": (0.1, 0.4, 1.0), "cifar100": (0.1, 0.4, 1.0)}
+DECAYS = (2e-4, 1e-3, 2e-3)
+COLUMNS = (  # none in bold: what counts is NLL, and among candidates with as many seeds
+    Column("nll", "NLL", None, 4),
+    Column("accuracy", "accuracy, %", None, 2, percent=True),
+    Column("ece", "ECE, %", None, 2, percent=True),
+    Column("strange", "confidence on strange pictures, %", None, 1, percent=True),
+    Column("auroc", "AUROC, %", None, 2, percent=True),
+    Column("seconds", "s", None, 1),
+)
+WORDS = """\
+Mean ± standard error over seeds. The candidate with the lowest mean NLL of validation pictures is chosen, marked *; of
+those with most seeds, where some have fewer. Strange pictures are made of validation pictures in six ways."""
+
+
+def candidates(method: str, problem: ImageProblem) -> tuple[str, ...]:
+    """The method as it is, and with three other priors, or weight decays where it is a network trained by SGD.
+
+    A name that has settings already stands for itself: one more candidate.
+
+    >>> from livi.experiments.images.problems import PROBLEMS
+    >>> candidates("mean_field", PROBLEMS["mnist"])
+    ('mean_field', 'mean_field@prior=1', 'mean_field@prior=0.5', 'mean_field@prior=0.2')
+    """
+    if "@" in method:
+        return (method,)
+    plain = problem.epochs is not None and method.startswith(("map", "ensemble"))
+    name, values = ("decay", DECAYS) if plain else ("prior", PRIORS[problem.name])
+    return (method, *(f"{method}@{name}={value:g}" for value in values))
+
+
+def model_of(method: str) -> str:
+    """The method whose settings it takes where it was not searched itself: an ensemble's members are MAP estimates.
+
+    >>> model_of("ensemble-5"), model_of("livi-mixture-5"), model_of("swag")
+    ('map', 'livi', 'swag')
+    """
+    kinds = {"ensemble": "map", "livi": "livi"}
+    return kinds.get(method.split("-")[0], method)
+
+
+def methods_to_search(problem: ImageProblem, quick: bool = False) -> tuple[str, ...]:
+    """All that run by default, without those that take another's settings."""
+    return tuple(name for name in default_methods(problem, quick) if model_of(name) == name)
+
+
+def searched(config: Config) -> Config:
+    """The same with candidates for methods, on validation pictures."""
+    every = [name for method in config.methods for name in candidates(method, config.setting)]
+    return replace(config, methods=tuple(dict.fromkeys(every)), part="validation")
+
+
+def best_candidates(rows: Rows) -> dict[str, str]:
+    """For each method the candidate with the lowest mean NLL, among those that were fitted under most seeds."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for row in rows:
+        if row["error"] is None:
+            found.setdefault(parted(row["method"])[0], {}).setdefault(row["method"], []).append(row["nll"])
+    best = {}
+    for method, tried in found.items():
+        most = max(map(len, tried.values()))
+        best[method] = min((name for name in tried if len(tried[name]) == most), key=lambda name: mean(tried[name]))
+    return best
+
+
+def chosen_methods(path: Path, problem: str, wanted: Sequence[str] = ()) -> tuple[str, ...]:
+    """What a search's file says for these methods, or for all by default that it has; those with settings as they are.
+
+    Ensembles that were not searched take the settings of map, and other forms of livi those of livi.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is no search on this problem, or a method is not in it.
+    """
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{path}: expected the file of `livi bench {problem} --search`, got none; run it first."
+        )
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        sound = document["experiment"] == problem and document["config"]["part"] == "validation"
+        best = best_candidates(document["rows"])
+    except (ValueError, KeyError, TypeError):
+        sound, best = False, {}
+    if not sound or not best:
+        raise ValueError(f"{path}: expected results of `livi bench {problem} --search`, got something else.")
+    wanted = wanted or [name for name in default_methods(PROBLEMS[problem]) if {name, model_of(name)} & best.keys()]
+    return tuple(_chosen(path, name, best) for name in wanted)
+
+
+def _chosen(path: Path, name: str, best: Mapping[str, str]) -> str:
+    if "@" in name or name in best:
+        return best.get(name, name)
+    model = model_of(name)
+    if model not in best:
+        raise ValueError(f"{path}: expected a search for {model}, got none; run it: --search --methods {model}.")
+    return best[model].replace(model, name, 1)
+
+
+def search_text(document: Mapping[str, Any]) -> str:
+    """A line for each candidate, the chosen one of each method marked."""
+    best = best_candidates(document["rows"])
+    rows = [
+        dict(row)
+        | {"base": parted(row["method"])[0]}
+        | {"strange": row["others_mean"]["confidence"], "auroc": row["others_mean"]["auroc"]}
+        for row in document["rows"]
+        if row["error"] is None
+    ]
+    lines = []
+    for base, chosen in best.items():
+        own = [row for row in rows if row["base"] == base]
+        columns = [cells(board(own, column.name, place="base", repeat="seed")[base], column) for column in COLUMNS]
+        for name in dict.fromkeys(row["method"] for row in own):
+            count = sum(row["method"] == name for row in own)
+            lines.append([f"{name} *" if name == chosen else name, f"{count}", *(found[name] for found in columns)])
+    failed = [
+        f"{row['method']} ({row['seed']}): failed: {str(row['error']).splitlines()[0]}"
+        for row in document["rows"]
+        if row["error"] is not None
+    ]
+    head = ["candidate", "seeds", *(column.title for column in COLUMNS)]
+    notes = "\n".join(f"- {note}" for note in [*document["notes"], *failed])
+    return "\n\n".join([markdown(head, lines), WORDS, notes])

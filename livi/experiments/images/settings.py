@@ -1,0 +1,88 @@
+"""Settings of a method as part of its name, so that every result says what it is of: `livi@prior=0.5@noise=0.1`.
+
+prior=S    N(0, S^2) for all weights, in place of the prior that the method has by itself
+decay=W    weight decay of the networks that are trained by SGD: those that fits start from, map and ensembles
+noise=R    of livi: the noise's share of the size of each tensor
+rate=R     of livi: the learning rate of the generator
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any
+
+from livi.family.noise import RelativeNoise
+from livi.inference import Recipe
+from livi.model.priors import Normal
+
+
+@dataclass(frozen=True)
+class Settings:
+    """None leaves a setting to the method."""
+
+    prior: float | None = None
+    decay: float | None = None
+    noise: float | None = None
+    rate: float | None = None
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        return tuple(each.name for each in fields(self) if getattr(self, each.name) is not None)
+
+    def options(self) -> dict[str, Any]:
+        """Of `livi.fit` and its rivals."""
+        found: dict[str, Any] = {}
+        if self.prior is not None:
+            found["prior"] = Normal(self.prior)
+        if self.noise is not None:
+            share = self.noise
+            found["noise"] = lambda layout: RelativeNoise.for_layout(layout, share)
+        if self.rate is not None:
+            found["recipe"] = Recipe(affine_rate=self.rate, nonlinear_rate=self.rate)
+        return found
+
+
+def parted(name: str) -> tuple[str, Settings]:
+    """A method and its settings.
+
+    >>> parted("ensemble-5@prior=0.5")
+    ('ensemble-5', Settings(prior=0.5, decay=None, noise=None, rate=None))
+
+    Raises:
+        ValueError: there is no such setting, or it is no positive number.
+    """
+    method, *parts = name.split("@")
+    found: dict[str, float] = {}
+    for part in parts:
+        setting, _, text = part.partition("=")
+        known = [each.name for each in fields(Settings)]
+        if setting not in known or setting in found:
+            raise ValueError(f"methods: expected each of the settings {', '.join(known)} once at most, got {name!r}.")
+        found[setting] = _positive(name, text)
+    return method, Settings(**found)
+
+
+def check_settings(name: str, *, trained: bool) -> None:
+    """Raise for settings that a method has not.
+
+    Args:
+        trained: fits start from networks that were trained by SGD, and map and ensembles are such networks.
+    """
+    method, settings = parted(name)
+    fitted = not (trained and method.startswith(("map", "ensemble")))
+    known = [*(["prior"] if fitted else []), *(["decay"] if trained else [])]
+    known += ["noise", "rate"] if method.startswith("livi") else []
+    for setting in settings.given:
+        if setting not in known:
+            raise ValueError(f"methods: expected {method} with no settings but {', '.join(known)} here, got {name!r}.")
+
+
+def _positive(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0.0 < value < math.inf:
+        raise ValueError(f"methods: expected positive numbers for settings, as in livi@prior=0.5, got {name!r}.")
+    return value

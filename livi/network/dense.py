@@ -1,0 +1,95 @@
+"""Linear layers with elementwise activations between them, at many weight vectors at once.
+
+What vmap does for any module, written out for this one kind: a batched product for each layer, in which examples are
+the last axis, so that no product has fewer than their number of columns. Where the networks are small, as those of
+tables are, vmap and the module's calls take longer than the arithmetic (docs/benchmarks/evaluation.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from livi.network.elementwise import is_elementwise, without_hooks
+from livi.network.entering import Entering
+from livi.network.parameters import Layout
+from livi.network.scaling import scaled
+
+Layer = tuple[str, nn.Module]
+
+
+def dense_layers(layout: Layout, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Layer] | None:
+    """The layers by name, in order, if the call is one that `apply_dense` can make; else None.
+
+    That is an nn.Sequential, or several inside each other, of nn.Linear and of activations without weights, on rows of
+    numbers; all of it, or what enters one of its layers.
+    """
+    plain = type(layout) is Layout and not kwargs and len(args) == 1 and isinstance(args[0], Tensor)
+    if not plain or not _known(layout.forward) or args[0].ndim != 2:
+        return None
+    if args[0].dtype != layout.dtype or args[0].device != layout.device:
+        return None
+    last = layout.forward.last if isinstance(layout.forward, Entering) else None
+    found: list[Layer] = []
+    for name, layer in _leaves("", layout.module):
+        if name == last:
+            break
+        if not _is_linear(layer, name, layout) and not is_elementwise(layer):
+            return None
+        found.append((name, layer))
+    first = next((layer for _, layer in found if isinstance(layer, nn.Linear)), None)
+    return found if first is not None and first.in_features == args[0].shape[1] else None
+
+
+def apply_dense(layout: Layout, layers: list[Layer], theta: Tensor, inputs: Tensor) -> Tensor:
+    """The outputs (S, B, out) of these layers at weights (S, m), for inputs (B, p)."""
+    named = layout.unflatten(theta)
+    weights = {name: named[slot.name] for slot in layout.slots for name in slot.names}  # (S, ...)
+    values: Tensor = scaled(layout.scaling, (inputs,))[0].t()  # (p, B), then (S, width, B)
+    for name, layer in layers:
+        values = _linear(values, name, layer, weights) if isinstance(layer, nn.Linear) else layer(values)
+    return values.expand(len(theta), *values.shape[-2:]).transpose(1, 2)
+
+
+def _linear(values: Tensor, name: str, layer: nn.Linear, weights: dict[str, Tensor]) -> Tensor:
+    """A linear layer: parameters that are not stochastic are as they are in the module, for all weight vectors."""
+    weight = weights.get(_inside(name, "weight"), layer.weight.detach())
+    bias = None if layer.bias is None else weights.get(_inside(name, "bias"), layer.bias.detach())
+    if values.ndim == 2 and bias is not None and bias.ndim > 1:
+        weight = weight.expand(len(bias), *weight.shape[-2:])
+    if values.ndim == 2:  # the same for all weight vectors: one product, of all their rows
+        rows, shape = weight.reshape(-1, weight.shape[-1]), weight.shape[:-1]
+        bias = None if bias is None else bias.expand(shape).reshape(-1, 1)
+        return (rows @ values if bias is None else torch.addmm(bias, rows, values)).view(*shape, -1)
+    weight = weight.expand(len(values), *weight.shape[-2:])
+    return torch.bmm(weight, values) if bias is None else torch.baddbmm(bias[..., None], weight, values)
+
+
+def _known(forward: Any) -> bool:
+    """Whether the pass is that of the module, or of the part of it that comes before a layer."""
+    return forward is None or (isinstance(forward, Entering) and not forward.beside and forward.inner is None)
+
+
+def _leaves(name: str, module: nn.Module) -> Iterator[Layer]:
+    if type(module) is nn.Sequential and without_hooks(module):
+        for part, child in module._modules.items():  # a layer that stands twice runs twice
+            if child is not None:
+                yield from _leaves(_inside(name, part), child)
+    else:
+        yield name, module
+
+
+def _is_linear(layer: nn.Module, name: str, layout: Layout) -> bool:
+    """An nn.Linear that computes as torch's own does, with parameters of its own."""
+    if not isinstance(layer, nn.Linear) or type(layer).forward is not nn.Linear.forward or not without_hooks(layer):
+        return False
+    parts = ["weight"] if layer.bias is None else ["weight", "bias"]
+    known = {known for slot in layout.slots for known in slot.names} | set(layout.fixed)
+    return [part for part, _ in layer.named_parameters()] == parts and {_inside(name, p) for p in parts} <= known
+
+
+def _inside(name: str, part: str) -> str:
+    return f"{name}.{part}" if name else part
