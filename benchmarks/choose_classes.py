@@ -5,7 +5,7 @@
 
 The network, inputs and prior of `LIVIClassifier()`: one hidden layer of 50 SiLU units on standardised inputs. A fifth
 of the training part of a split is held out; the split's own test rows are not looked at, and tables of results are of
-splits below 100 or from 200 on. Beside the sets of `livi bench tables` there are three made ones, of 400 and 4,000 rows.
+splits below 100 or from 200 on. Beside the sets of `livi bench tables` three are made, of 400 and 4,000 rows.
 
     livi, ...      methods of `livi bench tables`: LIVIClassifier(), ensemble, boosting, ...
     sampled        all layers by the generator: `last_layer="sampled"` with the recipe of `LIVIClassifier`
