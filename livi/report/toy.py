@@ -19,11 +19,12 @@ from livi.rivals import METHODS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLUMNS, WIDTH, ROW = 6, 9.0, 1.5  # inches
+COLUMNS = (6, 7, 5)  # whichever leaves the fewest places empty, the first of equals
+WIDTH, ROW = 9.0, 1.5  # inches
 TITLES = {
     "livi": "LIVI",
     "livi-sampled": "LIVI, sampled",
-    "livi-polished": "LIVI, polished by MCMC",
+    "livi-polished": "LIVI, then MCMC",
     "livi-annealed": "MCMC from the prior",
     "map": "MAP",
 }
@@ -58,19 +59,20 @@ def bands(name: str, rows: list[Mapping[str, Any]]) -> Figure:
     nuts = FunctionBand.of(torch.as_tensor(truth.functions))
     drawn: dict[str, Band] = {title(row["method"]): _band(row) for row in rows} | {"NUTS": nuts}
     distances = [*(row["w2_to_nuts"] for row in rows), truth.w2_runs]
+    columns = min(COLUMNS, key=lambda count: -len(drawn) % count)
     made = predictive_bands(
         drawn,
         torch.as_tensor(truth.plot_grid, dtype=torch.float32),
         data=as_tensors(truth.data),
         truth=torch.as_tensor(true_function(name, truth.plot_grid)),
         ylim=_limits(nuts, truth),
-        columns=COLUMNS,
+        columns=columns,
         outlined=("NUTS", nuts),
     )
     with style():
         for ax, distance in zip(made.axes, distances, strict=False):
             ax.text(0.04, 0.05, f"$W_2$ = {distance:.3f}", transform=ax.transAxes, zorder=6)
-    made.set_size_inches(WIDTH, ROW * -(-len(drawn) // COLUMNS) + 0.3)
+    made.set_size_inches(WIDTH, ROW * -(-len(drawn) // columns) + 0.3)
     return made
 
 

@@ -16,6 +16,7 @@ from livi.posterior.posterior import Posterior
 from livi.posterior.prediction import Prediction, prediction_of
 from livi.tables.estimators.draws import TOLERANCE, Draws
 from livi.tables.estimators.network import network_facts, on_all_threads, threads
+from livi.tables.estimators.pieces import Pieces
 from livi.tables.estimators.scaling import Array, Scaling
 
 # Activations of a layer held at a time, over rows and weight draws. A CPU is quickest while they stay in its cache (2.5
@@ -29,6 +30,7 @@ class Answering:
     posterior_: Posterior
     input_scaling_: Scaling
     input_reach_: float
+    pieces_: Pieces | None = None
     seed_: int
     num_samples: int | str
     n_jobs: int | None
@@ -111,7 +113,8 @@ class Answering:
 
     def standardised_inputs(self, X: Array) -> Array:
         """The inputs as the network sees them."""
-        return self.input_scaling_.inputs(X, self.input_reach_)
+        columns = self.input_scaling_.inputs(X, self.input_reach_)
+        return columns if self.pieces_ is None else np.concatenate([columns, self.pieces_.inputs(X)], 1)
 
     def _predict(self, X: Array) -> Any:
         """The prediction for all rows together, by the same networks for each of them."""

@@ -39,6 +39,7 @@ from livi.posterior import storage
 from livi.posterior.posterior import Posterior
 from livi.tables.estimators.answers import Answering, as_numpy
 from livi.tables.estimators.network import ACTIVATIONS, build_network, network_facts, threads, widths
+from livi.tables.estimators.pieces import Pieces
 from livi.tables.estimators.prior import SCALES, prior_of
 from livi.tables.estimators.scaling import REACH, Array, Scaling
 
@@ -104,7 +105,10 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
             raise AttributeError(
                 "relevance_: expected a fit with prior_scale='learned' and hidden layers, got another; fit again."
             )
-        scales = as_numpy(prior.log_scale.exp())[: self.n_features_in_].astype(np.float64)
+        scales = as_numpy(prior.log_scale.exp())[: net["inputs"]].astype(np.float64)
+        if self.pieces_ is not None:  # whose effects add up to the column's
+            squares, scales = np.square(scales[self.n_features_in_ :]), scales[: self.n_features_in_]
+            scales = np.sqrt(np.square(scales) + np.bincount(self.pieces_.columns, squares, len(scales)))
         shares: Array = scales / scales.max()
         return shares
 
@@ -155,6 +159,7 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
             "seed_": self.seed_,
             "input_scaling_": tuple(torch.from_numpy(part) for part in self.input_scaling_),
             "input_reach_": self.input_reach_,
+            "pieces_": None if self.pieces_ is None else self.pieces_.to_facts(),
             "conformity_scores_": None if scores is None else torch.from_numpy(scores),
         }
 
@@ -167,6 +172,8 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
         self.seed_ = facts["seed_"]
         self.input_scaling_ = Scaling(*(part.numpy() for part in facts["input_scaling_"]))
         self.input_reach_ = float(facts.get("input_reach_", math.inf))  # older files draw nothing in
+        pieces = facts.get("pieces_")
+        self.pieces_ = None if pieces is None else Pieces.from_facts(pieces)
         scores = facts["conformity_scores_"]
         self.conformity_scores_ = None if scores is None else scores.numpy()
         return self
@@ -245,9 +252,10 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
         """
         varying, classes = isinstance(likelihood, HeteroscedasticGaussian), isinstance(likelihood, Categorical)
         self.input_scaling_, self.input_reach_ = Scaling.of(X, weights), REACH
+        self.pieces_ = self._cut(X, weights)
         inputs = self.standardised_inputs(X)
         net = build_network(
-            X.shape[1],
+            inputs.shape[1],
             self._widths(),
             outputs,
             self.activation or ACTIVATION,
@@ -256,7 +264,9 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
             dtype=torch.float32,
         )
         options: dict[str, Any] = {
-            "prior": prior_of(self._prior_scale(likelihood), len(self._widths()), classes=classes),
+            "prior": prior_of(
+                self._prior_scale(likelihood), len(self._widths()), classes=classes, pieces=self.pieces_ is not None
+            ),
             "components": int(self.components),
             "recipe": self._recipe(Layout(net), len(X)),
             "steps": None if self.steps is None else int(self.steps),
@@ -275,6 +285,10 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
                 data = ((inputs, weights), targets)
                 posterior = unweighted(fit(net, data, Weighted(likelihood), forward=pass_weights, **options))
         self._answer_by(in_double(posterior), self.seed_)
+
+    def _cut(self, X: Array, weights: Array) -> Pieces | None:  # noqa: ARG002
+        """The pieces that stand beside the columns; None leaves them alone."""
+        return None
 
     def _prior_scale(self, likelihood: Likelihood) -> float | str:
         """Of counts too all layers are sampled, where learning the scales prunes too much."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -13,15 +14,22 @@ from sklearn.utils.validation import validate_data
 
 from livi.family.last_layer import LIMIT, evidence_multiplications
 from livi.inference import Recipe
+from livi.model.data import FULL_BATCH
 from livi.model.likelihoods import Categorical
 from livi.network import Layout
 from livi.posterior.posterior import Posterior
 from livi.posterior.prediction import ClassificationPrediction
 from livi.posterior.prediction.mixture import log_mean_exp
-from livi.tables.estimators.base import Estimator, check_alpha, quick_recipe
+from livi.tables.estimators.base import ACTIVATION, Estimator, check_alpha, quick_recipe
 from livi.tables.estimators.conformal import threshold
-from livi.tables.estimators.scaling import Array
+from livi.tables.estimators.cutting import STEPS as TRIAL_STEPS
+from livi.tables.estimators.cutting import Trial, map_score, trial_rows
+from livi.tables.estimators.network import threads
+from livi.tables.estimators.pieces import MOST_IN_ALL, Pieces, affordable
+from livi.tables.estimators.prior import prior_of
+from livi.tables.estimators.scaling import REACH, Array, Scaling
 
+PIECES_HIDDEN = (64, 64)
 _MOST_BYTES = 2**24  # of labels in a file
 
 
@@ -31,13 +39,16 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     Inputs are standardised inside; labels may be anything that can be sorted.
 
     Args:
-        hidden: widths of the hidden layers; () is a linear model. None is (50,).
+        hidden: widths of the hidden layers; () is a linear model. None is (50,), or (64, 64) with pieces.
         activation: "relu", "tanh", "elu", "silu" or "gelu". None is "silu".
         prior_scale: standard deviation of the weights under the prior; "fan_in" for 3 / sqrt(fan-in), and 8 in place of
-            3 in the last layer; or "learned", starting there, for one an input and one a further layer. "auto" is
-            "fan_in".
+            3 in the last layer (with pieces 1 and 3); or "learned", starting there, for one an input and one a further
+            layer. "auto" is "fan_in".
+        pieces: how many pieces a column with more than two values is cut into, at its quantiles, beside the column
+            itself (`livi.tables.estimators.pieces`); 0 is none. "auto" is none for up to 2,048 rows; for more it tries
+            none and 16, or fewer for 512 in all, on some of the rows.
         components: mixture components of the posterior.
-        steps, budget, batch_size: of `livi.fit`; None leaves them to it.
+        steps, budget, batch_size: of `livi.fit`; None leaves them to it. A budget such as "1 min" includes trials.
         interval: "posterior" takes `predict_set` from the predicted probabilities. "conformal" holds out rows to
             calibrate it on, which guarantees coverage for new rows like the old whatever the model is worth.
         calibration_size: share (or number) of the rows that a conformal fit holds out.
@@ -51,6 +62,8 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
 
     Attributes:
         classes_: the labels, sorted, in the order of the columns of `predict_proba`.
+        pieces_: where columns were cut; None where they were not.
+        trials_: what "auto" tried, with the log score of each on held-out rows; [] where nothing was.
         posterior_: the `livi.Posterior`, over the standardised problem.
         input_scaling_: shift and scale of the inputs, as numpy arrays.
         conformity_scores_: 1 - probability of the label of the held-out rows, sorted; None without conformal sets.
@@ -69,6 +82,43 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     torch.Size([60])
     """
 
+    def __init__(
+        self,
+        hidden: Any = None,
+        *,
+        activation: str | None = None,
+        prior_scale: float | str = "auto",
+        pieces: int | str = "auto",
+        components: int = 1,
+        steps: int | None = None,
+        budget: float | str | None = None,
+        batch_size: int | None = None,
+        interval: str = "posterior",
+        calibration_size: float | int = 0.2,
+        num_samples: int | str = "auto",
+        device: Any = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            hidden,
+            activation=activation,
+            prior_scale=prior_scale,
+            components=components,
+            steps=steps,
+            budget=budget,
+            batch_size=batch_size,
+            interval=interval,
+            calibration_size=calibration_size,
+            num_samples=num_samples,
+            device=device,
+            n_jobs=n_jobs,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.pieces = pieces
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # (n, p), (n,), (n,)
         """Fit the posterior.
 
@@ -77,6 +127,7 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
                 conformal fit counts every row that it holds out once.
         """
         self._check_params()
+        self._check_pieces()
         X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
         check_classification_targets(y)
         X, y, weights = self._weighted_rows(X, y, sample_weight)
@@ -85,11 +136,51 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
             raise ValueError(f"y: expected at least two classes, got one class, {self.classes_[0]!r}.")
         self._draw_seed()
         kept, held = self.split_rows(len(X))
-        self._fit_posterior(X[kept], labels[kept], weights[kept], Categorical(), len(self.classes_))
+        began = time.perf_counter()
+        self._count = self._choose(X[kept], labels[kept], weights[kept])
+        spent = time.perf_counter() - began
+        self._fit_posterior(X[kept], labels[kept], weights[kept], Categorical(), len(self.classes_), spent=spent)
         self.conformity_scores_ = None
         if len(held):
             self.conformity_scores_ = np.sort(1.0 - self._probabilities(X[held])[np.arange(len(held)), labels[held]])
         return self
+
+    def _check_pieces(self) -> None:
+        count: Any = self.pieces
+        whole = hasattr(count, "__index__") and not isinstance(count, bool)
+        if count != "auto" and not (whole and (count == 0 or 2 <= count <= MOST_IN_ALL)):
+            raise ValueError(f"pieces: expected 0, 2 to {MOST_IN_ALL} or 'auto', got {count!r}.")
+
+    def _choose(self, X: Array, labels: NDArray[Any], weights: Array) -> int:
+        """How many pieces the settings name, or the better of none and some. Sets trials_ and pieces_."""
+        self.trials_: list[Trial] = []
+        if self.pieces != "auto":
+            return int(self.pieces)
+        count = affordable(X)
+        if len(X) <= FULL_BATCH or count < 2:
+            return 0
+        rows = trial_rows(weights, self.seed_)
+        common: dict[str, Any] = {"classes": len(self.classes_), "activation": self.activation or ACTIVATION}
+        common |= {"steps": min(TRIAL_STEPS, self.steps or TRIAL_STEPS), "device": self.device, "seed": self.seed_}
+        scale = "fan_in" if isinstance(self.prior_scale, str) else self.prior_scale
+        self.input_scaling_, self.input_reach_ = Scaling.of(X, weights), REACH
+        for tried in (0, count):
+            self.pieces_ = Pieces.of(X, weights, tried) if tried else None
+            if tried and self.pieces_ is None:
+                continue
+            hidden = self._widths()
+            prior = prior_of(scale, len(hidden), classes=True, pieces=self.pieces_ is not None)
+            inputs = self.standardised_inputs(X)
+            with threads(self.n_jobs):
+                score = map_score(inputs, labels, rows, hidden=hidden, prior=prior, **common)
+            self.trials_.append(Trial(tried, score))
+        return max(self.trials_, key=lambda trial: trial.log_score).pieces
+
+    def _cut(self, X: Array, weights: Array) -> Pieces | None:
+        return Pieces.of(X, weights, self._count) if self._count else None
+
+    def _widths(self) -> tuple[int, ...]:
+        return PIECES_HIDDEN if self.hidden is None and self.pieces_ is not None else super()._widths()
 
     def _recipe(self, layout: Layout, num_rows: int) -> Recipe | None:
         """That of `livi.fit` where the last layer will be inferred given the others, else `quick_recipe`."""
@@ -146,11 +237,13 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
 
     def _fitted_facts(self) -> dict[str, Any]:
         kind = "O" if self.classes_.dtype == object else self.classes_.dtype.str
-        return super()._fitted_facts() | {"classes_": (kind, self.classes_.tolist())}
+        trials = [tuple(trial) for trial in self.trials_]
+        return super()._fitted_facts() | {"classes_": (kind, self.classes_.tolist()), "trials_": trials}
 
     def _restore(self, facts: Mapping[str, Any], posterior: Posterior) -> Self:
         kind, labels = facts["classes_"]
         if np.dtype(kind).itemsize * len(labels) > _MOST_BYTES:  # a file may ask for labels of any length
             raise ValueError(f"classes_: expected at most {_MOST_BYTES:,} bytes of labels, got {kind}.")
         self.classes_ = np.array(labels, dtype=kind)
+        self.trials_ = [Trial(int(pieces), float(score)) for pieces, score in facts.get("trials_", ())]
         return super()._restore(facts, posterior)

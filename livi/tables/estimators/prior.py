@@ -11,12 +11,20 @@ from livi.network import Layout
 SCALES = ("auto", "learned", "fan_in")
 
 # Standard deviations in units of 1 / sqrt(fan-in), chosen on held-out training rows. Logits must reach further than
-# standardised targets, and the noise varies less than they do.
+# standardised targets, and the noise varies less than they do. Columns in pieces let a network bend sharply without
+# large weights.
 _TARGETS, _LOGITS, _LAST_OF_LOGITS, _NOISE = 1.5, 3.0, 8.0, 0.3
+_PIECES, _LAST_OF_PIECES = 1.0, 3.0
 
 
-def prior_of(scale: float | str, hidden_layers: int, *, classes: bool) -> Prior | Callable[[Layout], Prior]:
+def prior_of(
+    scale: float | str, hidden_layers: int, *, classes: bool, pieces: bool = False
+) -> Prior | Callable[[Layout], Prior]:
     """The prior for a `prior_scale`, of a network with so many hidden layers, as `livi.fit` takes it.
+
+    Args:
+        classes: outputs are logits.
+        pieces: inputs are columns and their pieces.
 
     With an exact last layer learning the scales is good: the evidence of the features is what they are learned from.
     Where all layers are sampled, as for classes, it prunes weights until the network underfits.
@@ -24,9 +32,10 @@ def prior_of(scale: float | str, hidden_layers: int, *, classes: bool) -> Prior 
     if not isinstance(scale, str):
         return Normal(float(scale))
     learned = scale == "learned" or (scale == "auto" and not classes)
-    gains = {f"{2 * hidden_layers}.weight": _LAST_OF_LOGITS} if classes else {}
+    last = _LAST_OF_PIECES if pieces else _LAST_OF_LOGITS
+    gains = {f"{2 * hidden_layers}.weight": last} if classes else {}
     gains |= {"noise.weight": _NOISE, "noise.bias": _NOISE}
-    gain = _LOGITS if classes else _TARGETS
+    gain = (_PIECES if pieces else _LOGITS) if classes else _TARGETS
 
     def make(layout: Layout) -> Relevance:
         own = gains if classes or not hidden_layers else gains | _last_bias(layout, f"{2 * hidden_layers}", gain)

@@ -52,12 +52,14 @@ def _check(estimator: LIVIRegressor | LIVIClassifier, extra: Any) -> None:
     """Raise an error about what cannot come from a fit: sizes that differ, numbers that nobody asks for."""
     net = network_facts(estimator.posterior_.layout.module)
     shapes = {np.shape(part) for part in estimator.input_scaling_}
-    scores = estimator.conformity_scores_
+    scores, columns = estimator.conformity_scores_, estimator.n_features_in_
+    pieces = 0 if estimator.pieces_ is None else len(estimator.pieces_.columns)
     right = {
         "extra": isinstance(extra, dict),
-        "n_features_in_": type(estimator.n_features_in_) is int and estimator.n_features_in_ == net["inputs"],
-        "feature_names_in_": len(getattr(estimator, "feature_names_in_", range(net["inputs"]))) == net["inputs"],
-        "input_scaling_": shapes == {(net["inputs"],)},
+        "n_features_in_": type(columns) is int and columns + pieces == net["inputs"],
+        "feature_names_in_": len(getattr(estimator, "feature_names_in_", range(columns))) == columns,
+        "input_scaling_": shapes == {(columns,)},
+        "pieces_": estimator.pieces_ is None or estimator.pieces_.fits(columns),
         "seed_": type(estimator.seed_) is int and 0 <= estimator.seed_ < 2**32,
         "n_jobs": estimator.n_jobs is None or -_MOST_THREADS <= estimator.n_jobs <= _MOST_THREADS,
         "num_samples": estimator.num_samples == "auto" or 1 <= int(estimator.num_samples) <= _MOST_SAMPLES,
