@@ -90,11 +90,8 @@ def test_ctrl_c_keeps_the_fit_that_the_chains_started_from(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::livi.inference.FitWarning")
-def test_chains_start_around_the_map_estimate_where_the_fit_before_them_fails(monkeypatch):
-    data, brief = rows(), livi.Recipe(steps=10, map_steps=300, map_restarts=2)
+def test_no_chains_follow_a_fit_that_fails(monkeypatch):
+    brief = livi.Recipe(steps=10, map_steps=50, map_restarts=2)
     monkeypatch.setattr("livi.inference.fitting.lost_likelihood", lambda *_: "lost")
-    posterior = livi.fit(network(), data, livi.HeteroscedasticGaussian(), recipe=brief, polish=True, progress=False)
-    assert isinstance(posterior.sampler, Ensemble)
-    assert livi.metrics.rmse(posterior.predict(data[0]), data[1]) < 0.2
     with pytest.raises(livi.FitError, match="lost"):
-        livi.fit(network(), data, livi.HeteroscedasticGaussian(), recipe=brief, polish=False, progress=False)
+        livi.fit(network(), rows(), livi.HeteroscedasticGaussian(), recipe=brief, polish=True, progress=False)

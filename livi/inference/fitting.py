@@ -191,7 +191,14 @@ def _run(prepared: Plan, trainer: Trainer, result: Result, state: dict[str, Any]
         before = copied(prepared.bound.state_dict())
         trouble = _train(prepared, trainer)
         if trouble and not trainer.interrupted:
-            trouble = _again(prepared, trainer, begun, before, trouble)
+            narrower = "" if begun is None else f"{NARROWER:g} times as wide and "
+            trainer.progress.say(f"{trouble} Starting again, {narrower}at half the rates.")
+            prepared.bound.load_state_dict(before)
+            if begun is not None:
+                spread_out(prepared, begun.theta, NARROWER)
+                trainer.ranks.equal(prepared.bound)
+            trainer.restart(rate_scale=0.5)
+            trouble = _train(prepared, trainer)
     posterior = _finish(result, trainer)
     if trouble:
         error = FitError(
@@ -201,21 +208,6 @@ def _run(prepared: Plan, trainer: Trainer, result: Result, state: dict[str, Any]
         error.posterior = posterior
         raise error
     return posterior if prepared.chains is None or trainer.interrupted else _polished(prepared, posterior, trainer)
-
-
-def _again(prepared: Plan, trainer: Trainer, begun: Beginning | None, before: dict[str, Any], trouble: str) -> str:
-    """Back to the start, narrower: another fit at half the rates, or none where chains follow; what went wrong then."""
-    prepared.bound.load_state_dict(before)
-    if begun is not None:
-        spread_out(prepared, begun.theta, NARROWER)
-        trainer.ranks.equal(prepared.bound)
-    if prepared.chains is not None:
-        trainer.progress.say(f"{trouble} The chains start around the MAP estimate instead.")
-        return ""
-    narrower = "" if begun is None else f"{NARROWER:g} times as wide and "
-    trainer.progress.say(f"{trouble} Starting again, {narrower}at half the rates.")
-    trainer.restart(rate_scale=0.5)
-    return _train(prepared, trainer)
 
 
 def _polished(prepared: Plan, posterior: Posterior, trainer: Trainer) -> Posterior:
