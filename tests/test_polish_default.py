@@ -1,5 +1,7 @@
 """`livi.fit` follows a fit by chains where the rules say so, or the user does."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -7,7 +9,7 @@ from torch import nn
 import livi
 from livi.family.ensemble import Ensemble
 from livi.family.implicit import ImplicitPosterior
-from livi.inference.rules import Chains
+from livi.inference.rules import FROM_MODES, Chains
 
 
 def network(hidden=20, outputs=2):
@@ -84,14 +86,21 @@ def test_ctrl_c_keeps_the_fit_that_the_chains_started_from(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("livi.inference.fitting.polish", interrupted)
-    with pytest.warns(livi.FitWarning, match="interrupted while polishing: keeping the short fit"):
+    with pytest.warns(livi.FitWarning, match="interrupted while polishing: keeping what the chains started from"):
         posterior = livi.fit(network(), rows(), livi.HeteroscedasticGaussian(), steps=20, progress=False)
     assert isinstance(posterior.sampler, ImplicitPosterior)
 
 
 @pytest.mark.filterwarnings("ignore::livi.inference.FitWarning")
-def test_no_chains_follow_a_fit_that_fails(monkeypatch):
-    brief = livi.Recipe(steps=10, map_steps=50, map_restarts=2)
+def test_chains_start_at_short_map_fits_where_the_fit_before_them_fails(monkeypatch):
+    data, brief = rows(), livi.Recipe(steps=10, map_steps=300, map_restarts=2)
     monkeypatch.setattr("livi.inference.fitting.lost_likelihood", lambda *_: "lost")
+    monkeypatch.setattr("livi.inference.fitting.FROM_MODES", replace(FROM_MODES, steps=300))
+    options = {"recipe": brief, "progress": False}
+    posterior = livi.fit(network(), data, livi.HeteroscedasticGaussian(), polish=True, **options)
+    assert isinstance(posterior.sampler, Ensemble)
+    assert posterior.plan["failed"] == "lost"
+    assert posterior.plan["polish"]["chains"] <= 8 < posterior.sampler.num_members
+    assert livi.metrics.rmse(posterior.predict(data[0]), data[1]) < 0.4  # of targets that vary by 0.7
     with pytest.raises(livi.FitError, match="lost"):
-        livi.fit(network(), rows(), livi.HeteroscedasticGaussian(), recipe=brief, polish=True, progress=False)
+        livi.fit(network(), data, livi.HeteroscedasticGaussian(), polish=False, **options)

@@ -12,6 +12,7 @@ from typing import Any, Unpack
 import torch
 from torch import nn
 
+from livi.family.ensemble import Ensemble
 from livi.inference.alarms import alarms
 from livi.inference.begin import Beginning, begin, spread_out
 from livi.inference.callbacks import Callback, Callbacks, Row, as_callbacks
@@ -28,6 +29,8 @@ from livi.inference.progress import Progress
 from livi.inference.ranks import Alone, joined
 from livi.inference.result import Result
 from livi.inference.resume import FREE, plan_again
+from livi.inference.rules import FROM_MODES, FROM_MODES_MAP_STEPS, Chains
+from livi.inference.start import map_weights
 from livi.inference.stopping import EarlyStopping
 from livi.inference.validation import Validation, split_off, validation_of
 from livi.model.likelihoods import Likelihood
@@ -190,6 +193,9 @@ def _run(prepared: Plan, trainer: Trainer, result: Result, state: dict[str, Any]
             trainer.save()
         before = copied(prepared.bound.state_dict())
         trouble = _train(prepared, trainer)
+        if trouble and not trainer.interrupted and prepared.chains is not None:
+            prepared.bound.load_state_dict(before)
+            return _from_modes(prepared, trainer, result, trouble)
         if trouble and not trainer.interrupted:
             narrower = "" if begun is None else f"{NARROWER:g} times as wide and "
             trainer.progress.say(f"{trouble} Starting again, {narrower}at half the rates.")
@@ -210,6 +216,24 @@ def _run(prepared: Plan, trainer: Trainer, result: Result, state: dict[str, Any]
     return posterior if prepared.chains is None or trainer.interrupted else _polished(prepared, posterior, trainer)
 
 
+def _from_modes(prepared: Plan, trainer: Trainer, result: Result, trouble: str) -> Posterior:
+    """Where the fit that chains were to start from has failed: chains from short MAP fits, which need none."""
+    assert prepared.chains is not None
+    trainer.progress.say(f"{trouble} Chains start at {FROM_MODES.chains} short MAP fits instead.")
+    chains = FROM_MODES.lasting(prepared.chains.steps / Chains().steps)
+    map_steps = min(FROM_MODES_MAP_STEPS, prepared.recipe.map_steps)
+    recipe = replace(prepared.recipe, map_restarts=chains.chains, map_steps=map_steps)
+    starts, failed = map_weights(prepared.problem, recipe, seed=trainer.seed), _finish(result, trainer)
+    members = Posterior(
+        Ensemble(prepared.layout, starts.theta).requires_grad_(False),
+        failed.likelihood,
+        failed.prior,
+        history=failed.history,
+        plan=failed.plan | {"failed": trouble},
+    )
+    return _polished(replace(prepared, chains=chains), members, trainer)
+
+
 def _polished(prepared: Plan, posterior: Posterior, trainer: Trainer) -> Posterior:
     """Followed by the plan's chains; as it is where Ctrl-C ends them."""
     assert prepared.chains is not None
@@ -220,7 +244,7 @@ def _polished(prepared: Plan, posterior: Posterior, trainer: Trainer) -> Posteri
         trainer.ranks.equal(found.sampler)
         return found
     except KeyboardInterrupt:
-        text = "interrupted while polishing: keeping the short fit that the chains started from; fit again for more."
+        text = "interrupted while polishing: keeping what the chains started from; fit again for more."
         warnings.warn(text, FitWarning, stacklevel=5)
         posterior.plan["interrupted_at"] = trainer.step
         return posterior

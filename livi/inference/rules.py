@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from torch import nn
 
@@ -41,6 +42,7 @@ from livi.family.entropy import EntropyEstimator, Exact, Lanczos
 from livi.family.generators import MLP, MMNN, Generator
 from livi.family.generators.sizing import align, latent_side
 from livi.family.noise import DiagonalNoise, FixedNoise, Noise, RelativeNoise
+from livi.inference.chains import ENERGY_ERROR
 from livi.inference.recipe import Recipe
 from livi.model.data import FULL_BATCH, Data, TensorData
 from livi.model.defaults import LARGE, MIDDLE, SMALL
@@ -242,10 +244,23 @@ class Chains:
     chains: int = 16
     draws: int = 400
     steps: int = 2000
+    warm_up: float = 0.3
+    energy_error: float = ENERGY_ERROR
+    first_error: float | None = None
+    weighting: Literal["equal", "stacked"] = "equal"
 
     def lasting(self, share: float) -> Chains:
         """Shorter ones, for a fit of which only a share is asked for."""
-        return replace(self, steps=max(100, round(min(1.0, share) * self.steps)))
+        steps = max(100, round(min(1.0, share) * self.steps))
+        return replace(self, steps=steps, draws=min(self.draws, self.chains * int((1.0 - self.warm_up) * steps)))
+
+
+FROM_MODES = Chains(chains=8, steps=5000, warm_up=0.6, energy_error=0.1, first_error=0.5, weighting="stacked")
+"""Chains that start at MAP fits of 300 steps, and leave these places by long steps, with large errors at first.
+
+After Sommer et al. (2025), "Microcanonical Langevin Ensembles"; what each part of it is worth: docs/truth.md.
+"""
+FROM_MODES_MAP_STEPS = 300
 
 
 def wants_polish(problem: Problem) -> bool:

@@ -11,14 +11,12 @@ from livi import checks
 from livi.durations import seconds
 from livi.inference import FitWarning, polish
 from livi.inference.polishing import FEWEST
+from livi.inference.rules import FROM_MODES, FROM_MODES_MAP_STEPS
 from livi.inference.start import measure_start
 from livi.model.likelihoods import Likelihood
 from livi.posterior.posterior import Posterior
 from livi.rivals.ensemble import as_posterior, map_fits
 
-STEPS, MAP_STEPS = 5000, 300
-WARM_UP = 0.6
-FIRST_ERROR, ENERGY_ERROR = 0.5, 0.1
 INTERRUPTED = "interrupted while sampling: keeping the networks that the chains started from; fit again for more."
 
 
@@ -27,8 +25,8 @@ def fit_langevin(
     data: Any,
     likelihood: Likelihood,
     *,
-    chains: int = 8,
-    draws: int = 400,
+    chains: int = FROM_MODES.chains,
+    draws: int = FROM_MODES.draws,
     steps: int | None = None,
     map_steps: int | None = None,
     budget: float | str | None = None,
@@ -51,14 +49,14 @@ def fit_langevin(
     """
     checks.positive_int("chains", chains)
     progress, seed = options.pop("progress", True), options.get("seed", 0)
-    map_steps = min(MAP_STEPS, steps or MAP_STEPS) if map_steps is None else map_steps
+    map_steps = min(FROM_MODES_MAP_STEPS, steps or FROM_MODES_MAP_STEPS) if map_steps is None else map_steps
     problem, recipe, starts = map_fits("fit_langevin", net, data, likelihood, chains, map_steps, options)
-    steps = STEPS if steps is None else checks.positive_int("steps", steps)
+    steps = FROM_MODES.steps if steps is None else checks.positive_int("steps", steps)
     if budget is not None:
         affordable = seconds("budget", budget) / measure_start(problem, chains) - map_steps
         steps = min(steps, int(0.5 * affordable))
     steps = max(steps, 4 * FEWEST)
-    each = min(-(-draws // chains), int((1.0 - WARM_UP) * steps))
+    each = min(-(-draws // chains), int((1.0 - FROM_MODES.warm_up) * steps))
     start = as_posterior(problem, recipe, starts, "langevin")
     try:
         return polish(
@@ -67,10 +65,10 @@ def fit_langevin(
             chains=chains,
             draws=max(FEWEST, each) * chains,
             steps=steps,
-            warm_up=WARM_UP,
-            first_error=FIRST_ERROR,
-            energy_error=ENERGY_ERROR,
-            weighting="stacked",
+            warm_up=FROM_MODES.warm_up,
+            first_error=FROM_MODES.first_error,
+            energy_error=FROM_MODES.energy_error,
+            weighting=FROM_MODES.weighting,
             seed=seed,
             progress=progress,
         )
