@@ -53,8 +53,8 @@ METHODS = (
 NUM_DRAWS = 4000  # functions behind every W2 and every standard deviation
 DROPOUT = 0.1  # of the hidden units, in the network that MC dropout is given
 
-# Markov chains. Starts by `benchmarks.bench_toy_starts`, the rest by trying on seeds 0 to 5 (docs/benchmarks/polish.md);
-# a quick run has fewer.
+# Markov chains: starts by `benchmarks.bench_toy_starts`, the rest by trying on seeds 0 to 5
+# (docs/benchmarks/polish.md). A quick run has fewer.
 CHAINS: dict[str, dict[str, Any]] = {
     "livi-polished": {"chains": 128, "draws": 4096, "steps": 5000, "warm_up": 0.5, "energy_error": 1e-4},
     "livi-annealed": {"chains": 256, "draws": 4096, "steps": 500, "start": "prior", "energy_error": 1e-4},
