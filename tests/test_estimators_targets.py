@@ -71,6 +71,14 @@ def test_draws_of_logarithms_stay_near_what_was_seen():
     assert far.logs.means[0].tolist() == [-1.0, 1.0, 3.0]  # half the range beyond either end
 
 
+def test_a_network_that_is_unsure_beyond_all_targets_does_not_decide_their_mean():
+    scale = TargetScale.of("log", np.exp(np.array([-1.0, 0.0, 1.0])), np.ones(3))
+    stds = torch.tensor([[0.1]] * 99 + [[20.0]])
+    found = scale.in_units(RegressionPrediction(torch.zeros(100, 1), stds))
+    assert found.logs.stds.max().item() == pytest.approx((2 / 3) ** 0.5)  # that of the logarithms
+    assert 1.0 < found.mean.item() < 1.05
+
+
 def test_intervals_are_stretched_on_the_scale_that_was_modelled():
     logs, prediction = mixture()
     for end, sign in zip(stretched(prediction, 2.0), (-1, 1), strict=True):

@@ -28,7 +28,9 @@ class TargetScale:
         kind: "plain"; "log" for positive targets, whose noise then grows with their size; "count", left as it is.
         scaling: of the targets, or of their logarithms.
         limits: between which the predicted mean of a logarithm, or the logarithm of a mean count, is held. Where a
-            network extrapolates by a few standard deviations, an exponential would make millions of it.
+            network extrapolates by a few standard deviations, an exponential would make millions of it. For the same
+            reason the noise of a logarithm is at most the spread of all logarithms: one network in a hundred with ten
+            times that noise would decide the mean alone.
     """
 
     kind: str
@@ -68,7 +70,8 @@ class TargetScale:
             values = prediction.rescaled(shift, scale)
         if self.limits is None:
             return values
-        return LogNormalPrediction(RegressionPrediction(values.means.clamp(*self.limits), values.stds))
+        means, stds = values.means.clamp(*self.limits), values.stds.clamp(max=scale)
+        return LogNormalPrediction(RegressionPrediction(means, stds))
 
     def to_facts(self) -> dict[str, Any]:
         return {"kind": self.kind, "scaling": tuple(map(float, self.scaling)), "limits": self.limits}
