@@ -9,6 +9,7 @@ from estimating import SHORT, wave
 import livi
 from livi import LIVIClassifier, LIVIRegressor, StorageError
 from livi.tables.estimators import load, load_with_extra
+from livi.tables.estimators.choice import Model
 from livi.tables.estimators.network import build_network
 from livi.tables.estimators.prior import prior_of
 
@@ -109,7 +110,7 @@ def test_files_of_before_target_scales_are_read_and_nothing_is_drawn_in():
     old = {name: value for name, value in facts.items() if name not in ("target_", "model_", "trials_", "input_reach_")}
     old["target_scaling_"] = facts["target_"]["scaling"]
     again = LIVIRegressor(**SHORT, noise="constant")._restore(old, model.posterior_)
-    assert again.model_ == ("plain", "constant")
+    assert again.model_ == Model("plain", "constant")
     assert again.trials_ == []
     inside = wave(40)[0]
     np.testing.assert_array_equal(again.predict(inside), model.predict(inside))
