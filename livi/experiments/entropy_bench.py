@@ -180,7 +180,7 @@ def measured(epochs: int) -> list[int]:
     """After which epochs to look: often at first.
 
     >>> measured(20)
-    [0, 1, 2, 3, 4, 5, 6, 8, 9, 11, 13, 16, 20]
+    [0, 1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 16, 20]
     """
     growth = [round(math.exp(step * math.log(epochs + 1) / POINTS)) - 1 for step in range(POINTS + 1)]
     return sorted(set(growth))
