@@ -43,6 +43,7 @@ from livi.family.generators import MLP, MMNN, Generator
 from livi.family.generators.sizing import align, latent_side
 from livi.family.noise import DiagonalNoise, FixedNoise, Noise, RelativeNoise
 from livi.inference.chains import ENERGY_ERROR
+from livi.inference.polishing import WARM_UP
 from livi.inference.recipe import Recipe
 from livi.model.data import FULL_BATCH, Data, TensorData
 from livi.model.defaults import LARGE, MIDDLE, SMALL
@@ -244,7 +245,7 @@ class Chains:
     chains: int = 16
     draws: int = 400
     steps: int = 2000
-    warm_up: float = 0.3
+    warm_up: float = WARM_UP
     energy_error: float = ENERGY_ERROR
     first_error: float | None = None
     weighting: Literal["equal", "stacked"] = "equal"

@@ -37,7 +37,7 @@ def dense_layers(layout: Layout, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     for name, layer in _leaves("", layout.module):
         if name == last:
             break
-        if not _is_linear(layer, name, layout) and not is_elementwise(layer):
+        if not _is_linear(layer) and not is_elementwise(layer):
             return None
         found.append((name, layer))
     first = next((layer for _, layer in found if isinstance(layer, nn.Linear)), None)
@@ -82,13 +82,10 @@ def _leaves(name: str, module: nn.Module) -> Iterator[Layer]:
         yield name, module
 
 
-def _is_linear(layer: nn.Module, name: str, layout: Layout) -> bool:
-    """An nn.Linear that computes as torch's own does, with parameters of its own."""
-    if not isinstance(layer, nn.Linear) or type(layer).forward is not nn.Linear.forward or not without_hooks(layer):
-        return False
-    parts = ["weight"] if layer.bias is None else ["weight", "bias"]
-    known = {known for slot in layout.slots for known in slot.names} | set(layout.fixed)
-    return [part for part, _ in layer.named_parameters()] == parts and {_inside(name, p) for p in parts} <= known
+def _is_linear(layer: nn.Module) -> bool:
+    """An nn.Linear that computes as torch's own does, with a weight of its own that nothing else makes."""
+    own = isinstance(layer, nn.Linear) and type(layer).forward is nn.Linear.forward and without_hooks(layer)
+    return own and not layer._modules and layer._parameters.get("weight") is not None  # parametrisations are modules
 
 
 def _inside(name: str, part: str) -> str:

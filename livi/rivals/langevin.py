@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import asdict, replace
 from typing import Any
 
 from torch import nn
@@ -59,19 +60,8 @@ def fit_langevin(
     each = min(-(-draws // chains), int((1.0 - FROM_MODES.warm_up) * steps))
     start = as_posterior(problem, recipe, starts, "langevin")
     try:
-        return polish(
-            start,
-            problem.data,
-            chains=chains,
-            draws=max(FEWEST, each) * chains,
-            steps=steps,
-            warm_up=FROM_MODES.warm_up,
-            first_error=FROM_MODES.first_error,
-            energy_error=FROM_MODES.energy_error,
-            weighting=FROM_MODES.weighting,
-            seed=seed,
-            progress=progress,
-        )
+        chosen = replace(FROM_MODES, chains=chains, draws=max(FEWEST, each) * chains, steps=steps)
+        return polish(start, problem.data, seed=seed, progress=progress, **asdict(chosen))
     except KeyboardInterrupt:
         warnings.warn(INTERRUPTED, FitWarning, stacklevel=2)
         start.plan["interrupted_at"] = 0

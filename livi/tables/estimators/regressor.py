@@ -252,9 +252,8 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         common: dict[str, Any] = {"interval": "posterior", "components": 1, "num_samples": 50, "verbose": 0}
         common |= {"random_state": self.seed_}
         if self.budget is not None:
-            common["budget"] = (
-                TIME * seconds("budget", self.budget) / (len(models) + (len(ACTIVATIONS) if sampled else 0))
-            )
+            trials = len(models) + len(ACTIVATIONS) * sampled
+            common["budget"] = TIME * seconds("budget", self.budget) / trials
 
         def score(model: Model) -> Array:
             length = SAMPLED_STEPS if model.noise == "network" else STEPS
