@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from livi.experiments.networks import lenet, wide_resnet
 from livi.experiments.sequences import Decoder, VisionTransformer
 
-EXAMPLES = {"cuda": 50_000, "cpu": 2_000}
+EXAMPLES = {"cuda": 50_176, "cpu": 2_000}  # whole batches, but for the CPU's
 CLASSES, CHARACTERS = 10, 128
 INPUTS = 256  # of the dense networks
 
