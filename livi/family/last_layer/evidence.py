@@ -32,8 +32,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-# Numbers in the rows of the samples worked on at a time. On a CPU they should stay in its cache, and the four samples of
-# a step on 2,048 rows with 50 features are together; a GPU wants more at once.
+# Numbers in the rows of the samples worked on at a time. On a CPU they should stay in its cache, and the four samples
+# of a step on 2,048 rows with 50 features are together; a GPU wants more at once.
 _CPU_BLOCK, _GPU_BLOCK = 420_000, 100_000_000
 
 

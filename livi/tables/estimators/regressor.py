@@ -260,7 +260,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
 
         @functools.cache
         def trial_of(model: Model, length: int) -> LIVIRegressor:
-            trial = clone(self).set_params(**common, steps=length, **model.settings)
+            trial: LIVIRegressor = clone(self).set_params(**common, steps=length, **model.settings)
             trial._brief = True
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about a fit that is short on purpose
