@@ -7,7 +7,7 @@ import numpy as np
 
 from livi.experiments.images import methods, problems
 
-OTHERS = ("fashion-mnist", "kmnist", "emnist-letters")
+SETS = ("mnist", "fashion-mnist", "kmnist", "emnist-letters")
 
 
 def made(count: int, shape: tuple[int, ...], classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -27,17 +27,17 @@ def write_idx(path: Path, array: np.ndarray) -> None:
     path.write_bytes(gzip.compress(head + array.astype(np.uint8).tobytes()))
 
 
-def write_mnist(folder: Path, train: int = 300, test: int = 100) -> None:
-    """MNIST of made pictures, and three sets of noise to tell from it."""
+def write_mnist(folder: Path, train: int = 300, test: int = 100, name: str = "mnist") -> None:
+    """MNIST, or Fashion-MNIST, of made pictures, and three sets of noise to tell from it."""
     for seed, (prefix, count) in enumerate((("train", train), ("t10k", test))):
         pixels, labels = made(count, (1, 28, 28), 10, seed)
-        write_idx(folder / f"mnist/{prefix}-images-idx3-ubyte.gz", pixels[:, 0])
-        write_idx(folder / f"mnist/{prefix}-labels-idx1-ubyte.gz", labels)
-    for seed, name in enumerate(OTHERS):
+        write_idx(folder / f"{name}/{prefix}-images-idx3-ubyte.gz", pixels[:, 0])
+        write_idx(folder / f"{name}/{prefix}-labels-idx1-ubyte.gz", labels)
+    for seed, other in enumerate(each for each in SETS if each != name):
         pixels = np.random.default_rng(10 + seed).integers(0, 256, (60, 28, 28))
-        prefix = "emnist-letters-test" if name == "emnist-letters" else "t10k"
-        write_idx(folder / f"{name}/{prefix}-images-idx3-ubyte.gz", pixels)
-        write_idx(folder / f"{name}/{prefix}-labels-idx1-ubyte.gz", np.ones(60))
+        prefix = "emnist-letters-test" if other == "emnist-letters" else "t10k"
+        write_idx(folder / f"{other}/{prefix}-images-idx3-ubyte.gz", pixels)
+        write_idx(folder / f"{other}/{prefix}-labels-idx1-ubyte.gz", np.ones(60))
 
 
 def write_cifar(folder: Path, train: int = 300, test: int = 100) -> None:

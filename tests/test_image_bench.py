@@ -67,12 +67,16 @@ def made_row(method, seed, nll):
     ("problem", "chosen"),
     [
         ("mnist", ("map", "livi", "livi-mixture-2")),
+        ("fashion-mnist", ("map", "livi")),
         ("cifar10", ("ensemble-2", "livi-pooled-2")),
         ("cifar100", ("map", "livi")),
     ],
 )
 def test_a_pipeline_runs_from_files_to_tables_and_figures(tmp_path, monkeypatch, capsys, problem, chosen):
-    (write_mnist if problem == "mnist" else write_cifar)(tmp_path / "data")
+    if problem in ("mnist", "fashion-mnist"):
+        write_mnist(tmp_path / "data", name=problem)
+    else:
+        write_cifar(tmp_path / "data")
     monkeypatch.setenv("LIVI_DATA_DIR", str(tmp_path / "data"))
     command = ["bench", problem, "--quick", "--methods", ",".join(chosen), "--out", str(tmp_path / "out")]
     assert cli.main(command) == 0
@@ -214,7 +218,7 @@ def test_an_ensemble_answers_with_every_member_once():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"problem": "imagenet"}, "problem: expected one of mnist, cifar10, cifar100, got 'imagenet'"),
+        ({"problem": "imagenet"}, "problem: expected one of mnist, fashion-mnist, cifar10, cifar100, got 'imagenet'"),
         ({"methods": ("lvi",)}, "methods: expected some of livi, map, .*ensemble-K.*got 'lvi'"),
         ({"methods": ("ensemble-0",)}, "got 'ensemble-0'"),
         ({"seeds": (1, 1)}, "seeds: expected different numbers from 0 on, got 1,1"),

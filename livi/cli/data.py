@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 DESCRIPTION = """\
-The picture sets that `livi bench mnist`, `cifar10` and `cifar100` read. They lie in the folder that LIVI_DATA_DIR
-names, or else in the folder livi of your cache. Mind the terms of each: livi downloads from its authors and passes
-nothing on.
+The picture sets that `livi bench mnist`, `fashion-mnist`, `cifar10` and `cifar100` read. They lie in the folder that
+LIVI_DATA_DIR names, or else in the folder livi of your cache. Mind the terms of each: livi downloads from its authors
+and passes nothing on.
 """
 EXAMPLES = """\
 examples:

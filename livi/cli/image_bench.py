@@ -1,4 +1,4 @@
-"""The commands `livi bench mnist`, `cifar10` and `cifar100`: progress to stderr, tables to stdout, figures to files."""
+"""The commands `livi bench mnist`, `fashion-mnist`, `cifar10` and `cifar100`: progress, tables, figures."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from livi.cli.options import count, names, seeds
 
 SUMMARIES = {
     "mnist": "LeNet on MNIST: foreign pictures, turned ones",
+    "fashion-mnist": "LeNet on Fashion-MNIST: foreign pictures, turned ones",
     "cifar10": "WRN-16-4 on CIFAR-10: foreign pictures, corrupted ones",
     "cifar100": "WRN-28-10 on CIFAR-100",
 }
+FROM_SCRATCH = ("mnist", "fashion-mnist")  # others start from networks that are trained
 DESCRIPTION = """\
 Fit every method under every seed, score accuracy, NLL, ECE and Brier, confidence and AUROC on foreign sets, and drift;
 write DIR/{name}.json after every fit, print Markdown tables beside the paper's numbers, and draw figures into DIR
@@ -46,7 +48,7 @@ def add_commands(benches: argparse._SubParsersAction[Any]) -> None:
         command = benches.add_parser(
             name,
             help=summary,
-            description=DESCRIPTION.format(name=name, settings=SETTINGS if name == "mnist" else TRAINED_SETTINGS),
+            description=DESCRIPTION.format(name=name, settings=SETTINGS if name in FROM_SCRATCH else TRAINED_SETTINGS),
             epilog=EXAMPLES.format(name=name),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
@@ -66,7 +68,7 @@ def add_commands(benches: argparse._SubParsersAction[Any]) -> None:
         command.add_argument("--limit-minutes", type=float, metavar="M", help="stop after so long, ready to go on")
         command.add_argument("--samples", type=count, help="networks that answer (default: by the problem)")
         command.add_argument("--fit-epochs", type=float, metavar="E", help="of fits on the bound (default: livi's own)")
-        if name == "mnist":
+        if name in FROM_SCRATCH:
             command.add_argument("--gradients", type=count, help="the same number for every method (default: its own)")
         else:
             command.add_argument("--epochs", type=count, help="of SGD, of the networks that fits start from (60)")

@@ -127,11 +127,17 @@ KINDS: dict[str, Kind] = {
         "problems",
     ),
     "mnist": Kind("MNIST, LeNet", "problem", "seed", _PICTURES),
+    "fashion-mnist": Kind("Fashion-MNIST, LeNet", "problem", "seed", _PICTURES),
     "cifar10": Kind("CIFAR-10, WRN-16-4", "problem", "seed", _PICTURES),
     "cifar100": Kind("CIFAR-100, WRN-28-10", "problem", "seed", _PICTURES),
     **{
         f"{name} {ABLATIONS}": Kind(f"{title}: what correlations and sizes buy", "problem", "seed", _ABLATIONS)
-        for name, title in {"mnist": "MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}.items()
+        for name, title in {
+            "mnist": "MNIST",
+            "fashion-mnist": "Fashion-MNIST",
+            "cifar10": "CIFAR-10",
+            "cifar100": "CIFAR-100",
+        }.items()
     },
     "runtime": Kind("Run time and memory until validation NLL stops falling", "problem", "seed", {"": RUNTIME}),
     "compare": Kind(

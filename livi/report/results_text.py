@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from livi.experiments.images.runtime_text import paper_table as paper_runtimes
-from livi.experiments.images.text import paper_table
+from livi.experiments.images.text import PAPER, paper_table
 from livi.experiments.scoreboard import board, cells, markdown
 from livi.experiments.uci.text import TITLES as UCI_TITLES
 from livi.experiments.uci.text import text as uci_text
@@ -64,7 +64,7 @@ def tables(result: Result) -> list[str]:
     if result.experiment == "uci":
         return [uci_text({"rows": result.sound, "notes": []}, level=3)]
     found = [table(result, task) for task in result.kind.columns]
-    if result.experiment in ("mnist", "cifar10", "cifar100"):
+    if result.experiment in PAPER:
         found += ["The paper's figures:", paper_table(result.experiment)]
     if result.experiment == "runtime":
         found += ["The paper's figures:", paper_runtimes()]

@@ -73,6 +73,16 @@ PROBLEMS: dict[str, ImageProblem] = {
             shifts=ROTATION,
         ),
         ImageProblem(
+            "fashion-mnist",
+            lambda _: lenet(padding=0),
+            lambda _: lenet(padding=0),
+            10,
+            ("mnist", "kmnist", "emnist-letters"),
+            mean=(0.0,),
+            std=(1.0,),
+            shifts=ROTATION,
+        ),
+        ImageProblem(
             "cifar10",
             lambda norm: wide_resnet(16, 4, norm=norm),
             lambda norm: wide_resnet(10, 1, norm=norm),

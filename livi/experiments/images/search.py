@@ -23,7 +23,7 @@ from livi.experiments.scoreboard import Column, board, cells, markdown
 Rows = Sequence[Mapping[str, Any]]
 
 SEED = 0  # of a search, where none is given: not one that is reported
-PRIORS = {"mnist": (1.0, 0.5, 0.2), "cifar10": (0.1, 0.4, 1.0), "cifar100": (0.1, 0.4, 1.0)}
+PRIORS, PRIORS_OF_TRAINED = (1.0, 0.5, 0.2), (0.1, 0.4, 1.0)  # of weights that fits find, and that SGD has found
 DECAYS = (2e-4, 1e-3, 2e-3)
 COLUMNS = (  # none in bold: what counts is NLL, and among candidates with as many seeds
     Column("nll", "NLL", None, 4),
@@ -49,8 +49,9 @@ def candidates(method: str, problem: ImageProblem) -> tuple[str, ...]:
     """
     if "@" in method:
         return (method,)
-    plain = problem.epochs is not None and method.startswith(("map", "ensemble"))
-    name, values = ("decay", DECAYS) if plain else ("prior", PRIORS[problem.name])
+    trained = problem.epochs is not None
+    plain = trained and method.startswith(("map", "ensemble"))
+    name, values = ("decay", DECAYS) if plain else ("prior", PRIORS_OF_TRAINED if trained else PRIORS)
     return (method, *(f"{method}@{name}={value:g}" for value in values))
 
 

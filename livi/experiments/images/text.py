@@ -59,7 +59,8 @@ def text(document: Mapping[str, Any]) -> str:
         parts += ["## Foreign pictures: confidence, % / AUROC, % / FPR95, %", _others(rows)]
     if any(row["shifts"] for row in rows):
         parts += ["## Drift: NLL / ECE, %", _drifts(rows)]
-    parts += ["## The paper's numbers", paper_table(document["experiment"]), _caution(document["experiment"])]
+    if document["experiment"] in PAPER:
+        parts += ["## The paper's numbers", paper_table(document["experiment"]), _caution(document["experiment"])]
     said = [*document["notes"], *_messages(document["rows"])]
     return "\n\n".join([*parts, "## Notes", "\n".join(f"- {sentence}" for sentence in said)])
 
