@@ -9,7 +9,7 @@ from sklearn.datasets import make_friedman1
 from livi.posterior import metrics
 from livi.posterior.prediction import LogNormalPrediction, RegressionPrediction
 from livi.tables.estimators import LIVIRegressor, load
-from livi.tables.estimators.choice import FEWEST, Model, candidates, chosen, sampled_like, trial_rows
+from livi.tables.estimators.choice import FEWEST, Model, candidates, chosen, plausible, sampled_like, trial_rows
 from livi.tables.estimators.noise import first_noise
 from livi.tables.estimators.scaling import Scaling
 from livi.tables.estimators.target import TargetScale, stretched
@@ -147,6 +147,51 @@ def test_chains_are_held_against_the_best_of_the_others():
         assert best == expected
         assert [trial.model for trial in trials] == [*models, smooth, kinked]
     assert sampled_like(Model("count", "poisson")) == []
+
+
+def test_chains_are_scored_where_a_look_is_ahead():
+    model, random = Model("plain", "constant"), np.random.default_rng(0)
+    known, (smooth, kinked) = random.normal(size=100), sampled_like(model)
+    score = {model: known, smooth: known + 2.0, kinked: known + 1.0}.__getitem__
+    seen = []
+
+    def chosen_after(looks):
+        def look(other):
+            seen.append(other)
+            return known + looks[other]
+
+        return chosen([model], score, sampled_like, look)
+
+    best, trials = chosen_after({smooth: -0.1, kinked: 5.0})
+    assert (best, seen) == (model, [smooth])  # the other is like it
+    assert [trial.model for trial in trials] == [model, smooth]
+    assert trials[1].log_score == pytest.approx(known.mean() - 0.1)
+    best, trials = chosen_after({smooth: 0.1, kinked: -0.1})
+    assert (best, trials[1].log_score) == (smooth, pytest.approx(known.mean() + 2.0))
+    assert trials[2].log_score == pytest.approx(known.mean() - 0.1)
+
+
+def test_residuals_say_what_is_worth_a_trial():
+    models, random = candidates("auto", "auto", np.array([1.5])), np.random.default_rng(0)
+    x, noise = random.uniform(size=(400, 3)), random.normal(size=400)
+    mean = 10.0 + x[:, 0]
+
+    def labels(targets, std=0.1):
+        return [model.label for model in plausible(models, x, targets, mean, np.full(400, std))]
+
+    assert labels(mean + 0.1 * noise) == ["plain constant"]
+    assert labels(mean + 0.1 * np.exp(x[:, 1]) * noise) == ["plain constant", "plain varying"]
+    assert labels(mean + (0.02 + np.abs(x[:, 2] - 0.5)) * noise) == ["plain constant", "plain varying"]
+    assert labels(mean + 0.1 * (mean - 9.9) * noise) == [model.label for model in models]
+    assert labels(np.exp(noise), 1.0)[1] == "log constant"  # skewed
+    assert labels(np.full(400, np.nan)) == [model.label for model in models]
+
+
+def test_few_trials_are_made_where_nothing_speaks_for_more():
+    random = np.random.default_rng(0)
+    X = random.normal(size=(200, 3))
+    model = LIVIRegressor(**SHORT).fit(X, 20.0 + X[:, 0] + random.normal(size=200))
+    assert [trial.model for trial in model.trials_] == [Model("plain", "constant")]
 
 
 def stepped(rows: int = 200):

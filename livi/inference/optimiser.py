@@ -34,12 +34,16 @@ def make_optimiser(bound: Bound, recipe: Recipe, *, sharded: bool = False) -> to
 
 
 def adam(parameters: Any, **options: Any) -> torch.optim.Adam:
-    """Adam whose step can be recorded where its parameters are on a GPU. Change its learning rates by `set_rate`."""
+    """Adam in one call for all parameters of a rate, which can be recorded where they are on a GPU.
+
+    Change its learning rates by `set_rate`.
+    """
     optimiser = torch.optim.Adam(parameters, **options)
     for group in optimiser.param_groups:
         device = group["params"][0].device
         if device.type == "cuda":
             group["lr"], group["capturable"] = torch.tensor(group["lr"], device=device, dtype=torch.float32), True
+        if device.type in ("cpu", "cuda"):
             group["fused"], group["foreach"] = True, False
     return optimiser
 

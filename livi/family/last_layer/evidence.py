@@ -3,7 +3,7 @@
 With F = [features, 1], noise s_i and count w_i of row i, noise s_t of output t, and weights of column j ~
 N(0, scale_j^2), let
 
-    z_ij = F_ij scale_j sqrt(w_i) / s_i,    v_it = y_it sqrt(w_i) / s_i,    p_t = 1 / s_t,
+    q_i = sqrt(w_i) / s_i,    Z = diag(q) F diag(scale),    v_it = y_it q_i,    p_t = 1 / s_t,
 
 so that X_t = p_t Z, u_t = p_t v_t have a unit prior and unit noise (one of s_i, s_t is 1). Then with
 M_t = I + p_t^2 Z^T Z, m_t = p_t^2 M_t^-1 Z^T v_t and residuals r_t = p_t (v_t - Z m_t),
@@ -16,11 +16,15 @@ M_t = I + p_t^2 Z^T Z, m_t = p_t^2 M_t^-1 Z^T v_t and residuals r_t = p_t (v_t -
 which takes one product with Z where differentiating through the factorisation takes four. There is one Gram matrix for
 all outputs, and one factorisation for all that share their noise. Gram matrices and everything of their size are in
 double precision: M has a condition number of the order of the data's signal-to-noise ratio.
+
+Examples are the last axis, as in the network's own products (`network/dense.py`), and the prior's scales are put into
+matrices of the features' number, not into the features: passes over all of these are what takes time.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,9 +32,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-# Numbers in the rows of the samples worked on at a time. On a CPU they should stay in its cache (a fifth less time than
-# all at once); a GPU wants more at once.
-_CPU_BLOCK, _GPU_BLOCK = 400_000, 100_000_000
+# Numbers in the rows of the samples worked on at a time. On a CPU they should stay in its cache, and the four samples
+# of a step on 2,048 rows with 50 features are together; a GPU wants more at once.
+_CPU_BLOCK, _GPU_BLOCK = 420_000, 100_000_000
 
 
 class Conditional(NamedTuple):
@@ -77,9 +81,10 @@ class _Solution(NamedTuple):
     factor: Tensor  # (S, K, P, P), of M
     unit_mean: Tensor  # (S, P, T), m
     log_evidence: Tensor  # (S,)
-    design: Tensor  # (S, N, P), Z
-    whitened: Tensor  # (S, N, T), v
-    column_scale: Tensor  # (1, 1, P), (1, N, P) or (S, N, P): scale_j sqrt(w_i) / s_i
+    design: Tensor  # (S, P, N), F^T diag(q)
+    whitened: Tensor  # (T, N) or (S, T, N), v^T
+    row_scale: Tensor | None  # (1, N) or (S, 1, N), q; None where it is 1 in all rows
+    scale: Tensor  # (P,), of the prior
     precision: Tensor  # (K,), p
 
 
@@ -119,69 +124,89 @@ def by_output(grouped: Tensor) -> Tensor:  # (S, K, P, T / K) -> (S, P, T)
 
 
 def _solve(problem: Problem) -> _Solution:
-    features, targets = problem.features, problem.targets.double()
-    counts = None if problem.counts is None else problem.counts.double()
-    log_std = problem.log_std.double()
+    targets = problem.targets.double().mT  # (T, N)
+    log_std, scale = problem.log_std.double(), problem.log_scale.double().exp()
     varies = log_std.ndim == 2
-    log_row = log_std[:, :, None] if varies else log_std.new_zeros(1, 1, 1)
     log_output = log_std.new_zeros(1) if varies else log_std.reshape(-1)  # (K,)
-    precision, number = (-log_output).exp(), len(log_output)
-    row_scale = (-log_row).exp() if counts is None else (-log_row).exp() * counts.sqrt()[:, None]
-    column_scale = row_scale * problem.log_scale.double().exp()
-    design = torch.cat([features, torch.ones_like(features[..., :1])], -1).double().mul_(column_scale)
-    whitened = (targets * row_scale).expand(len(features), *targets.shape)
+    squares, number = (-2.0 * log_output).exp(), len(log_output)  # p^2
+    row_scale, whitened = _row_scale(problem), targets
+    design = _with_ones(problem.features)
+    if row_scale is not None:
+        whitened = targets * row_scale
+        design.mul_(row_scale)
 
-    gram = (design.mT @ design)[:, None] * precision.square()[:, None, None]
+    gram = (design @ design.mT)[:, None] * (squares[:, None, None] * torch.outer(scale, scale))
     gram.diagonal(dim1=-2, dim2=-1).add_(1.0)
     factor, _ = torch.linalg.cholesky_ex(gram)
-    scaled = by_noise(design.mT @ whitened, number) * precision.square()[:, None, None]  # X^T u
+    scaled = by_noise(design @ whitened.mT, number) * (squares[:, None, None] * scale[:, None])  # X^T u
     pulled = torch.linalg.solve_triangular(factor, scaled, upper=False)
     log_det = 2.0 * factor.diagonal(dim1=-2, dim2=-1).log().sum((1, 2))
-    shared = targets.shape[1] // number  # outputs with one noise
-    misfit = (whitened.square().sum(1).unflatten(1, (number, -1)) * precision.square()[:, None]).sum((1, 2))
+    shared = len(targets) // number  # outputs with one noise
+    misfit = (whitened.square().sum(-1).unflatten(-1, (number, -1)) * squares[:, None]).sum((-2, -1))
     misfit = misfit - pulled.square().sum((1, 2, 3))
-    total = len(targets) if counts is None else counts.sum()
-    counted = log_row if counts is None else log_row * counts[:, None]
-    volume = targets.shape[1] * counted.expand(len(features), len(targets), 1).sum((1, 2))
-    volume = volume + total * (shared * log_output.sum() + 0.5 * targets.shape[1] * math.log(2.0 * math.pi))
+    counts = None if problem.counts is None else problem.counts.double()
+    total = targets.shape[1] if counts is None else counts.sum()
+    volume = total * (shared * log_output.sum() + 0.5 * len(targets) * math.log(2.0 * math.pi))
+    if varies:
+        volume = volume + len(targets) * (log_std if counts is None else log_std * counts).sum(1)
     evidence = -0.5 * (misfit + shared * log_det) - volume
     unit_mean = by_output(torch.linalg.solve_triangular(factor.mT, pulled, upper=True))
-    return _Solution(factor, unit_mean, evidence, design, whitened, column_scale, precision)
+    return _Solution(factor, unit_mean, evidence, design, whitened, row_scale, scale, squares.sqrt())
+
+
+def _row_scale(problem: Problem) -> Tensor | None:
+    """q: how much each row counts beside its noise."""
+    roots = None if problem.counts is None else problem.counts.double().sqrt()[None]  # (1, N)
+    if problem.log_std.ndim != 2:
+        return roots
+    inverse = (-problem.log_std.double()).exp()[:, None]  # (S, 1, N)
+    return inverse if roots is None else inverse * roots
+
+
+def _with_ones(features: Tensor) -> Tensor:  # (S, N, H) -> (S, H + 1, N)
+    """F^T in double precision."""
+    samples, rows, width = features.shape
+    joined = features.new_empty(samples, width + 1, rows, dtype=torch.float64)
+    joined[:, :-1].copy_(features.mT)
+    joined[:, -1] = 1.0
+    return joined
 
 
 class _Gradient(NamedTuple):
-    features: Tensor  # (S, N, H)
+    features: Tensor  # (S, H, N), as the examples are the last axis of all here
     log_std: Tensor  # (S, K) or (S, N)
     log_scale: Tensor  # (S, P)
 
 
 def _gradient(problem: Problem, solution: _Solution) -> _Gradient:
     """d log evidence for each sample; its largest product in the features' own precision."""
-    factor, mean, _, design, whitened, column_scale, precision = solution
-    dtype, shared = problem.features.dtype, whitened.shape[2] // len(precision)
+    factor, mean, _, design, whitened, row_scale, scale, precision = solution
+    features, dtype, shared = problem.features.mT, problem.features.dtype, whitened.shape[-2] // len(precision)
     identity = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
     half = torch.linalg.solve_triangular(factor, identity.expand_as(factor), upper=False)
-    squares = precision.square()
-    weighted = half * precision[:, None, None]
-    inverse = shared * (weighted.mT @ weighted).sum(1)  # sum_t p_t^2 M_t^-1
-    residual = whitened - design @ mean
-    own = design.to(dtype)
-    smoothed = own @ inverse.to(dtype)
-    pulling = (residual.unflatten(2, (len(squares), -1)) * squares[:, None]).flatten(2)
-    pull = torch.baddbmm(smoothed, pulling.to(dtype), mean.mT.to(dtype), beta=-1)
-    features = pull[..., :-1].mul_(column_scale[..., :-1].to(dtype))
+    squares, weights = precision.square(), scale[:, None] * mean  # (K,), (S, P, T)
+    weighted = half * (precision[:, None, None] * scale)
+    inverse = (shared * (weighted.mT @ weighted).sum(1)).to(dtype)  # D (sum_t p_t^2 M_t^-1) D, D = diag(scale)
+    smoothed = torch.baddbmm(inverse[:, :-1, -1:], inverse[:, :-1, :-1], features)  # (S, H, N), without the last of F
+    residual = whitened - weights.mT @ design  # (S, T, N)
+    pulling = (residual.unflatten(1, (len(squares), -1)) * squares[:, None, None]).flatten(1, 2)
     unexplained = half.square().sum(2)  # (S, K, P), the diagonals of M^-1
     log_scale = mean.square().sum(2) - shared * (1.0 - unexplained).sum(1)
     counts = None if problem.counts is None else problem.counts.double()
     if problem.log_std.ndim == 2:
-        leverage = torch.linalg.vecdot(own, smoothed)
-        log_std = residual.square().sum(2) + leverage - whitened.shape[2] * (1.0 if counts is None else counts)
+        assert row_scale is not None
+        last = torch.baddbmm(inverse[:, -1:, -1:], inverse[:, -1:, :-1], features)[:, 0]
+        leverage = row_scale[:, 0].square() * ((features * smoothed).sum(1) + last)
+        log_std = residual.square().sum(1) + leverage - len(whitened[0]) * (1.0 if counts is None else counts)
     else:
-        total = len(problem.targets) if counts is None else counts.sum()
+        total = whitened.shape[-1] if counts is None else counts.sum()
         explained = (1.0 - unexplained).sum(2)  # tr X M^-1 X^T
-        misfit = residual.square().sum(1).unflatten(1, (len(precision), -1)).sum(2) * squares
+        misfit = residual.square().sum(2).unflatten(1, (len(precision), -1)).sum(2) * squares
         log_std = misfit + shared * (explained - total)
-    return _Gradient(features, log_std.to(dtype), log_scale.to(dtype))
+    if row_scale is not None:
+        smoothed, pulling = smoothed.mul_(row_scale.square().to(dtype)), pulling.mul_(row_scale)
+    pull = smoothed.baddbmm_(weights[:, :-1].to(dtype), pulling.to(dtype), beta=-1)
+    return _Gradient(pull, log_std.to(dtype), log_scale.to(dtype))
 
 
 class _LogEvidence(torch.autograd.Function):
@@ -193,13 +218,19 @@ class _LogEvidence(torch.autograd.Function):
             solution = _solve(part)
             values.append(solution.log_evidence)
             gradients.append(_gradient(part, solution))
-        ctx.shape = problem.log_std.shape
-        ctx.save_for_backward(*(torch.cat(parts) for parts in zip(*gradients, strict=True)))
-        return torch.cat(values).to(problem.features.dtype)
+        ctx.shape, ctx.by_rows = problem.log_std.shape, problem.features.is_contiguous()
+        ctx.save_for_backward(*(_joined(parts) for parts in zip(*gradients, strict=True)))
+        return _joined(values).to(problem.features.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # (S,)
         features, log_std, log_scale = ctx.saved_tensors
         noise = gradient[:, None] * log_std if len(ctx.shape) == 2 else (gradient @ log_std).reshape(ctx.shape)
-        return gradient[:, None, None] * features, noise, gradient @ log_scale, None, None
+        pull = (gradient[:, None, None] * features).mT
+        # In memory as the features are: an activation's backward pass takes several times as long where they differ.
+        return pull.contiguous() if ctx.by_rows else pull, noise, gradient @ log_scale, None, None
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))

@@ -4,6 +4,11 @@ All trials are scored by the log density of the same held-out targets in their o
 logarithm is comparable with one of the target itself; counts by the probability of the count, which a density gives to
 half a unit on either side. In doubt the simpler model is taken. The best of them is then held against a network that
 gives mean and noise and is sampled by Markov chains, the most costly of all models and on many small tables the best.
+
+Trials cost as much as a fit where all are made, and most tables do not need most of them. So the simplest model goes
+first, and others of its kind follow where its residuals or the targets speak for them (`plausible`); chains begin with
+a look, a trial of a fourth of the length, and go on where it is ahead (`chosen`). Chosen by
+`python -m benchmarks.choose_looks`; docs/benchmarks/choices.md has the numbers.
 """
 
 from __future__ import annotations
@@ -28,6 +33,7 @@ STEPS = 100
 SAMPLES = 8  # weight vectors a step, of models but those of counts
 SURE = 1.64  # standard errors by which the best must lead
 MOST_OF_ONE = 3.0  # nats that a single target may add to a lead
+LEAST_SQUARE = 0.05  # added to squared residuals, so that one that is 0 by chance is not the smallest of all by far
 
 
 class Model(NamedTuple):
@@ -64,6 +70,9 @@ MODELS = (  # the simplest first
 ACTIVATIONS = ("silu", "relu")  # smooth targets and such with corners
 SAMPLED = tuple(Model(scale, "network", name) for scale in ("plain", "log") for name in ACTIVATIONS)  # by chains
 SAMPLED_STEPS = 400  # of each chain in a trial
+LOOK_STEPS = 100  # of each chain in a look
+CHANCE = 0.001  # of residuals as uneven as these under constant noise, below which other models are tried
+SKEWED = 0.5  # the skewness of positive targets from which their logarithm is tried in any case
 MOST_SAMPLED = 10_000  # rows up to which chains are tried: a step of theirs takes two gradients on all rows
 NOISES = tuple(dict.fromkeys(model.noise for model in (*MODELS, *SAMPLED)))
 MOST_COUNTED = 50  # the largest median of whole numbers that are taken for counts
@@ -121,24 +130,82 @@ def trial_rows(num_rows: int, seed: int) -> tuple[NDArray[np.intp], NDArray[np.i
     return np.sort(drawn[held:]), np.sort(drawn[:held])
 
 
+def plausible(models: Sequence[Model], inputs: Array, targets: Array, mean: Array, std: Array) -> list[Model]:
+    """The first of these models, which predicts mean and std of the targets, and those worth a trial beside it.
+
+    A noise that varies is where the sizes of its residuals go with an input, the square of one, or the mean; a
+    logarithm where they grow with the mean, or where the targets are skewed.
+    """
+    away = (targets - mean) / np.maximum(std, np.finfo(float).tiny)
+    if not np.isfinite(away).all():
+        return list(models)  # nothing can be told
+    sizes = np.log(away**2 + LEAST_SQUARE)
+    growth, chance = correlations(mean[:, None], sizes)
+    grows = bool(growth[0] > 0.0 and chance[0] < CHANCE)
+    _, chances = correlations(np.column_stack([inputs, (inputs - inputs.mean(0)) ** 2, mean]), sizes)
+    uneven = grows or len(chances) * chances.min() < CHANCE
+    logarithm = grows or skewness(targets) > SKEWED
+    return [
+        model
+        for model in models
+        if (model.noise == models[0].noise or uneven) and (model.target_scale == models[0].target_scale or logarithm)
+    ]
+
+
+def correlations(columns: Array, values: Array) -> tuple[Array, Array]:  # (n, p), (n,) -> (p,), (p,)
+    """Of each column with the values, and the chance of one as large between numbers that have nothing in common.
+
+    Columns that do not vary have none, with a chance of 1.
+
+    >>> correlations(np.array([[1.0, 5.0], [2.0, 5.0], [3.0, 5.0]]), np.array([1.0, 3.0, 2.0]))[0]
+    array([0.5, 0. ])
+    """
+    from scipy.stats import t
+
+    columns, values = columns - columns.mean(0), values - values.mean()
+    sizes = np.sqrt((columns**2).sum(0) * (values**2).sum())
+    found = np.divide(values @ columns, sizes, out=np.zeros_like(sizes), where=sizes > 0.0).clip(-1.0, 1.0)
+    free = max(1, len(values) - 2)
+    return found, 2.0 * t.sf(np.abs(found) * np.sqrt(free / np.maximum(1.0 - found**2, 1e-12)), free)
+
+
+def skewness(values: Array) -> float:
+    """The mean cube of values in standard deviations from their mean; 0 where they do not vary."""
+    away, std = values - values.mean(), values.std()
+    return float(((away / std) ** 3).mean()) if std > 0.0 else 0.0
+
+
 def chosen(
     models: Sequence[Model],
     score: Callable[[Model], Array],
     last: Callable[[Model], Sequence[Model]] = lambda _: (),
+    look: Callable[[Model], Array] | None = None,
 ) -> tuple[Model, list[Trial]]:
     """The model with the best score, and all scores; a simpler one where the best does not clearly lead.
 
     Args:
         score: the log density of each held-out target, (n,), under a model.
         last: of the best of these models, others to hold against it, none of them simpler than another.
+        look: a cheaper `score` of those. Only such are scored whose look is ahead of the best, and after one that is
+            not none is looked at any more. What was only looked at is among the scores, but not chosen.
     """
     scores = {model: score(model) for model in models}
     best = _best(scores)
     simplest = next(model for model in models if not _clearly_below(scores[model], scores[best]))
-    others = {model: score(model) for model in last(best)}
+    looks: dict[Model, Array] = {}
+    others: dict[Model, Array] = {}
+    for model in last(best):
+        looks[model] = score(model) if look is None else look(model)
+        if look is not None and not _ahead(looks[model], scores[best]):
+            break  # the others are like it
+        others[model] = looks[model] if look is None else score(model)
     if others and _clearly_below(scores[simplest], others[_best(others)]):
         simplest = _best(others)
-    return simplest, [Trial(model, _mean(found)) for model, found in (scores | others).items()]
+    return simplest, [Trial(model, _mean(found)) for model, found in (scores | looks | others).items()]
+
+
+def _ahead(scores: Array, best: Array) -> bool:
+    return _or_worst(_mean(scores)) > _or_worst(_mean(best))
 
 
 def _best(scores: Mapping[Model, Array]) -> Model:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 import warnings
 from collections.abc import Mapping
@@ -29,6 +30,7 @@ from livi.tables.estimators.base import ACTIVATION, Estimator, check_alpha, in_d
 from livi.tables.estimators.choice import (
     ACTIVATIONS,
     FEWEST,
+    LOOK_STEPS,
     MOST_SAMPLED,
     NOISES,
     SAMPLED_STEPS,
@@ -40,6 +42,7 @@ from livi.tables.estimators.choice import (
     are_counts,
     candidates,
     chosen,
+    plausible,
     sampled_like,
     trial_rows,
 )
@@ -252,23 +255,31 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         common: dict[str, Any] = {"interval": "posterior", "components": 1, "num_samples": 50, "verbose": 0}
         common |= {"random_state": self.seed_}
         if self.budget is not None:
-            trials = len(models) + len(ACTIVATIONS) * sampled
+            trials = len(models) + 2 * len(ACTIVATIONS) * sampled
             common["budget"] = TIME * seconds("budget", self.budget) / trials
 
-        def score(model: Model) -> Array:
-            length = SAMPLED_STEPS if model.noise == "network" else STEPS
-            steps = {"steps": min(length, self.steps or length)}
-            trial = clone(self).set_params(**common, **steps, **model.settings)
+        @functools.cache
+        def trial_of(model: Model, length: int) -> LIVIRegressor:
+            trial: LIVIRegressor = clone(self).set_params(**common, steps=length, **model.settings)
             trial._brief = True
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about a fit that is short on purpose
                 trial.fit(X[fitted], y[fitted], weights[fitted])
             if trial.posterior_.plan.get("interrupted_at") is not None:
                 raise KeyboardInterrupt
-            found: Array = (trial.log_mass if counted else trial.log_density)(X[scored], y[scored])
-            return found
+            return trial
 
-        best, self.trials_ = chosen(models, score, sampled_like if sampled else lambda _: ())
+        def score(model: Model, longest: int | None = None) -> Array:
+            length = longest or (SAMPLED_STEPS if model.noise == "network" else STEPS)
+            trial = trial_of(model, min(length, self.steps or length))
+            return (trial.log_mass if counted else trial.log_density)(X[scored], y[scored])
+
+        if not counted and models[0].noise == "constant":
+            rows = np.concatenate([fitted, scored])
+            mean, std = trial_of(models[0], min(STEPS, self.steps or STEPS)).predict(X[rows], return_std=True)
+            models = plausible(models, X[rows], y[rows], mean, std)
+        last = sampled_like if sampled else lambda _: ()
+        best, self.trials_ = chosen(models, score, last, lambda model: score(model, LOOK_STEPS))
         return best
 
     def _may_be_sampled(self, num_rows: int) -> bool:
