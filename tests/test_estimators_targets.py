@@ -171,6 +171,17 @@ def test_chains_are_scored_where_a_look_is_ahead():
     assert trials[2].log_score == pytest.approx(known.mean() - 0.1)
 
 
+def test_where_noise_varies_chains_are_scored_without_a_look():
+    model, random = Model("log", "varying"), np.random.default_rng(0)
+    known, (smooth, kinked) = random.normal(size=100), sampled_like(model)
+    score = {model: known, smooth: known + 1.0, kinked: known + 2.0}.__getitem__
+
+    def look(other):
+        raise AssertionError(other)
+
+    assert chosen([model], score, sampled_like, look)[0] == kinked
+
+
 def test_residuals_say_what_is_worth_a_trial():
     models, random = candidates("auto", "auto", np.array([1.5])), np.random.default_rng(0)
     x, noise = random.uniform(size=(400, 3)), random.normal(size=400)

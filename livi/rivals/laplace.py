@@ -46,7 +46,8 @@ def fit_laplace_last_layer(
     model = Model.at(name, best_map(name, net, data, likelihood, options))
     layout = model.start.problem.layout
     found = laplace.FullLLLaplace(model.module, model.likelihood, sigma_noise=_float(model.noise))
-    found.fit(model.loader)
+    with layout.device:  # its backend multiplies the curvature by an identity of the default device
+        found.fit(model.loader)
     chosen = _last_layer(name, layout, found.model._last_layer_name)
     if tune_prior:
         precision, noise = model.tuned(model.evidence(torch.linalg.eigvalsh(found.H), chosen))

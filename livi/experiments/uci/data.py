@@ -56,7 +56,12 @@ class Split:
         """
         table = uci.read(folder, name)
         train, test = uci.read_split(folder, name, number, len(table.inputs))
-        order = np.random.default_rng(number).permutation(train)
+        return cls.of(table, train, test, number, search_rows=search_rows)
+
+    @classmethod
+    def of(cls, table: uci.Table, train: uci.Rows, test: uci.Rows, seed: int, *, search_rows: int) -> Split:
+        """The same for any rows."""
+        order = np.random.default_rng(seed).permutation(train)
         held = min(MOST_VALIDATED, max(1, round(VALIDATION * len(train))))
         return cls(_fold(table, train, test), _fold(table, order[held:][:search_rows], order[:held]))
 

@@ -80,8 +80,9 @@ class Method:
     Args:
         fit: `fit(net, data, likelihood, *, prior, seed, progress, **options)`.
         options: for a number of steps and of rows.
-        noise: "learned" along with the weights, unless the validation rows clearly ask for another; or for a method
-            whose own would be that of training rows that it has learned by heart, the best for them ("validated").
+        noise: "learned" along with the weights; for a method whose own would be that of training rows that it has
+            learned by heart, the best for the validation rows ("validated"); or learned, unless these clearly ask for
+            another ("either").
         package: that it needs.
     """
 

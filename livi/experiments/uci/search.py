@@ -48,7 +48,7 @@ def choose(method: Method, split: Split, *, steps: int, seed: int) -> Choice:
         except (ArithmeticError, RuntimeError, ValueError) as error:
             trouble = error
             continue
-        noise = _validated_noise(prediction, split, always=method.noise == "validated")
+        noise = None if method.noise == "learned" else _validated_noise(prediction, split, method.noise == "validated")
         score = log_score(prediction if noise is None else _with_noise(prediction, noise, split.search), split.search)
         if not math.isfinite(score):
             continue
@@ -97,7 +97,7 @@ def best_noise(prediction: RegressionPrediction, fold: Fold) -> float:
     return float(NOISES[int(torch.tensor(scores).nan_to_num(-math.inf).argmax())])
 
 
-def _validated_noise(prediction: RegressionPrediction, split: Split, *, always: bool) -> float | None:
+def _validated_noise(prediction: RegressionPrediction, split: Split, always: bool) -> float | None:
     """The best noise for the validation rows; None leaves it to be learned.
 
     Unless `always`, it must gain more than a standard error of its gain over the learned one. Candidates that were

@@ -6,8 +6,9 @@ half a unit on either side. In doubt the simpler model is taken. The best of the
 gives mean and noise and is sampled by Markov chains, the most costly of all models and on many small tables the best.
 
 Trials cost as much as a fit where all are made, and most tables do not need most of them. So the simplest model goes
-first, and others of its kind follow where its residuals or the targets speak for them (`plausible`); chains begin with
-a look, a trial of a fourth of the length, and go on where it is ahead (`chosen`). Chosen by
+first, and others of its kind follow where its residuals or the targets speak for them (`plausible`). Where constant
+noise is the best of them, chains begin with a look, a trial of a fourth of the length, and go on where it is ahead;
+where noise varies, which such a network gets right only late, they are tried at once (`chosen`). Chosen by
 `python -m benchmarks.choose_looks`; docs/benchmarks/choices.md has the numbers.
 """
 
@@ -186,8 +187,9 @@ def chosen(
     Args:
         score: the log density of each held-out target, (n,), under a model.
         last: of the best of these models, others to hold against it, none of them simpler than another.
-        look: a cheaper `score` of those. Only such are scored whose look is ahead of the best, and after one that is
-            not none is looked at any more. What was only looked at is among the scores, but not chosen.
+        look: a cheaper `score` of those, which comes first where the best has constant noise. Only such are scored then
+            whose look is ahead of it, and after one that is not none is looked at any more. What was only looked at is
+            among the scores, but not chosen.
     """
     scores = {model: score(model) for model in models}
     best = _best(scores)
@@ -195,10 +197,11 @@ def chosen(
     looks: dict[Model, Array] = {}
     others: dict[Model, Array] = {}
     for model in last(best):
-        looks[model] = score(model) if look is None else look(model)
-        if look is not None and not _ahead(looks[model], scores[best]):
-            break  # the others are like it
-        others[model] = looks[model] if look is None else score(model)
+        if look is not None and best.noise == "constant":
+            looks[model] = look(model)
+            if not _ahead(looks[model], scores[best]):
+                break  # the others are like it
+        others[model] = score(model)
     if others and _clearly_below(scores[simplest], others[_best(others)]):
         simplest = _best(others)
     return simplest, [Trial(model, _mean(found)) for model, found in (scores | looks | others).items()]
