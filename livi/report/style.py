@@ -106,7 +106,11 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def save(figure: Figure, path: str | Path) -> None:
-    """Write a figure in the style it was drawn in; the suffix (.pdf, .svg, .png) chooses the format."""
+    """Write a figure in the style it was drawn in; the suffix (.pdf, .svg, .png) chooses the format.
+
+    A folder that is not there is made: what is drawn may have taken hours.
+    """
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     with style():
         figure.savefig(path)
 
