@@ -24,7 +24,6 @@ from livi.experiments.uci.data import Split
 from livi.experiments.uci.methods import METHODS
 from livi.experiments.uci.search import choose, fitted, log_score, predicted
 
-QUICK = ("--sets", "yacht", "--splits", "10", "--methods", "mean_field", "--steps", "20")
 SETS = ("boston", "concrete", "energy", "wine-red", "yacht")
 HELD = 0.1  # of the training rows
 WAYS = ("learned", "either")
