@@ -58,6 +58,22 @@ def test_bayesian_linear_regression_gets_its_closed_form(plane):
     assert report.effective[1] > 400
 
 
+@quietly
+@pytest.mark.parametrize("first", [2.0, 0.2])
+def test_a_learned_noise_follows_the_chains_to_the_highest_evidence(plane, first):
+    x, y = plane
+    design = torch.cat([x, torch.ones(len(x), 1)], 1).double()
+    noises = torch.linspace(0.05, 2.0, 400, dtype=torch.float64)
+    covariances = design @ design.T + noises.square()[:, None, None] * torch.eye(len(x), dtype=torch.float64)
+    evidence = torch.distributions.MultivariateNormal(torch.zeros(len(x)).double(), covariances).log_prob(y.double())
+    start = around(nn.Linear(2, 1), Gaussian(first, learned=True), spread=0.5, count=16)
+    polished = livi.polish(start, (x, y), chains=16, draws=160, steps=1000, progress=False)
+    assert polished.likelihood.log_std.exp().item() == pytest.approx(noises[evidence.argmax()].item(), rel=0.07)
+    assert start.likelihood.log_std.exp().item() == pytest.approx(first)  # what was polished stays as it is
+    given = livi.polish(around(nn.Linear(2, 1), Gaussian(first)), (x, y), **QUICK)
+    assert given.likelihood.log_std.exp().item() == pytest.approx(first)
+
+
 # --- every kind of posterior, likelihood and data -------------------------------------------------
 
 
@@ -73,7 +89,7 @@ def test_a_fit_of_numbers_is_polished(plane, likelihood, dtype):
     assert polished.sampler.theta.shape[0] >= 24  # a chain may be left out after so short a fit
     assert polished.sampler.theta.dtype == dtype
     assert torch.isfinite(polished.predict(x).mean).all()
-    assert polished.likelihood is start.likelihood
+    assert (polished.likelihood is start.likelihood) == (not list(likelihood.parameters()))  # else with its own noise
 
 
 @quietly

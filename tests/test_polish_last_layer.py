@@ -41,6 +41,19 @@ def design(theta, x):
 
 
 @quietly
+def test_a_learned_noise_follows_the_chains_and_is_left_as_it_was(plane):
+    x, y = plane
+    start = livi.fit(network(), (x, y), Gaussian(3.0, learned=True), recipe=SHORT, progress=False)
+    before = start.likelihood.log_std.item()
+    polished = livi.polish(start, chains=8, draws=64, steps=400, progress=False)
+    means = polished.predict(x, num_samples=64).mean
+    residual = (means - y).square().mean().sqrt().item()
+    assert 0.8 * residual < polished.likelihood.log_std.exp().item() < 1.6 * residual
+    assert start.likelihood.log_std.item() == before
+    assert start.sampler.likelihood.noise.log_std.item() == before
+
+
+@quietly
 @pytest.mark.parametrize("prior", [Normal(0.7), lambda layout: Relevance.for_layout(layout)])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_chains_move_the_earlier_weights_on_the_evidence_of_their_features(plane, prior, weighted):

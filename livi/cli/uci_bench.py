@@ -20,8 +20,8 @@ against the best rival. The same command goes on with what was stopped; other se
 sets     boston, concrete, energy, kin8nm, naval, power, protein, wine-red, yacht, in the folder uci of LIVI_DATA_DIR
 methods  livi (L', last layer exact), livi-lanczos, livi-smallest (L''), the same with sampled last layer as
          livi-sampled, livi-sampled-lanczos, livi-sampled-smallest; map, ensemble (5), mean_field, mc_dropout, swag,
-         ivon, laplace_last_layer, laplace_linearised, laplace_low_rank; if asked for: livi-mixture (5 components),
-         full_rank, avb, kivi, sivi, mnf, nuts
+         ivon, laplace_last_layer, laplace_linearised, laplace_low_rank; if asked for: livi-polished (chains from
+         livi's draws), livi-mixture (5 components), full_rank, avb, kivi, sivi, mnf, nuts
 """
 
 EXAMPLES = """\

@@ -87,6 +87,7 @@ def run_chains(
     energy_error: float = ENERGY_ERROR,
     first_error: float | None = None,
     watch: Callable[[int, Tensor], None] | None = None,
+    adjust: Callable[[int, Tensor], bool] | None = None,
 ) -> ChainRun:
     """Chains from these rows: a warm-up that chooses each one's step size, then steps that change it less and less.
 
@@ -98,6 +99,8 @@ def run_chains(
         first_error: the same at the first step, from where it changes to `energy_error` over the warm-up. Larger ones
             take chains far from poor starts.
         watch: called with each step's number and the log densities.
+        adjust: called in the warm-up with each step's number and the chains' rows, before the step; says whether it has
+            changed the target, which is then evaluated anew.
 
     Raises:
         ValueError: fewer than two dimensions, no steps left for so many draws, or not one chain that holds.
@@ -120,6 +123,8 @@ def run_chains(
     for step in range(steps):
         if step == warm_up:
             chains.settle()
+        if adjust is not None and step < warm_up and adjust(step, chains.x):
+            chains.value, chains.gradient = target(chains.x)
         error, taken = chains.advance()
         chains.adapt(error, taken, step / warm_up)
         if step >= warm_up:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import time
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from livi import checks
@@ -44,6 +47,9 @@ LARGE_RHAT = 2.0
 LARGE_ERROR = 20.0  # times the one that was meant
 SPARE = 4  # times the draws of equal shares, of which stacking chooses
 JUDGED = 2000  # examples at most, that chains are weighted by
+FOLLOWED = 3  # steps of the warm-up from one change of a learned noise to the next
+NOISE_RATE = 0.1  # by which its logarithm changes at most
+TOGETHER = 4  # chains that say in which direction, at a time
 
 
 def polish(
@@ -66,7 +72,8 @@ def polish(
 
     Microcanonical Langevin chains without a Metropolis test (see `livi.inference.chains`), all at once, each step two
     gradients of log p(D, theta) on the whole data set. Their target is the exact posterior under the posterior's own
-    prior and likelihood, whose scales and noise stay as fitted: they are not sampled. Measured on
+    prior and likelihood, whose scales stay as fitted. So does a noise that was given; one that was learned follows the
+    chains during the warm-up, for that of a fit is too large where it fits less well than the chains do. Measured on
     regression networks of a few hundred weights (docs/benchmarks/polish.md), from fits and from cold starts, such as
     the members of `livi.rivals.fit_ensemble`. Where the posterior has an exact last layer, chains move the earlier
     weights alone, and each draw is completed by an exact one of that layer.
@@ -117,8 +124,8 @@ def polish(
     show = Progress(steps, quiet=not progress)
     show.begin(0, steps, "polish")
     warming, each = max(1, int(warm_up * steps)), -(-draws // chains)
-    density = _differentiated(target.moved, chains)
-    with kept_memory():
+    density, noise = _differentiated(target.moved, chains), _learned_noise(target.moved.likelihood)
+    with kept_memory(), _restored(noise):
         cooled = _cooled(target, density, chains, energy_error, rng) if start == "prior" else None
         run = run_chains(
             density,
@@ -130,14 +137,17 @@ def polish(
             energy_error=energy_error,
             first_error=first_error,
             watch=lambda step, values: _show(show, step, values),
+            adjust=_following(target.moved, noise, warming) if noise else None,
         )
         networks = target.completed(run.draws, rng)
         theta, weights = _kept(target.whole, networks, draws, weighting)
-    show.close()
-    report = _report(target.whole, networks, run, time.perf_counter() - started, len(theta), weights, cooled)
+        show.close()
+        report = _report(target.whole, networks, run, time.perf_counter() - started, len(theta), weights, cooled)
+        likelihood = copy.deepcopy(posterior.likelihood).requires_grad_(False) if noise else posterior.likelihood
+        finished = _finished(posterior, likelihood, target.whole, theta, report)
     for text in _alarms(report, chains, energy_error):
         warnings.warn(text, FitWarning, stacklevel=2)
-    return _finished(posterior, target.whole, theta, report)
+    return finished
 
 
 def _cooled(
@@ -147,6 +157,46 @@ def _cooled(
     prior, layout = target.moved.prior, target.moved.layout
     begun = prior.sample(chains, layout.num_params, rng).to(layout.device, layout.dtype)
     return anneal(density, prior.log_prob, begun, energy_error=energy_error, rng=rng)
+
+
+def _learned_noise(likelihood: Likelihood) -> list[nn.Parameter]:
+    """What was learned beside the network's outputs; nothing where it was given."""
+    return list((likelihood.observed if isinstance(likelihood, Marginal) else likelihood).parameters())
+
+
+@contextmanager
+def _restored(parameters: list[nn.Parameter]) -> Iterator[None]:
+    """Afterwards they are as before: the posterior that is polished stays as it is."""
+    before = [(parameter.detach().clone(), parameter.requires_grad, parameter.grad) for parameter in parameters]
+    try:
+        yield
+    finally:
+        for parameter, (value, learned, gradient) in zip(parameters, before, strict=True):
+            parameter.data.copy_(value)
+            parameter.requires_grad_(learned).grad = gradient
+
+
+def _following(problem: Problem, noise: list[nn.Parameter], warming: int) -> Callable[[int, Tensor], bool]:
+    """Steps of the noise towards the highest mean log likelihood of the chains, ever smaller ones: Monte Carlo EM."""
+    learned = [parameter.requires_grad_() for parameter in noise]
+    optimiser = torch.optim.Adam(learned, NOISE_RATE, betas=(0.8, 0.9))  # short memories: chains are on their way
+    batch, limits = problem.data.first(), problem.likelihood.lower_limits()
+
+    def adjust(step: int, theta: Tensor) -> bool:
+        if step % FOLLOWED != 0:
+            return False
+        optimiser.param_groups[0]["lr"] = NOISE_RATE * (1.0 - step / warming)
+        optimiser.zero_grad()
+        for rows in theta.split(TOGETHER):
+            with torch.enable_grad():
+                (-problem.on_batch(rows, batch)[0].sum() / len(theta)).backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        with torch.no_grad():
+            for parameter, least in limits:
+                parameter.clamp_(min=least)
+        return True
+
+    return adjust
 
 
 @torch.no_grad()
@@ -317,7 +367,9 @@ def _alarms(report: PolishReport, chains: int, meant: float) -> list[str]:
     return found
 
 
-def _finished(posterior: Posterior, problem: Problem, theta: Tensor, report: PolishReport) -> Posterior:
+def _finished(
+    posterior: Posterior, likelihood: Likelihood, problem: Problem, theta: Tensor, report: PolishReport
+) -> Posterior:
     """The kept draws as a posterior, each with its own BatchNorm statistics on the data of the chains."""
     layout = posterior.layout
     inputs = problem.data.first()[0] if layout.statistics() else None
@@ -325,7 +377,7 @@ def _finished(posterior: Posterior, problem: Problem, theta: Tensor, report: Pol
     whole = isinstance(posterior.sampler, ExactLastLayer)
     return Posterior(
         Ensemble(layout, theta).requires_grad_(False),
-        posterior.likelihood,
+        likelihood,
         problem.prior if whole else posterior.prior,
         buffers=drawn.buffers,
         history=posterior.history,
