@@ -189,7 +189,7 @@ def _following(problem: Problem, noise: list[nn.Parameter], warming: int) -> Cal
         optimiser.zero_grad()
         for rows in theta.split(TOGETHER):
             with torch.enable_grad():
-                (-problem.on_batch(rows, batch)[0].sum() / len(theta)).backward()  # type: ignore[no-untyped-call]
+                (-problem.on_batch(rows, batch)[0].sum() / len(theta)).backward()
         optimiser.step()
         with torch.no_grad():
             for parameter, least in limits:
