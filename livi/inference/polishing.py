@@ -5,18 +5,17 @@ from __future__ import annotations
 import copy
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from livi import checks
 from livi.family.ensemble import Ensemble
 from livi.family.last_layer import ExactLastLayer, Marginal
+from livi.inference.chain_noise import following, learned_noise, restored
 from livi.inference.chain_target import ChainTarget
 from livi.inference.chains import ENERGY_ERROR, ChainRun, Differentiated, differentiated, run_chains
 from livi.inference.convergence import effective_size, split_rhat
@@ -47,9 +46,6 @@ LARGE_RHAT = 2.0
 LARGE_ERROR = 20.0  # times the one that was meant
 SPARE = 4  # times the draws of equal shares, of which stacking chooses
 JUDGED = 2000  # examples at most, that chains are weighted by
-FOLLOWED = 3  # steps of the warm-up from one change of a learned noise to the next
-NOISE_RATE = 0.1  # by which its logarithm changes at most
-TOGETHER = 4  # chains that say in which direction, at a time
 
 
 def polish(
@@ -124,8 +120,8 @@ def polish(
     show = Progress(steps, quiet=not progress)
     show.begin(0, steps, "polish")
     warming, each = max(1, int(warm_up * steps)), -(-draws // chains)
-    density, noise = _differentiated(target.moved, chains), _learned_noise(target.moved.likelihood)
-    with kept_memory(), _restored(noise):
+    density, noise = _differentiated(target.moved, chains), learned_noise(target.moved.likelihood)
+    with kept_memory(), restored(noise):
         cooled = _cooled(target, density, chains, energy_error, rng) if start == "prior" else None
         run = run_chains(
             density,
@@ -137,7 +133,7 @@ def polish(
             energy_error=energy_error,
             first_error=first_error,
             watch=lambda step, values: _show(show, step, values),
-            adjust=_following(target.moved, noise, warming) if noise else None,
+            adjust=following(target.moved, noise, warming) if noise else None,
         )
         networks = target.completed(run.draws, rng)
         theta, weights = _kept(target.whole, networks, draws, weighting)
@@ -157,46 +153,6 @@ def _cooled(
     prior, layout = target.moved.prior, target.moved.layout
     begun = prior.sample(chains, layout.num_params, rng).to(layout.device, layout.dtype)
     return anneal(density, prior.log_prob, begun, energy_error=energy_error, rng=rng)
-
-
-def _learned_noise(likelihood: Likelihood) -> list[nn.Parameter]:
-    """What was learned beside the network's outputs; nothing where it was given."""
-    return list((likelihood.observed if isinstance(likelihood, Marginal) else likelihood).parameters())
-
-
-@contextmanager
-def _restored(parameters: list[nn.Parameter]) -> Iterator[None]:
-    """Afterwards they are as before: the posterior that is polished stays as it is."""
-    before = [(parameter.detach().clone(), parameter.requires_grad, parameter.grad) for parameter in parameters]
-    try:
-        yield
-    finally:
-        for parameter, (value, learned, gradient) in zip(parameters, before, strict=True):
-            parameter.data.copy_(value)
-            parameter.requires_grad_(learned).grad = gradient
-
-
-def _following(problem: Problem, noise: list[nn.Parameter], warming: int) -> Callable[[int, Tensor], bool]:
-    """Steps of the noise towards the highest mean log likelihood of the chains, ever smaller ones: Monte Carlo EM."""
-    learned = [parameter.requires_grad_() for parameter in noise]
-    optimiser = torch.optim.Adam(learned, NOISE_RATE, betas=(0.8, 0.9))  # short memories: chains are on their way
-    batch, limits = problem.data.first(), problem.likelihood.lower_limits()
-
-    def adjust(step: int, theta: Tensor) -> bool:
-        if step % FOLLOWED != 0:
-            return False
-        optimiser.param_groups[0]["lr"] = NOISE_RATE * (1.0 - step / warming)
-        optimiser.zero_grad()
-        for rows in theta.split(TOGETHER):
-            with torch.enable_grad():
-                (-problem.on_batch(rows, batch)[0].sum() / len(theta)).backward()
-        optimiser.step()
-        with torch.no_grad():
-            for parameter, least in limits:
-                parameter.clamp_(min=least)
-        return True
-
-    return adjust
 
 
 @torch.no_grad()

@@ -59,29 +59,21 @@ class ImageProblem:
         return (between - mean) / std
 
 
+_MNIST = ImageProblem(
+    "mnist",
+    lambda _: lenet(padding=0),
+    lambda _: lenet(padding=0),
+    10,
+    ("fashion-mnist", "kmnist", "emnist-letters"),
+    mean=(0.0,),
+    std=(1.0,),
+    shifts=ROTATION,
+)
 PROBLEMS: dict[str, ImageProblem] = {
     problem.name: problem
     for problem in (
-        ImageProblem(
-            "mnist",
-            lambda _: lenet(padding=0),
-            lambda _: lenet(padding=0),
-            10,
-            ("fashion-mnist", "kmnist", "emnist-letters"),
-            mean=(0.0,),
-            std=(1.0,),
-            shifts=ROTATION,
-        ),
-        ImageProblem(
-            "fashion-mnist",
-            lambda _: lenet(padding=0),
-            lambda _: lenet(padding=0),
-            10,
-            ("mnist", "kmnist", "emnist-letters"),
-            mean=(0.0,),
-            std=(1.0,),
-            shifts=ROTATION,
-        ),
+        _MNIST,
+        replace(_MNIST, name="fashion-mnist", others=("mnist", "kmnist", "emnist-letters")),
         ImageProblem(
             "cifar10",
             lambda norm: wide_resnet(16, 4, norm=norm),

@@ -259,8 +259,9 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
             common["budget"] = TIME * seconds("budget", self.budget) / trials
 
         @functools.cache
-        def trial_of(model: Model, length: int) -> LIVIRegressor:
-            trial: LIVIRegressor = clone(self).set_params(**common, steps=length, **model.settings)
+        def trial_of(model: Model, longest: int) -> LIVIRegressor:
+            steps = min(longest, self.steps or longest)
+            trial: LIVIRegressor = clone(self).set_params(**common, steps=steps, **model.settings)
             trial._brief = True
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about a fit that is short on purpose
@@ -270,13 +271,12 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
             return trial
 
         def score(model: Model, longest: int | None = None) -> Array:
-            length = longest or (SAMPLED_STEPS if model.noise == "network" else STEPS)
-            trial = trial_of(model, min(length, self.steps or length))
+            trial = trial_of(model, longest or (SAMPLED_STEPS if model.noise == "network" else STEPS))
             return (trial.log_mass if counted else trial.log_density)(X[scored], y[scored])
 
         if not counted and models[0].noise == "constant":
             rows = np.concatenate([fitted, scored])
-            mean, std = trial_of(models[0], min(STEPS, self.steps or STEPS)).predict(X[rows], return_std=True)
+            mean, std = trial_of(models[0], STEPS).predict(X[rows], return_std=True)
             models = plausible(models, X[rows], y[rows], mean, std)
         last = sampled_like if sampled else lambda _: ()
         best, self.trials_ = chosen(models, score, last, lambda model: score(model, LOOK_STEPS))
