@@ -11,6 +11,11 @@ from livi.network import Layout
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 
 
+def pytest_make_parametrize_id(val, argname):
+    """Bytes name no test: a gzip file holds the second it was made in, and all workers must collect the same names."""
+    return argname if isinstance(val, bytes) else None
+
+
 @pytest.fixture
 def rng() -> torch.Generator:
     return torch.Generator().manual_seed(0)
