@@ -13,7 +13,8 @@ from livi.experiments import table_data
 from livi.experiments.datasets import uci
 from livi.experiments.table_bench import default_data
 from livi.experiments.table_data import BUNDLED, PACKAGED, read_split
-from livi.experiments.table_scores import Band, classes, normal_band, scores
+from livi.experiments.table_scores import Band, cell_scores, classes, normal_band, scores
+from livi.posterior.prediction import LogNormalPrediction, RegressionPrediction
 
 
 @pytest.fixture(autouse=True)
@@ -134,6 +135,24 @@ def test_scores_of_a_normal_band_are_those_of_the_normal_distribution():
     assert found["coverage"] == 0.5
     at_centre, two_away = (math.sqrt(2) - 1) / math.sqrt(math.pi), 1.4528
     assert found["crps"] == pytest.approx((at_centre + two_away) / 2, abs=1e-4)
+
+
+def test_a_cell_is_scored_by_its_probability():
+    targets = np.array([3.0, 4.0, 3.0, 3.0])
+    means, stds = (torch.tensor([row], dtype=torch.float64) for row in ([3.0, 3.0, 1.0, 5.0], [0.01, 1.0, 0.1, 0.1]))
+    found = cell_scores(RegressionPrediction(means, stds), targets, 1.0)
+    mass = float(torch.special.ndtr(torch.tensor(1.5)) - torch.special.ndtr(torch.tensor(0.5)))
+    away = float(torch.special.log_ndtr(torch.tensor(-15.0)))  # standard deviations to the nearer end of the cell
+    assert found == pytest.approx([0.0, math.log(mass), away, away], abs=1e-5)  # sure and right is 1, no density of 40
+    logs = LogNormalPrediction(RegressionPrediction(torch.zeros(1, 1).double(), torch.ones(1, 1).double()))
+    assert cell_scores(logs, np.array([0.5]), 1.0) == pytest.approx(math.log(0.5))  # from 0 to 1
+
+
+def test_scores_of_narrow_cells_are_those_of_the_density():
+    targets = np.array([0.1, -2.0, 30.0])  # the last one so far out that no difference of probabilities shows it
+    answer = normal_band(np.zeros(3), np.ones(3), targets)
+    assert scores(answer, targets, 1e-3)["cell_score"] == pytest.approx(scores(answer, targets)["log_score"], abs=1e-4)
+    assert scores(answer, targets)["cell_score"] == scores(answer, targets)["log_score"]
 
 
 def test_scores_of_classes_made_by_hand():

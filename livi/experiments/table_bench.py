@@ -26,6 +26,7 @@ from livi.experiments.table_methods import (
 )
 from livi.experiments.table_scores import scores
 from livi.experiments.table_text import QUANTITIES, line, summary, text
+from livi.tables.estimators.target import smallest_step
 
 __all__ = ["Config", "available_methods", "bench", "default_data", "fit_row", "notes", "text"]
 
@@ -136,7 +137,8 @@ def fit_row(job: Job, config: Config, folder: Path | None) -> Row:
         try:
             answer = METHODS[method](split, Run(number, config.quick))
             seconds = time.perf_counter() - begun
-            found = scores(answer, split.test_targets) | {"seconds": seconds}
+            step = smallest_step(split.targets) if split.task == "regression" else 0.0
+            found = scores(answer, split.test_targets, step) | {"seconds": seconds}
         except Exception as problem:  # of somebody else's method, perhaps: the others are worth having
             found, error = dict.fromkeys(QUANTITIES[split.task]), f"{type(problem).__name__}: {problem}"
     said = list(dict.fromkeys(str(warning.message) for warning in caught))

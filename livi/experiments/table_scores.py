@@ -23,6 +23,7 @@ Density = RegressionPrediction | LogNormalPrediction | DrawnPrediction
 
 LEVEL = 0.9  # of all intervals and sets
 LEAST_PROBABILITY = 1e-15  # a true class counts as at least so probable, whatever the method
+NARROW_CELL = 1e-6  # in standard deviations, where the density is as good
 
 
 @dataclass(frozen=True)
@@ -78,17 +79,43 @@ def classes(probabilities: Array, sets: NDArray[np.bool_] | None = None) -> Clas
     return Classes(probabilities, sets)
 
 
-def scores(answer: Answer, targets: NDArray[Any]) -> dict[str, float | None]:
-    """Every score of an answer, by name; None where the method has no density, or a number is not finite."""
-    found = _of_band(answer, targets) if isinstance(answer, Band) else _of_classes(answer, targets)
+def scores(answer: Answer, targets: NDArray[Any], step: float = 0.0) -> dict[str, float | None]:
+    """Every score of an answer, by name; None where the method has no density, or a number is not finite.
+
+    Args:
+        step: that targets are rounded to.
+    """
+    found = _of_band(answer, targets, step) if isinstance(answer, Band) else _of_classes(answer, targets)
     return {name: value if value is not None and math.isfinite(value) else None for name, value in found.items()}
 
 
-def _of_band(answer: Band, targets: Array) -> dict[str, float | None]:
+def cell_scores(prediction: Density, targets: Array, step: float) -> Array:  # (n,)
+    """Log densities of the targets, each averaged over the cell of y -+ step / 2 that was rounded to it.
+
+    What rounded targets can be scored by: a density of whole numbers has no upper limit, for it may be as narrow as it
+    likes around each of them; the probability of a cell is at most 1. Counts have probabilities anyway.
+    """
+    known = torch.from_numpy(targets)
+    if step <= 0.0 or isinstance(prediction, DrawnPrediction):
+        return prediction.log_prob(known).numpy()
+    ends, normal = torch.stack([known - 0.5 * step, known + 0.5 * step]), prediction
+    if isinstance(normal, LogNormalPrediction):
+        ends, normal = ends.clamp_min(0.0).log(), normal.logs
+    low, high = (ends[:, None] - normal.means) / normal.stds  # (S, n) each
+    low, high = low.where(low < 0.0, -high), high.where(low < 0.0, -low)  # the lower tail is the precise one
+    above = torch.special.log_ndtr(high)
+    mass = above + (-torch.expm1(torch.special.log_ndtr(low) - above)).log()
+    average = mass.logsumexp(0) - math.log(len(mass) * step)
+    narrow = (high - low).amax(0) < NARROW_CELL
+    return prediction.log_prob(known).where(narrow, average).numpy()
+
+
+def _of_band(answer: Band, targets: Array, step: float) -> dict[str, float | None]:
     inside = (answer.lower <= targets) & (targets <= answer.upper)
     return {
         "rmse": float(np.sqrt(np.mean(np.square(answer.mean - targets)))),
         "log_score": None if answer.log_density is None else float(answer.log_density.mean()),
+        "cell_score": None if answer.density is None else float(cell_scores(answer.density, targets, step).mean()),
         "crps": None if answer.density is None else metrics.crps(answer.density, torch.from_numpy(targets)),
         "coverage": float(inside.mean()),
         "width": float((answer.upper - answer.lower).mean()),

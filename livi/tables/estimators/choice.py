@@ -33,6 +33,7 @@ TIME = 0.4  # of a budget, for all trials
 STEPS = 100
 SAMPLES = 8  # weight vectors a step, of models but those of counts
 SURE = 1.64  # standard errors by which the best must lead
+SURE_OF_CHAINS = 1.64  # the same of chains, which are far shorter in a trial than in a fit
 MOST_OF_ONE = 3.0  # nats that a single target may add to a lead
 LEAST_SQUARE = 0.05  # added to squared residuals, so that one that is 0 by chance is not the smallest of all by far
 
@@ -181,6 +182,7 @@ def chosen(
     score: Callable[[Model], Array],
     last: Callable[[Model], Sequence[Model]] = lambda _: (),
     look: Callable[[Model], Array] | None = None,
+    sure: float = SURE_OF_CHAINS,
 ) -> tuple[Model, list[Trial]]:
     """The model with the best score, and all scores; a simpler one where the best does not clearly lead.
 
@@ -190,6 +192,7 @@ def chosen(
         look: a cheaper `score` of those, which comes first where the best has constant noise. Only such are scored then
             whose look is ahead of it, and after one that is not none is looked at any more. What was only looked at is
             among the scores, but not chosen.
+        sure: standard errors by which the best of those must lead.
     """
     scores = {model: score(model) for model in models}
     best = _best(scores)
@@ -202,7 +205,7 @@ def chosen(
             if not _ahead(looks[model], scores[best]):
                 break  # the others are like it
         others[model] = score(model)
-    if others and _clearly_below(scores[simplest], others[_best(others)]):
+    if others and _clearly_below(scores[simplest], others[_best(others)], sure):
         simplest = _best(others)
     return simplest, [Trial(model, _mean(found)) for model, found in (scores | looks | others).items()]
 
@@ -215,7 +218,7 @@ def _best(scores: Mapping[Model, Array]) -> Model:
     return max(scores, key=lambda model: _or_worst(_mean(scores[model])))
 
 
-def _clearly_below(scores: Array, best: Array) -> bool:
+def _clearly_below(scores: Array, best: Array, sure: float = SURE) -> bool:
     """Whether the lead of the best is more than chance, by a test that no single target decides.
 
     A model that all but rules out one of the targets would else have a lead against it so uncertain, for being huge,
@@ -225,7 +228,7 @@ def _clearly_below(scores: Array, best: Array) -> bool:
     if not np.isfinite(lead).all():
         return _mean(scores) is None and _mean(best) is not None
     lead = lead.clip(-MOST_OF_ONE, MOST_OF_ONE)
-    return bool(lead.mean() > SURE * lead.std() / math.sqrt(len(lead)))
+    return bool(lead.mean() > sure * lead.std() / math.sqrt(len(lead)))
 
 
 def _mean(scores: Array) -> float | None:

@@ -86,17 +86,23 @@ class TargetScale:
         return cls(kind, scaling, None if limits is None else (float(limits[0]), float(limits[1])))
 
 
+def smallest_step(targets: Array) -> float:
+    """Between two different targets; 0 where all are the same.
+
+    >>> smallest_step(np.array([3.0, 5.0, 4.0, 5.0])), smallest_step(np.array([2.0, 2.0]))
+    (1.0, 0.0)
+    """
+    steps = np.diff(np.unique(targets))
+    return float(steps.min()) if len(steps) else 0.0
+
+
 def rounding(targets: Array) -> float:
     """The standard deviation that rounding to the nearest step leaves, with the smallest step between targets.
 
     No density of targets that come in steps should be narrower: one of whole numbers would be credited with their being
     whole, and pay for it beyond all measure at the first number that it misses.
-
-    >>> round(rounding(np.array([3.0, 5.0, 4.0, 5.0])) * 12**0.5, 6), rounding(np.array([2.0, 2.0]))
-    (1.0, 0.0)
     """
-    steps = np.diff(np.unique(targets))
-    return float(steps.min()) / math.sqrt(12.0) if len(steps) else 0.0
+    return smallest_step(targets) / math.sqrt(12.0)
 
 
 def _limits_of_counts(targets: Array) -> tuple[float, float]:

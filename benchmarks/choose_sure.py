@@ -1,0 +1,99 @@
+"""How clearly chains must lead in their trial: what is chosen under several rules, and what the fits are then worth.
+
+    LIVI_DATA_DIR=... python -m benchmarks.choose_sure [--data boston,concrete,...] [--splits 10,11,12] [--jobs 2]
+
+Training rows alone of UCI sets and of scikit-learn's diabetes: a fifth of them is held out, `LIVIRegressor` makes its
+choice on the others by each rule, and what was chosen is fitted to them in full and scored on the fifth.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import warnings
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import livi
+from livi.experiments.table_data import read_split
+from livi.tables.estimators.choice import (
+    LOOK_STEPS,
+    SAMPLED_STEPS,
+    STEPS,
+    Model,
+    candidates,
+    chosen,
+    plausible,
+    sampled_like,
+    trial_rows,
+)
+from livi.tables.estimators.scaling import Array
+
+RULES = (-100.0, 0.0, 1.0, 1.64)  # standard errors; the first takes chains wherever they are tried
+HELD = 0.2
+
+
+def compare(name: str, number: int, steps: int | None) -> dict[float, tuple[str, float]]:
+    """By rule, what is chosen, and its log score on the held-out rows."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    folder = Path(os.environ["LIVI_DATA_DIR"]) / "uci" if "LIVI_DATA_DIR" in os.environ else None
+    split = read_split(name, number, folder, 10_000)
+    drawn = np.random.default_rng(number).permutation(len(split.targets))
+    held, kept = np.split(drawn, [round(HELD * len(drawn))])
+    inputs, targets = split.inputs[kept], split.targets[kept]
+    fitted, scored = trial_rows(len(targets), number)
+
+    @functools.cache
+    def trial(model: Model, length: int) -> livi.LIVIRegressor:
+        made = livi.LIVIRegressor(steps=min(length, steps or length), num_samples=50, random_state=number)
+        made.set_params(**model.settings)._brief = True
+        return made.fit(inputs[fitted], targets[fitted])
+
+    def score(model: Model, length: int | None = None) -> Array:
+        made = trial(model, length or (SAMPLED_STEPS if model.noise == "network" else STEPS))
+        return made.log_density(inputs[scored], targets[scored])
+
+    @functools.cache
+    def worth(model: Model) -> float:
+        made = livi.LIVIRegressor(steps=steps, random_state=number).set_params(**model.settings).fit(inputs, targets)
+        return float(made.log_density(split.inputs[held], split.targets[held]).mean())
+
+    models = [model for model in candidates("auto", "auto", targets) if model.target_scale != "count"]
+    both = np.concatenate([fitted, scored])
+    models = plausible(
+        models, inputs[both], targets[both], *trial(models[0], STEPS).predict(inputs[both], return_std=True)
+    )
+    found = {}
+    for rule in RULES:
+        best, _ = chosen(models, score, sampled_like, lambda model: score(model, LOOK_STEPS), sure=rule)
+        found[rule] = best.label, worth(best)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.choose_sure", description=__doc__.splitlines()[0])
+    parser.add_argument("--data", default="boston,concrete,diabetes,energy,wine-red,yacht")
+    parser.add_argument("--splits", default="10,11,12")
+    parser.add_argument("--steps", type=int, help="of every fit, to see that it works")
+    parser.add_argument("--jobs", type=int, default=2)
+    given = parser.parse_args()
+    cases = [(name, int(number)) for number in given.splits.split(",") for name in given.data.split(",")]
+    print("| | " + " | ".join(f"{rule:g} standard errors" for rule in RULES) + " |\n|" + "---|" * (len(RULES) + 1))
+    with ProcessPoolExecutor(given.jobs, mp_context=get_context("spawn")) as pool:
+        runs = pool.map(compare, *zip(*cases, strict=True), [given.steps] * len(cases))
+        rows = []
+        for (name, number), row in zip(cases, runs, strict=True):
+            cells = [f"{label} {score:.3f}" for label, score in row.values()]
+            print(f"| {name} {number} | " + " | ".join(cells) + " |", flush=True)
+            rows.append([score for _, score in row.values()])
+    print("| mean | " + " | ".join(f"{value:.3f}" for value in np.mean(rows, 0)) + " |")
+
+
+if __name__ == "__main__":
+    main()
