@@ -91,7 +91,8 @@ def line(name: str, rows: int, seed: int) -> str:
             kept = plausible(models, x[both], y[both], *trial.predict(x[both], return_std=True))
         cell = f"{model.label} {scores[model]:.3f}, {seconds:.1f} s"
         cells.append(cell if model in kept else f"({cell})")
-    for model in sampled_like(max(scores, key=lambda each: scores[each])):
+    model = sampled_like(max(scores, key=lambda each: scores[each]))
+    if model is not None:
         made = [tried(model, length, x[fitted], y[fitted], seed) for length in LENGTHS]
         found = [f"{trial.log_density(x[held], y[held]).mean():.3f}, {seconds:.1f} s" for trial, seconds in made]
         cells.append(f"{model.label} " + "; ".join(found))

@@ -139,47 +139,36 @@ def test_chains_are_held_against_the_best_of_the_others():
     models, random = [Model("plain", "constant"), Model("log", "constant")], np.random.default_rng(0)
     noise = random.normal(size=100)
     known = dict(zip(models, (np.zeros(100), 1.0 + noise), strict=True))
-    smooth, kinked = sampled_like(models[1])
-    assert (smooth.label, kinked.label) == ("log network silu", "log network relu")
-    for lead, expected in ((-1.0, models[1]), (0.01, models[1]), (1.0, kinked)):
-        ahead = known[models[1]] + lead + 0.5 * random.normal(size=100)
-        best, trials = chosen(models, (known | {smooth: ahead - 0.1, kinked: ahead}).__getitem__, sampled_like)
+    chains = sampled_like(models[1])
+    assert chains == Model("log", "network")
+    for lead, expected in ((-0.1, models[1]), (0.01, chains), (1.0, chains)):  # they go on to a better end than others
+        away = random.normal(size=100)
+        ahead = known[models[1]] + lead + 0.5 * (away - away.mean())
+        best, trials = chosen(models, (known | {chains: ahead}).__getitem__, sampled_like)
         assert best == expected
-        assert [trial.model for trial in trials] == [*models, smooth, kinked]
-    assert sampled_like(Model("count", "poisson")) == []
+        assert [trial.model for trial in trials] == [*models, chains]
+    assert chosen(models, (known | {chains: ahead - 0.9}).__getitem__, sampled_like, sure=3.0)[0] == models[1]
+    assert sampled_like(Model("count", "poisson")) is None
 
 
 def test_chains_are_scored_where_a_look_is_ahead():
     model, random = Model("plain", "constant"), np.random.default_rng(0)
-    known, (smooth, kinked) = random.normal(size=100), sampled_like(model)
-    score = {model: known, smooth: known + 2.0, kinked: known + 1.0}.__getitem__
-    seen = []
-
-    def chosen_after(looks):
-        def look(other):
-            seen.append(other)
-            return known + looks[other]
-
-        return chosen([model], score, sampled_like, look)
-
-    best, trials = chosen_after({smooth: -0.1, kinked: 5.0})
-    assert (best, seen) == (model, [smooth])  # the other is like it
-    assert [trial.model for trial in trials] == [model, smooth]
-    assert trials[1].log_score == pytest.approx(known.mean() - 0.1)
-    best, trials = chosen_after({smooth: 0.1, kinked: -0.1})
-    assert (best, trials[1].log_score) == (smooth, pytest.approx(known.mean() + 2.0))
-    assert trials[2].log_score == pytest.approx(known.mean() - 0.1)
+    known, chains = random.normal(size=100), sampled_like(model)
+    score = {model: known, chains: known + 2.0}.__getitem__
+    for lead, expected, told in ((-0.1, model, -0.1), (0.1, chains, 2.0)):
+        best, trials = chosen([model], score, sampled_like, lambda _, lead=lead: known + lead)
+        assert [trial.model for trial in trials] == [model, chains]
+        assert (best, trials[1].log_score) == (expected, pytest.approx(known.mean() + told))
 
 
 def test_where_noise_varies_chains_are_scored_without_a_look():
     model, random = Model("log", "varying"), np.random.default_rng(0)
-    known, (smooth, kinked) = random.normal(size=100), sampled_like(model)
-    score = {model: known, smooth: known + 1.0, kinked: known + 2.0}.__getitem__
+    known, chains = random.normal(size=100), sampled_like(model)
 
     def look(other):
         raise AssertionError(other)
 
-    assert chosen([model], score, sampled_like, look)[0] == kinked
+    assert chosen([model], {model: known, chains: known + 1.0}.__getitem__, sampled_like, look)[0] == chains
 
 
 def test_residuals_say_what_is_worth_a_trial():
@@ -214,10 +203,9 @@ def stepped(rows: int = 200):
 
 
 @pytest.mark.filterwarnings("ignore::livi.FitWarning")
-def test_a_network_of_its_own_noise_is_tried_and_taken_where_it_clearly_leads(tmp_path):
+def test_a_network_of_its_own_noise_is_tried_and_taken_where_it_leads(tmp_path):
     model = LIVIRegressor(random_state=0, steps=150, num_samples=32).fit(*stepped())
-    assert model.model_ in sampled_like(Model("plain", "constant"))
-    assert [trial.model for trial in model.trials_[-2:]] == sampled_like(Model("plain", "constant"))
+    assert model.model_ == model.trials_[-1].model == Model("plain", "network")
     assert not model.holds_rows_  # draws alone
     model.save(tmp_path / "model.livi")
     again = load(tmp_path / "model.livi")

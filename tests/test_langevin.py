@@ -44,7 +44,7 @@ def test_a_component_that_knows_nothing_gets_no_more_than_it_is_credited_with():
     scores = torch.zeros(3, 1000, dtype=torch.float64)
     scores[1] -= 50.0
     weights = stacked(scores)
-    assert float(weights[1]) == pytest.approx(1.0 / 1003.0, rel=1e-6)
+    assert float(weights[1]) == pytest.approx(0.01 / 1.03, rel=1e-6)
     assert float(weights[0]) == pytest.approx(float(weights[2]))
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 ITERATIONS = 500
-LEAST = 1.0  # data points that every chain is credited with, lest a few decide alone
+LEAST = 0.01  # of all data points, that every chain is credited with, lest a few decide alone
 
 
 def left_out_scores(log_likelihood: Tensor) -> Tensor:  # (T, C, N) -> (C, N)
@@ -38,11 +38,12 @@ def stacked(scores: Tensor, least: float = LEAST) -> Tensor:  # (C, N) -> (C,)
 
     Args:
         scores: finite, of each chain for each data point left out.
-        least: data points that every chain is credited with; 0 maximises the score itself.
+        least: share of all data points that every chain is credited with; 0 maximises the score itself.
     """
+    credit = least * scores.shape[1]
     weights = scores.new_full((len(scores),), 1.0 / len(scores))
     for _ in range(ITERATIONS):
-        share = (scores + weights.log()[:, None]).softmax(0).sum(1) + least
+        share = (scores + weights.log()[:, None]).softmax(0).sum(1) + credit
         weights = (share / share.sum()).clamp_min(1e-30)
     return weights
 

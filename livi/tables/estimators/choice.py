@@ -33,17 +33,16 @@ TIME = 0.4  # of a budget, for all trials
 STEPS = 100
 SAMPLES = 8  # weight vectors a step, of models but those of counts
 SURE = 1.64  # standard errors by which the best must lead
-SURE_OF_CHAINS = 1.64  # the same of chains, which are far shorter in a trial than in a fit
+SURE_OF_CHAINS = 0.0  # the same of chains, which are far shorter in a trial than in a fit
 MOST_OF_ONE = 3.0  # nats that a single target may add to a lead
 LEAST_SQUARE = 0.05  # added to squared residuals, so that one that is 0 by chance is not the smallest of all by far
 
 
 class Model(NamedTuple):
-    """The scale of a target, its noise on that scale, and of a network that gives the noise its activation."""
+    """The scale of a target, and its noise on that scale."""
 
     target_scale: str  # "plain", "log" or "count"
     noise: str  # "constant", "varying" or "network"; of counts "poisson" or "negative-binomial"
-    activation: str | None = None  # None is that of the settings
 
     def __str__(self) -> str:
         return f"{_SCALES[self.target_scale]} with {_NOISES.get(self.noise, self.noise)} noise"
@@ -51,12 +50,12 @@ class Model(NamedTuple):
     @property
     def label(self) -> str:
         """In few words."""
-        return " ".join(part for part in self if part is not None)
+        return " ".join(self)
 
     @property
     def settings(self) -> dict[str, str]:
         """As parameters of the estimator."""
-        return {name: value for name, value in self._asdict().items() if value is not None}
+        return self._asdict()
 
 
 _SCALES = {"plain": "the target as it is", "log": "the logarithm of the target", "count": "the target as a count"}
@@ -69,8 +68,7 @@ MODELS = (  # the simplest first
     Model("log", "varying"),
     Model("count", "negative-binomial"),
 )
-ACTIVATIONS = ("silu", "relu")  # smooth targets and such with corners
-SAMPLED = tuple(Model(scale, "network", name) for scale in ("plain", "log") for name in ACTIVATIONS)  # by chains
+SAMPLED = (Model("plain", "network"), Model("log", "network"))  # by chains
 SAMPLED_STEPS = 400  # of each chain in a trial
 LOOK_STEPS = 100  # of each chain in a look
 CHANCE = 0.001  # of residuals as uneven as these under constant noise, below which other models are tried
@@ -105,13 +103,13 @@ def candidates(target_scale: str, noise: str, targets: Array) -> list[Model]:
     ]
 
 
-def sampled_like(model: Model) -> list[Model]:
-    """The models on the same scale that are sampled by chains; none of counts.
+def sampled_like(model: Model) -> Model | None:
+    """The model on the same scale that is sampled by chains; None of counts.
 
-    >>> [other.label for other in sampled_like(Model("log", "varying"))]
-    ['log network silu', 'log network relu']
+    >>> sampled_like(Model("log", "varying")).label
+    'log network'
     """
-    return [other for other in SAMPLED if other.target_scale == model.target_scale]
+    return next((other for other in SAMPLED if other.target_scale == model.target_scale), None)
 
 
 def are_counts(targets: Array) -> bool:
@@ -180,7 +178,7 @@ def skewness(values: Array) -> float:
 def chosen(
     models: Sequence[Model],
     score: Callable[[Model], Array],
-    last: Callable[[Model], Sequence[Model]] = lambda _: (),
+    last: Callable[[Model], Model | None] = lambda _: None,
     look: Callable[[Model], Array] | None = None,
     sure: float = SURE_OF_CHAINS,
 ) -> tuple[Model, list[Trial]]:
@@ -188,26 +186,22 @@ def chosen(
 
     Args:
         score: the log density of each held-out target, (n,), under a model.
-        last: of the best of these models, others to hold against it, none of them simpler than another.
-        look: a cheaper `score` of those, which comes first where the best has constant noise. Only such are scored then
-            whose look is ahead of it, and after one that is not none is looked at any more. What was only looked at is
-            among the scores, but not chosen.
-        sure: standard errors by which the best of those must lead.
+        last: of the best of these models, another to hold against it.
+        look: a cheaper `score` of that one, which comes first where the best has constant noise: it is scored then only
+            if its look is ahead. What was only looked at is among the scores, but not chosen.
+        sure: standard errors by which it must lead.
     """
     scores = {model: score(model) for model in models}
     best = _best(scores)
     simplest = next(model for model in models if not _clearly_below(scores[model], scores[best]))
-    looks: dict[Model, Array] = {}
-    others: dict[Model, Array] = {}
-    for model in last(best):
-        if look is not None and best.noise == "constant":
-            looks[model] = look(model)
-            if not _ahead(looks[model], scores[best]):
-                break  # the others are like it
-        others[model] = score(model)
-    if others and _clearly_below(scores[simplest], others[_best(others)], sure):
-        simplest = _best(others)
-    return simplest, [Trial(model, _mean(found)) for model, found in (scores | looks | others).items()]
+    other = last(best)
+    if other is not None and look is not None and best.noise == "constant":
+        scores[other] = look(other)
+        other = other if _ahead(scores[other], scores[best]) else None
+    if other is not None:
+        scores[other] = score(other)
+        simplest = other if _clearly_below(scores[simplest], scores[other], sure) else simplest
+    return simplest, [Trial(model, _mean(found)) for model, found in scores.items()]
 
 
 def _ahead(scores: Array, best: Array) -> bool:

@@ -26,9 +26,8 @@ from livi.posterior.posterior import Posterior
 from livi.posterior.prediction import DrawnPrediction, Prediction, RegressionPrediction
 from livi.rivals import fit_langevin
 from livi.tables.estimators.answers import as_numpy
-from livi.tables.estimators.base import ACTIVATION, Estimator, check_alpha, in_double, quick_recipe, unweighted
+from livi.tables.estimators.base import Estimator, check_alpha, in_double, quick_recipe, unweighted
 from livi.tables.estimators.choice import (
-    ACTIVATIONS,
     FEWEST,
     LOOK_STEPS,
     MOST_SAMPLED,
@@ -54,7 +53,7 @@ from livi.tables.estimators.scaling import REACH, Array, Scaling
 from livi.tables.estimators.target import SCALES, TargetPrediction, TargetScale, modelled, rounding, stretched
 
 _LEAST = 1e-300  # probability of a count
-NETWORK_HIDDEN = (16, 16)
+NETWORK_HIDDEN, NETWORK_ACTIVATION = (16, 16), "gelu"
 NETWORK_FLOOR = 1e-3  # of the noise, in standard deviations of the target
 
 
@@ -66,8 +65,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
 
     Args:
         hidden: widths of the hidden layers; () is a linear model. None is (50,), or (16, 16) for `noise="network"`.
-        activation: "relu", "tanh", "elu", "silu" or "gelu". None is "silu"; for `noise="network"` "silu" or "relu", by
-            trial.
+        activation: "relu", "tanh", "elu", "silu" or "gelu". None is "silu", or "gelu" for `noise="network"`.
         target_scale: "plain" models the target as it is, "log" its logarithm, for positive targets whose noise grows
             with their size: answers are positive then, and skewed. "count" models counts 0, 1, 2, ... "auto" tries
             those that the targets allow on some of the rows.
@@ -217,7 +215,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
             X.shape[1],
             NETWORK_HIDDEN if self.hidden is None else widths(self.hidden),
             2,
-            self.activation or self.model_.activation or ACTIVATION,
+            self.activation or NETWORK_ACTIVATION,
             spread=True,
             seed=self.seed_,
             dtype=torch.float32,
@@ -244,8 +242,6 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
     def _choose(self, X: Array, y: Array, weights: Array) -> Model:
         """The model that the settings name, or the best of those that they leave open. Sets trials_."""
         models = candidates(self.target_scale, self.noise, y)
-        if self.activation is not None:
-            models = list(dict.fromkeys(model._replace(activation=None) for model in models))
         self.trials_: list[Trial] = []
         if len(models) == 1 or len(y) < FEWEST or np.ptp(y) == 0.0:
             return models[0]
@@ -255,7 +251,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         common: dict[str, Any] = {"interval": "posterior", "components": 1, "num_samples": 50, "verbose": 0}
         common |= {"random_state": self.seed_}
         if self.budget is not None:
-            trials = len(models) + 2 * len(ACTIVATIONS) * sampled
+            trials = len(models) + 2 * sampled
             common["budget"] = TIME * seconds("budget", self.budget) / trials
 
         @functools.cache
@@ -278,7 +274,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
             rows = np.concatenate([fitted, scored])
             mean, std = trial_of(models[0], STEPS).predict(X[rows], return_std=True)
             models = plausible(models, X[rows], y[rows], mean, std)
-        last = sampled_like if sampled else lambda _: ()
+        last = sampled_like if sampled else lambda _: None
         best, self.trials_ = chosen(models, score, last, lambda model: score(model, LOOK_STEPS))
         return best
 
@@ -384,12 +380,14 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
 
     def _restore(self, facts: Mapping[str, Any], posterior: Posterior) -> Self:
         if "target_" in facts:
-            self.target_, self.model_ = TargetScale.from_facts(facts["target_"]), Model(**facts["model_"])
+            self.target_, self.model_ = TargetScale.from_facts(facts["target_"]), _model(facts["model_"])
         else:  # of before there was a choice
             scaling = Scaling(*(np.asarray(float(part)) for part in facts["target_scaling_"]))
             self.target_, self.model_ = TargetScale("plain", scaling), Model("plain", self.noise)
-        self.trials_ = [
-            Trial(Model(trial["target_scale"], trial["noise"], trial.get("activation")), trial["log_score"])
-            for trial in facts.get("trials_", ())
-        ]
+        self.trials_ = [Trial(_model(trial), trial["log_score"]) for trial in facts.get("trials_", ())]
         return super()._restore(facts, posterior)
+
+
+def _model(facts: Mapping[str, Any]) -> Model:
+    """As it was written; of before activations were fixed, without them."""
+    return Model(facts["target_scale"], facts["noise"])
