@@ -177,5 +177,5 @@ def test_a_table_is_fitted_by_chains_and_examined(tmp_path):
     X, y = table()
     frame = Table.from_frame(pandas.DataFrame(X, columns=list("abc")).assign(y=y))
     model = fit_table(frame, "y", FitOptions(noise="network", steps=60), lambda _: None)
-    assert model.facts["Network"] == "3 - 16 - 16 - 2, silu"
+    assert model.facts["Network"] == "3 - 16 - 16 - 2, gelu"
     assert model.validation is not None
