@@ -43,7 +43,7 @@ examples:
   livi bench toy --out results        every method on both toy problems, 5 seeds: about an hour on one core
   livi bench toy --data A --methods livi,full_rank --seeds 10
   livi bench tables --quick           try out the benchmark on tables; the numbers mean nothing
-  livi bench tables --out results     livi beside six other methods on bundled and UCI tables: hours on one core
+  livi bench tables --out results     livi beside other methods on bundled and UCI tables: hours on one core
   livi bench uci --out results        the paper's UCI experiment, 20 splits: hours on one core
   livi bench plain --out results      livi beside the plain network that it starts from, on seven small problems
   livi bench mnist --quick            try out the benchmark on pictures; also fashion-mnist, cifar10, cifar100

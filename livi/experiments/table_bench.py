@@ -87,8 +87,7 @@ def bench(config: Config, out: Path, folder: Path | None, *, jobs: int = 1, say:
 
     Args:
         folder: where the UCI sets are, or None.
-        jobs: fits at a time, each in a process of its own. Rows do not depend on it, but for their seconds, and for
-            rounding where `livi.fit` measures which of two ways to run a network is the quicker.
+        jobs: fits at a time, each in a process of its own. Rows do not depend on it, but for their seconds.
 
     Raises:
         FileNotFoundError: a UCI set is not there.

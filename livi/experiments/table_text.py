@@ -13,7 +13,7 @@ from livi.experiments.rows import Row, spread
 Rows = Sequence[Mapping[str, Any]]
 
 COVERAGE = (0.85, 0.95)  # where the mean coverage of 90 % intervals should lie
-OURS, OURS_TOO = "livi", ("constant", "varying", "conformal")
+OURS, OURS_TOO = "livi", ("constant", "varying", "network", "conformal")
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
 QUANTITIES = {task: tuple(column.name for column in columns) for task, columns in COLUMNS.items()}
 LEGEND = """\
 Mean ± standard deviation over splits. Bold: the best mean of a data set, and every other within one standard error of
-it, that of the difference over the splits. The sentences compare livi with all but varying and conformal, which are
-livi too. Log score: mean log density of the targets in their own units, or mean log probability of the true class. By
+it, that of the difference over the splits. The sentences compare livi with all but constant, varying, network and
+conformal, which are livi too. Log score: mean log density of the targets in their own units, or mean log probability of the true class. By
 cell: the same with each density averaged over what was rounded to the target, which no method can raise by being sure
 that targets are rounded. Higher is better for both. Lower is better for RMSE, CRPS and ECE. s: seconds of fit and
 predictions. –: there is none, or no finite one."""

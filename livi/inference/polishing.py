@@ -311,7 +311,7 @@ def _alarms(report: PolishReport, chains: int, meant: float) -> list[str]:
         found.append(
             f"Steps too long for where the chains went: a squared energy error of {report.energy_error:.1e} per weight "
             f"where {meant:g} was meant, for their size was chosen while chains were elsewhere. Variances will "
-            "be too large; raise steps, or start from a better fit."
+            "be off; raise steps, or start from a better fit."
         )
     if report.rhat[0] > LARGE_RHAT:
         found.append(
