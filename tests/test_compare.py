@@ -67,6 +67,18 @@ def test_budgets_are_spent_unless_options_say_otherwise(numbers):
     assert gradients_of(numbers.posteriors["mine"]) == 120
 
 
+@pytest.mark.filterwarnings("ignore::livi.FitWarning")
+def test_chains_spend_as_much_as_others():
+    x = torch.linspace(-1, 1, 50, dtype=torch.float32)[:, None]
+    net = nn.Sequential(nn.Linear(1, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 2)).float()
+    budget = {"methods": ["livi", "langevin"], "gradients": 20_000, "progress": False}
+    found = livi.compare(net, (x, torch.sin(3 * x)), livi.HeteroscedasticGaussian(), **budget)
+    assert "polish" in found.posteriors["livi"].plan
+    assert {row.name: row.gradients for row in found.rows} == pytest.approx(
+        {"livi": 20_000, "langevin": 20_000}, rel=0.15
+    )
+
+
 def test_the_table_has_every_form(numbers, tmp_path):
     lines = list(csv.DictReader(io.StringIO(numbers.to_csv())))
     assert [line["name"] for line in lines] == [row.name for row in numbers.rows]

@@ -138,6 +138,21 @@ def test_two_components_find_two_modes():
     assert 0.4 < share < 0.6
 
 
+def test_what_the_user_passes_is_copied_and_each_component_has_its_own():
+    def quick(**options):
+        return livi.fit_density(lambda x: -0.5 * x.square().sum(1), 2, steps=3, progress=False, **options)
+
+    generator = livi.MLP(2, 2, hidden=(4,))
+    before = [parameter.clone() for parameter in generator.parameters()]
+    quick(generator=generator)
+    assert all(torch.equal(*pair) for pair in zip(before, generator.parameters(), strict=True))
+    assert all(parameter.requires_grad for parameter in generator.parameters())
+    with pytest.raises(ValueError, match="got one object for several"):
+        quick(generator=generator, components=2)
+    with pytest.raises(TypeError, match="expected no generator, noise or components beside it"):
+        quick(family=SemiImplicit, components=2)
+
+
 def test_a_function_that_cannot_be_fitted_is_refused_at_once():
     with pytest.raises(ValueError, match="one value for each"):
         fit(lambda x: x)

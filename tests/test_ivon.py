@@ -34,6 +34,16 @@ def test_ivon_is_the_best_gaussian_with_independent_weights():
     torch.testing.assert_close(posterior.sampler.std, precision.diagonal().rsqrt(), rtol=0.2, atol=0)
 
 
+def test_the_hessian_starts_at_the_curvature_of_the_data_alone():
+    pytest.importorskip("ivon")
+    design = torch.randn(10, 3)
+    data = (design, design.sum(1))
+    options = {"prior": Normal(0.01), "recipe": SHORT, "steps": 1}
+    posterior = fit_ivon(nn.Linear(3, 1, bias=False), data, Gaussian(OBS_STD), **options)
+    exact = float((design.T @ design).diagonal().mean()) / OBS_STD**2 / 10
+    assert posterior.plan["hessian_start"] == pytest.approx(exact, rel=0.8)  # by random signs; the prior's is 1,000
+
+
 def test_a_noise_is_learned_along(rng):
     pytest.importorskip("ivon")
     inputs = torch.randn(200, 2, generator=rng)

@@ -104,3 +104,33 @@ def test_chains_start_at_short_map_fits_where_the_fit_before_them_fails(monkeypa
     assert livi.metrics.rmse(posterior.predict(data[0]), data[1]) < 0.4  # of targets that vary by 0.7
     with pytest.raises(livi.FitError, match="lost"):
         livi.fit(network(), data, livi.HeteroscedasticGaussian(), polish=False, **options)
+
+
+@pytest.mark.filterwarnings("ignore::livi.FitWarning")
+def test_where_a_last_layer_is_exact_a_fit_that_fails_is_started_again(monkeypatch):
+    said = iter(["lost", ""])
+    monkeypatch.setattr("livi.inference.fitting.lost_likelihood", lambda *_: next(said))
+    found = livi.fit(network(outputs=1), rows(), livi.Gaussian(), polish=True, steps=20, progress=False)
+    assert isinstance(found.sampler, Ensemble)
+    assert "failed" not in found.plan
+
+
+@pytest.mark.filterwarnings("ignore::livi.FitWarning")
+@pytest.mark.parametrize("options", [{}, {"polish": True}], ids=str)
+def test_a_fit_goes_on_from_its_checkpoint_to_the_same_chains(tmp_path, options):
+    def fitted(**more):
+        common = {"steps": 20, "progress": False, "checkpoint": tmp_path / "part.ckpt"}
+        return livi.fit(network(), rows(), livi.HeteroscedasticGaussian(), **common, **options | more)
+
+    first, again = fitted(), fitted()
+    torch.testing.assert_close(again.sampler.theta, first.sampler.theta)
+    with pytest.raises(ValueError, match="expected polish=True as before, got False"):
+        fitted(polish=False)
+
+
+def test_chains_are_planned_for_where_there_is_no_start_and_by_the_batch():
+    made = plan(start="net", polish=True)
+    assert made.seconds > made.recipe.steps * made.seconds_per_step
+    whole, batches = plan(polish=True), plan(polish=True, batch_size=10)
+    own = [each.gradients - replace(each, chains=None).gradients for each in (whole, batches)]
+    assert own[1] == 4 * own[0]  # of 40 examples

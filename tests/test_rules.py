@@ -121,6 +121,7 @@ def test_more_work_means_fewer_samples_and_never_too_few(width):
     assert counts[-1] == 8
     assert all(count % 2 == 0 for count in counts)  # antithetic pairs
     assert default_recipe(sizes(layout, work=1e3, one_by_one=True)).num_samples <= 16
+    assert default_recipe(sizes(layout, work=1e3, one_by_one=True, gram=1e3)).num_samples <= 16
 
 
 def test_a_small_transformer_is_planned_by_counted_work_with_few_samples_in_minibatches():

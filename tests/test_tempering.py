@@ -74,6 +74,8 @@ def test_starts_of_no_likelihood_are_lost_and_the_others_go_on(rng):
     start = torch.randn(400, 2, generator=rng)
     found = anneal(target, standard_normal, start, energy_error=1e-3, rng=rng)
     assert (found.theta[:, 0] > 0).all()
+    assert found.log_evidence == pytest.approx(math.log(0.5), abs=0.15)  # three standard errors of 400 draws
+    assert found.ancestors < 250
 
 
 def test_a_posterior_out_of_reach_is_said(rng, monkeypatch):

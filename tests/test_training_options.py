@@ -146,6 +146,21 @@ def test_alarms_name_collapse_runaway_convergence_and_lost_likelihood():
     assert "Likelihood far below the MAP start" in alarms(plan.bound, -100.0, -9.0, 0.0, rng)[0]
 
 
+def test_spreads_are_held_against_the_scale_of_a_learned_prior_too():
+    def widest(prior):
+        plan = livi.plan(network(), data(), livi.Gaussian(0.1), prior=prior, recipe=QUICK, last_layer="sampled")
+        plan.bound.posterior.generators[0].init_around(torch.zeros(16), 0.3)
+        return livi.inference.alarms._spreads(plan.bound, torch.Generator().manual_seed(0))[1]
+
+    def learned(layout):
+        return livi.Relevance.for_layout(layout, gain=0.05)
+
+    def fixed(layout):
+        return livi.Normal(learned(layout).scale().detach().expand(layout.num_params))
+
+    torch.testing.assert_close(widest(learned), widest(fixed))
+
+
 def test_the_plan_prints_choices_and_costs():
     text = str(livi.plan(network(), data(), livi.Gaussian(), last_layer="sampled", recipe=QUICK))
     for part in ("16 stochastic weights", "24 examples", "MLP, latent_dim 16", "Exact", "ms per step", "of tensors"):

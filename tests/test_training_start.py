@@ -1,6 +1,7 @@
 """The start of a fit: which weights it begins from, what that costs, and what it shows."""
 
 import io
+import math
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from livi.inference import FitWarning, Recipe, map_weights
 from livi.inference import start as start_module
 from livi.inference.begin import begin
 from livi.inference.progress import Progress
+from livi.rivals import fit_ensemble
 
 
 def test_the_start_is_chosen_by_all_of_the_data_not_its_first_rows():
@@ -38,6 +40,22 @@ def test_one_restart_that_runs_away_does_not_take_the_others_along(monkeypatch):
     monkeypatch.setattr(start_module, "initial_weights", wild)
     posterior = quick_fit(recipe=replace(QUICK, map_steps=200))
     assert posterior.sampler.centre().abs().max() < 100
+
+
+@pytest.mark.parametrize("lost", [math.inf, -math.inf, math.nan])
+def test_rows_without_a_finite_density_go_on_from_the_best(lost):
+    theta = torch.arange(3.0)[:, None].clone()
+    start_module._replace_lost(theta, torch.tensor([-2.0, lost, -1.0]))
+    assert theta[:, 0].tolist() == [0.0, 2.0, 2.0]
+
+
+def test_ctrl_c_in_map_fits_that_are_no_start_ends_them(monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(start_module._Ascent, "advance", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fit_ensemble(network(), data(), livi.Gaussian(0.2), members=2, steps=10)
 
 
 def test_ctrl_c_in_the_start_keeps_a_narrow_posterior_around_the_weights_found(monkeypatch, tmp_path):

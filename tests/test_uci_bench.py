@@ -269,3 +269,12 @@ def test_published_figures_are_of_known_sets_and_say_where_they_are_from():
 def test_defaults_leave_out_what_takes_hours():
     assert "nuts" not in default_methods()
     assert {"livi", "livi-lanczos", "livi-smallest", "livi-sampled", "ensemble", "mc_dropout"} <= set(default_methods())
+
+
+def test_sets_of_fewer_splits_than_the_first_are_left_out(folder):
+    write_uci(folder, "wine-red")
+    for kind in ("train", "test"):
+        (folder / "wine-red" / "data" / f"index_{kind}_1.txt").unlink()
+    config = Config(sets=("wine-red", "yacht"), methods=("map",), splits=1, first_split=1, steps=5)
+    found = bench(config, folder.parent / "out", folder, say=lambda _: None)
+    assert [(row["data"], row["split"], row["error"]) for row in found["rows"]] == [("yacht", 1, None)]

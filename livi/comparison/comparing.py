@@ -6,7 +6,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from livi import checks
 from livi.comparison.result import Comparison, comparison_of
 from livi.inference import FitError, FitWarning, Recipe, plan
+from livi.inference.plans import Plan
 from livi.inference.rules import Size, default_recipe
 from livi.inference.validation import split_off
 from livi.model.data import as_data, gathered
@@ -114,7 +115,7 @@ def compare(
     prepared = plan(net, data, likelihood, seed=seed, **options)
     budget = prepared.gradients if gradients is None else checks.positive_int("gradients", gradients)
     recipe = default_recipe(Size.of(problem))
-    own = None if gradients is None else prepared.recipe
+    own = None if gradients is None else prepared
     candidates = [_candidate(name, chosen, budget, recipe, own) for name, chosen in _named(methods).items()]
     held = _held_out(validation, problem, options, units, num_samples)
     rows, posteriors = [], {}
@@ -142,16 +143,24 @@ def _candidate(
     chosen: Mapping[str, Any] | Callable[..., Posterior],
     budget: int,
     recipe: Recipe,
-    own: Recipe | None,  # livi's, which may have its last layer integrated out; None leaves its length to the rules
+    own: Plan | None,  # livi's, which may have its last layer integrated out; None leaves its length to the rules
 ) -> _Candidate:
     if not isinstance(chosen, Mapping):
         return _Candidate(name, name, chosen, {})
     of = str(chosen.get("method", name))
     method = method_named(of)
-    suited = own if of == "livi" else recipe
-    spent = {} if suited is None else method.spend(budget, suited)
+    if of != "livi":
+        spent = method.spend(budget, recipe)
+    else:
+        spent = {} if own is None else method.spend(budget - _of_chains(budget, own), own.recipe)
     given = {option: value for option, value in chosen.items() if option != "method"}
     return _Candidate(name, method.title if name in METHODS else name, method.fit, spent | given)
+
+
+def _of_chains(budget: int, prepared: Plan) -> int:
+    """Of a budget, what chains behind a fit take: a share of a smaller one than the plan's, but no more of a larger."""
+    of_others = replace(prepared, chains=None).gradients
+    return round((prepared.gradients - of_others) * min(1.0, budget / prepared.gradients))
 
 
 def _compared(
@@ -207,7 +216,7 @@ def gradients_of(posterior: Posterior) -> int | None:
     if recipe is None:
         return None
     total: int = recipe["map_restarts"] * recipe["map_steps"]
-    if facts.get("method") not in ("map", "ensemble"):
+    if facts.get("method") not in ("map", "ensemble", "langevin"):
         total += recipe["steps"] * recipe["num_samples"] * facts.get("components", 1)
     if "polish" in facts:
         total += facts["polish"]["chains"] * facts["polish"]["gradients"]

@@ -50,10 +50,10 @@ QUANTITIES = {task: tuple(column.name for column in columns) for task, columns i
 LEGEND = """\
 Mean ± standard deviation over splits. Bold: the best mean of a data set, and every other within one standard error of
 it, that of the difference over the splits. The sentences compare livi with all but constant, varying, network and
-conformal, which are livi too. Log score: mean log density of the targets in their own units, or mean log probability of the true class. By
-cell: the same with each density averaged over what was rounded to the target, which no method can raise by being sure
-that targets are rounded. Higher is better for both. Lower is better for RMSE, CRPS and ECE. s: seconds of fit and
-predictions. –: there is none, or no finite one."""
+conformal, which are livi too. Log score: mean log density of the targets in their own units, or mean log probability of
+the true class. By cell: the same with each density averaged over what was rounded to the target, which no method can
+raise by being sure that targets are rounded. Higher is better for both. Lower is better for RMSE, CRPS and ECE. s:
+seconds of fit and predictions. –: there is none, or no finite one."""
 
 
 def text(document: Mapping[str, Any]) -> str:

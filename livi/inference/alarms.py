@@ -10,7 +10,7 @@ from livi.family.implicit import ImplicitPosterior
 from livi.family.latents import Independent
 from livi.family.noise import Noise
 from livi.family.objective import Bound
-from livi.model.priors import Laplace, Normal
+from livi.model.priors import Laplace, Normal, Relevance
 from livi.posterior.diagnostics.verdict import COLLAPSED, RUNAWAY
 
 
@@ -61,7 +61,7 @@ def _spreads(bound: Bound, rng: torch.Generator) -> tuple[Tensor, Tensor]:  # (l
     """
     layout, prior = bound.posterior.layout, bound.prior
     scale = torch.ones(layout.num_params, dtype=layout.dtype, device=layout.device)
-    if isinstance(prior, (Normal, Laplace)):
+    if isinstance(prior, (Normal, Laplace, Relevance)):
         scale = prior.scale().expand(layout.num_params) * (2.0**0.5 if isinstance(prior, Laplace) else 1.0)
     slices = [slice(group.start, group.stop) for group in layout.groups]
     if not isinstance(bound.posterior, ImplicitPosterior):

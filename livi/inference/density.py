@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from livi.family.objective import Bound
 from livi.inference.annealing import Annealed, Cooling
 from livi.inference.callbacks import Callbacks
 from livi.inference.loop import Trainer
+from livi.inference.plans import Made
 from livi.inference.progress import Progress
 from livi.inference.recipe import Recipe
 from livi.model.density import LogProb, density_problem
@@ -80,6 +82,8 @@ def fit_density(
     """
     if not 0.0 <= annealing <= 1.0:
         raise ValueError(f"annealing: expected a share between 0 and 1, got {annealing}.")
+    if family is not None and (generator is not None or noise is not None or components > 1):
+        raise TypeError("family: expected no generator, noise or components beside it, for it has its own.")
     problem = density_problem(log_prob, dim, device=device, dtype=dtype)
     target = Annealed(log_prob).to(problem.layout.device, problem.layout.dtype)
     problem = replace(problem, prior=target)
@@ -91,7 +95,7 @@ def fit_density(
     schedule = schedule if steps is None else schedule.lasting(steps)
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
-        made = chosen_for(family, layout) or _implicit(layout, generator, noise, components, spread)
+        made = chosen_for(copy.deepcopy(family), layout) or _implicit(layout, generator, noise, components, spread)
         rows = middle.expand(made.num_components, -1)
         if made.num_components > 1:
             rows = rows + spread * torch.randn(rows.shape, dtype=layout.dtype).to(layout.device)
@@ -145,10 +149,9 @@ def default_generator(layout: Layout) -> Generator:
 def _implicit(
     layout: Layout, generator: Choice[Generator], noise: Choice[Noise], components: int, spread: float
 ) -> ImplicitPosterior:
-    checks.positive_int("components", components)
-    generators = [chosen_for(generator, layout) or default_generator(layout) for _ in range(components)]
-    noises = [chosen_for(noise, layout) or FixedNoise(NOISE * spread) for _ in range(components)]
-    return ImplicitPosterior(layout, generators, noises)
+    own = copy.deepcopy((generator, noise))
+    made = Made(*own, lambda: default_generator(layout), lambda: FixedNoise(NOISE * spread))
+    return ImplicitPosterior(layout, *made.parts(layout, checks.positive_int("components", components)))
 
 
 def _bound(problem: Problem, family: Family, recipe: Recipe) -> Bound:

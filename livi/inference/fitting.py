@@ -90,7 +90,8 @@ def fit(
 
     Raises:
         FitError: smaller steps and a narrower start did not keep the fit from diverging, or from ending far below
-            the weights that it started from; its `posterior` is what was reached.
+            the weights that it started from; its `posterior` is what was reached. A fit that goes on from a
+            checkpoint is not started again.
         ValueError: the checkpoint is of another fit; the message names what differs.
         TypeError: there is no such option; the message names the nearest.
     """
@@ -193,7 +194,7 @@ def _run(prepared: Plan, trainer: Trainer, result: Result, state: dict[str, Any]
             trainer.save()
         before = copied(prepared.bound.state_dict())
         trouble = _train(prepared, trainer)
-        if trouble and not trainer.interrupted and prepared.chains is not None:
+        if trouble and not trainer.interrupted and prepared.chains is not None and prepared.problem.integrated is None:
             prepared.bound.load_state_dict(before)
             return _from_modes(prepared, trainer, result, trouble)
         if trouble and not trainer.interrupted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -84,9 +85,16 @@ class Plan:
     @property
     def seconds(self) -> float:
         """What all of the fit is expected to take: the start, the steps, and the chains where there are any."""
-        climbing, chains = self.seconds_per_map_step, self.chains
-        polishing = 0.0 if chains is None else 2 * chains.steps * climbing * chains.chains / self.recipe.map_restarts
-        return self.recipe.map_steps * climbing + self.recipe.steps * self.seconds_per_step + polishing
+        start = self.recipe.map_steps * self.seconds_per_map_step
+        return start + self.recipe.steps * self.seconds_per_step + self._seconds_of_chains
+
+    @property
+    def _seconds_of_chains(self) -> float:
+        """Two gradients a step, each on all batches."""
+        if self.chains is None:
+            return 0.0
+        of_one = self.seconds_per_map_step / self.recipe.map_restarts
+        return 2.0 * self.chains.steps * self.chains.chains * of_one * self.data.steps_per_epoch
 
     @property
     def layout(self) -> Layout:
@@ -101,7 +109,7 @@ class Plan:
         """How many the fit takes, of the log joint density at one weight vector and on one batch each."""
         recipe, chains = self.recipe, self.chains
         draws = recipe.steps * recipe.num_samples * self.bound.posterior.num_components
-        polishing = 0 if chains is None else 2 * chains.chains * chains.steps
+        polishing = 0 if chains is None else 2 * chains.chains * chains.steps * self.data.steps_per_epoch
         return recipe.map_restarts * recipe.map_steps + draws + polishing
 
     def summary(self) -> dict[str, Any]:
@@ -144,7 +152,7 @@ class Plan:
     def __str__(self) -> str:
         facts = self.summary()
         recipe = self.recipe
-        seconds = facts["seconds_per_step"] * recipe.steps
+        seconds = facts["seconds_per_step"] * recipe.steps + self._seconds_of_chains
         start = facts["seconds_per_map_step"] * recipe.map_steps
         rows = {
             "network": f"{facts['num_params']:,} stochastic weights in {_counted(facts['layers'], 'layer')}"
@@ -228,22 +236,36 @@ def make_plan(problem: Problem, choices: Choices, *, seed: int) -> Plan:
         autocast=choices.autocast,
     )
     cost = measure_step(bound, problem.data.first(), recipe, capture=choices.capture)
-    climbing = measure_start(problem, recipe.map_restarts) if recipe.map_steps else 0.0
+    climbing = measure_start(problem, recipe.map_restarts) if recipe.map_steps or polished else 0.0
     chains = Chains() if polished else None
     return Plan(bound, problem, recipe, cost, climbing, choices.capture, choices.start, chains)
 
 
 def _implicit(size: Size, choices: Choices) -> ImplicitPosterior:
     """Of the user's generators and noises, or the rules'."""
-    layout = size.layout
-    generators = [chosen_for(choices.generator, layout) or default_generator(size) for _ in range(choices.components)]
-    noises = [chosen_for(choices.noise, layout) or default_noise(size) for _ in range(choices.components)]
-    if len({id(part) for part in (*generators, *noises)}) < 2 * choices.components:
-        raise ValueError(
-            "components: expected a generator and noise for each component, got one object for several; "
-            "pass a function such as generator=lambda layout: livi.MMNN.for_layout(layout)."
-        )
-    return ImplicitPosterior(layout, generators, noises)
+    made = Made(choices.generator, choices.noise, lambda: default_generator(size), lambda: default_noise(size))
+    return ImplicitPosterior(size.layout, *made.parts(size.layout, choices.components))
+
+
+@dataclass(frozen=True)
+class Made:
+    """How generators and noises are made: as the user chose, or else by default."""
+
+    generator: Choice[Generator]
+    noise: Choice[Noise]
+    default_generator: Callable[[], Generator]
+    default_noise: Callable[[], Noise]
+
+    def parts(self, layout: Layout, components: int) -> tuple[list[Generator], list[Noise]]:
+        """Of each component its own."""
+        generators = [chosen_for(self.generator, layout) or self.default_generator() for _ in range(components)]
+        noises = [chosen_for(self.noise, layout) or self.default_noise() for _ in range(components)]
+        if len({id(part) for part in (*generators, *noises)}) < 2 * components:
+            raise ValueError(
+                "components: expected a generator and noise for each component, got one object for several; "
+                "pass a function such as generator=lambda layout: livi.MMNN.for_layout(layout)."
+            )
+        return generators, noises
 
 
 def _described(part: nn.Module) -> Any:

@@ -10,6 +10,7 @@ from torch import nn
 from livi.inference.planning import plan
 from livi.inference.plans import Plan
 from livi.inference.recipe import Recipe
+from livi.inference.rules import Chains
 from livi.model.likelihoods import Likelihood
 
 FREE = {  # what may be another number or name where the same fit goes on
@@ -36,7 +37,12 @@ def plan_again(
     asked = asked if steps is None else replace(asked, steps=steps, map_steps=kept.map_steps)  # the start had its share
     # Lengthened before, the fit may be asked for by the recipe of its first run, which knows nothing of that.
     asked = replace(asked, lengthened_from=kept.lengthened_from)
+    chained = before.get("chains")  # a recipe that is named leaves no room for the rule that has chains follow
+    if options.setdefault("polish", chained is not None) not in (None, chained is not None):
+        raise ValueError(f"checkpoint: expected polish={chained is not None} as before, got {options['polish']}.")
+    options["polish"] = chained is not None
     prepared = plan(net, data, likelihood, seed=seed, recipe=asked, **options)
+    prepared = replace(prepared, chains=None if chained is None else Chains(**chained))
     for name, value in asdict(prepared.recipe).items():
         if value != getattr(kept, name) and not (name == "steps" and value > kept.steps):
             raise ValueError(

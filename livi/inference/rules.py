@@ -209,7 +209,7 @@ def _with_exact_last_layer(size: Size, gram: float, components: int) -> Recipe:
     if size.features_only:
         return _features_recipe(min(64, max(4, int(BUDGET / gram))), size.num_data, components)
     work = size.num_data * size.num_params
-    recipe = default_recipe(Size(size.layout, size.num_data, 1, work), components)
+    recipe = default_recipe(Size(size.layout, size.num_data, 1, work, one_by_one=size.one_by_one), components)
     affordable = max(16, int(BUDGET / gram))
     samples = min(recipe.num_samples, affordable + affordable % 2)
     return replace(recipe, num_samples=samples, num_entropy_samples=min(samples, recipe.num_entropy_samples))

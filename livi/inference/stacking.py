@@ -7,9 +7,9 @@ computations") takes the weights w of the mixture of chains with the best score 
     sum_i log sum_c w_c p_c(y_i | y_-i),
 
 in which p_c(y_i | y_-i) comes from the draws of chain c by importance sampling. That score is at least that of the best
-chain alone, and that of equal weights. But it is known from the data that the chains were run on, and a few of these can
-decide between chains that are as good, so that every chain is credited with some of them beforehand: it costs at most
-0.07 nats a point with eight chains, and chains that agree get equal weights.
+chain alone, and that of equal weights. But it is known from the data that the chains were run on, and a few of these
+can decide between chains that are as good, so that every chain is credited with some of them beforehand: it costs at
+most 0.07 nats a point with eight chains, and chains that agree get equal weights.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -46,8 +47,16 @@ class Starts(NamedTuple):
 
 
 def map_weights(problem: Problem, recipe: Recipe, *, seed: int, capture: bool | None = None) -> Starts:
-    """The MAP estimates of a whole `MapStart`, best first."""
-    return MapStart(problem, recipe, seed=seed, capture=capture).run()
+    """The MAP estimates of a whole `MapStart`, best first.
+
+    Raises:
+        KeyboardInterrupt: there is no use for half of it.
+    """
+    search = MapStart(problem, recipe, seed=seed, capture=capture)
+    starts = search.run()
+    if search.interrupted:
+        raise KeyboardInterrupt
+    return starts
 
 
 class MapStart:
@@ -92,7 +101,7 @@ class MapStart:
                 if self.step % 50 == 0:
                     _replace_lost(self.theta, fit + penalty)
                 if self.step % 100 == 0 or self.step == recipe.map_steps:
-                    best = (fit + penalty).nan_to_num(nan=float("-inf")).argmax()
+                    best = _finite(fit + penalty).argmax()
                     row = {"log_likelihood": float(fit[best]), "log_prior": float(penalty[best])}
                     self.progress.show(self.step, row | {"rate": float(group["lr"])})
                 if save is not None and self.step % save_every == 0:
@@ -154,7 +163,7 @@ class _Ascent:
 def ranked(problem: Problem, theta: Tensor, recipe: Recipe) -> Starts:
     """Rows of weights by their density over all data, best first; as they are where nothing was fitted."""
     log_likelihood, log_prior = problem.on_data(theta.detach())
-    score = (log_likelihood + log_prior).nan_to_num(nan=float("-inf"))
+    score = _finite(log_likelihood + log_prior)
     if not bool(torch.isfinite(score).any()):
         raise ValueError(
             "start: expected a finite log joint density after the MAP fit, got none; "
@@ -187,10 +196,15 @@ def _forget_non_finite(optimiser: torch.optim.Optimizer) -> None:
                 parameter.grad.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
 
 
+def _finite(scores: Tensor) -> Tensor:
+    """With those that are not, of either sign, as the worst there can be."""
+    return scores.where(torch.isfinite(scores), -math.inf)
+
+
 @torch.no_grad()
 def _replace_lost(theta: Tensor, joint: Tensor) -> None:
     """Rows with a non-finite density go on from the best row."""
-    score = joint.nan_to_num(nan=float("-inf"))
+    score = _finite(joint)
     theta.copy_(torch.where(torch.isfinite(score)[:, None], theta, theta[score.argmax()]))
 
 

@@ -75,7 +75,8 @@ def anneal(
     chains = MovingChains(path, start, (energy_error, energy_error), rng)
     log_weights = start.new_zeros(len(start), dtype=torch.float64)
     origin = torch.arange(len(start), device=start.device)
-    temperatures, gradients, log_evidence = 0, 1, 0.0
+    log_weights[list(chains.lost)] = -math.inf  # the data rule them out
+    temperatures, gradients, log_evidence = 0, 1, math.log1p(-len(chains.lost) / len(start))
     while path.inverse < 1.0:
         if temperatures == MOST:
             raise ValueError(
@@ -83,7 +84,8 @@ def anneal(
                 f'temperature of {path.inverse:.2g}; start at the draws of a fit, by start="draws".'
             )
         parts = path.parts(chains.x)
-        fit = (parts.joint - parts.prior).double().nan_to_num(nan=-math.inf)
+        fit = (parts.joint - parts.prior).double()
+        fit = fit.where(torch.isfinite(fit), -math.inf)
         rise = _rise(log_weights, fit, 1.0 - path.inverse)
         before = log_weights.logsumexp(0)
         log_weights = log_weights + rise * fit

@@ -55,7 +55,11 @@ def map_fits(
         net, data, likelihood, **{name: value for name, value in options.items() if name not in _IGNORED}
     )
     recipe = (options.get("recipe") or Recipe()).over(default_recipe(Size.of(problem)))
-    recipe = replace(recipe, map_restarts=members or recipe.map_restarts, map_steps=steps or recipe.map_steps)
+    recipe = replace(
+        recipe,
+        map_restarts=recipe.map_restarts if members is None else members,
+        map_steps=recipe.map_steps if steps is None else steps,
+    )
     return problem, recipe, map_weights(problem, recipe, seed=options.get("seed", 0))
 
 

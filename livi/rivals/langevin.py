@@ -54,8 +54,9 @@ def fit_langevin(
     problem, recipe, starts = map_fits("fit_langevin", net, data, likelihood, chains, map_steps, options)
     steps = FROM_MODES.steps if steps is None else checks.positive_int("steps", steps)
     if budget is not None:
-        affordable = seconds("budget", budget) / measure_start(problem, chains) - map_steps
-        steps = min(steps, int(0.5 * affordable))
+        gradient = measure_start(problem, chains)  # on a batch; steps of chains take two, on all of them
+        left = seconds("budget", budget) - map_steps * gradient
+        steps = min(steps, int(left / (2.0 * gradient * problem.data.steps_per_epoch)))
     steps = max(steps, 4 * FEWEST)
     each = min(-(-draws // chains), int((1.0 - FROM_MODES.warm_up) * steps))
     start = as_posterior(problem, recipe, starts, "langevin")

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from livi.inference import Recipe, fit
+from livi.inference.rules import FROM_MODES, FROM_MODES_MAP_STEPS
 from livi.posterior.posterior import Posterior
 from livi.rivals.avb import fit_avb
 from livi.rivals.ensemble import fit_ensemble
@@ -111,8 +112,8 @@ def map_then_chains(gradients: int, recipe: Recipe) -> dict[str, Any]:  # noqa: 
     >>> map_then_chains(40_000, Recipe())
     {'chains': 8, 'map_steps': 300, 'steps': 2350}
     """
-    chains = 8
-    map_steps = max(1, min(300, gradients // chains // 4))
+    chains = FROM_MODES.chains
+    map_steps = max(1, min(FROM_MODES_MAP_STEPS, gradients // chains // 4))
     return {"chains": chains, "map_steps": map_steps, "steps": max(1, (gradients // chains - map_steps) // 2)}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -13,9 +14,10 @@ from livi.family.generators import Generator
 from livi.family.implicit import ImplicitPosterior
 from livi.family.noise import Noise
 from livi.inference import fit
+from livi.inference.plans import Made
 from livi.inference.rules import Size, default_generator, default_noise
 from livi.model.likelihoods import Likelihood
-from livi.model.problem import Choice, Problem, chosen_for
+from livi.model.problem import Problem
 from livi.network import Layout
 from livi.posterior.posterior import Posterior
 from livi.rivals.options import refuse
@@ -41,15 +43,13 @@ def fit_sampler(
     """
     refuse(function, options, "entropy", "family")
     components: int = options.pop("components", 1)
-    generator: Choice[Generator] = options.pop("generator", None)
-    noise: Choice[Noise] = options.pop("noise", None)
+    own = copy.deepcopy((options.pop("generator", None), options.pop("noise", None)))
     about = {name: value for name, value in options.items() if name in _OF_PROBLEM}
     size = Size.of(Problem.of(net, data, likelihood, **about))
+    made = Made(*own, lambda: default_generator(size), lambda: default_noise(size))
 
     def family(layout: Layout) -> ImplicitPosterior:
-        generators = [chosen_for(generator, layout) or default_generator(size) for _ in range(components)]
-        noises = [chosen_for(noise, layout) or default_noise(size) for _ in range(components)]
-        return make(layout, generators, noises)
+        return make(layout, *made.parts(layout, components))
 
     options.setdefault("last_layer", "sampled")
     return fit(net, data, likelihood, family=family, **options)

@@ -115,8 +115,8 @@ def bench(
             f"LIVI_DATA_DIR: expected a folder with the UCI sets in uci, got none; copy {uci.SOURCE} there."
         )
     wanted = config.jobs(folder)
-    for name in config.sets:  # to complain before hours have passed, not after
-        Split.read(folder, name, config.first_split, search_rows=config.search_rows)
+    for name, split in {name: split for name, _, split in reversed(wanted)}.items():  # the first one of each set:
+        Split.read(folder, name, split, search_rows=config.search_rows)  # to complain now, not after hours
     return run_jobs(
         out / FILE,
         empty_document("uci", config, _WANTED, **{name: _version(name) for name in PACKAGES}),
