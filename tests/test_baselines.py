@@ -53,6 +53,22 @@ def within(estimate, value, slack):
 # --- Gaussian posteriors --------------------------------------------------------------------------
 
 
+def test_mean_field_starts_as_wide_as_livi_does():
+    """A tenth of each tensor's size in a large network, and a fixed width in a small one."""
+    torch.manual_seed(0)
+    brief = Recipe(steps=1, map_steps=0, hyper_rate=1e-9)
+    for net, wide in ((nn.Sequential(nn.Linear(60, 90), nn.ReLU(), nn.Linear(90, 1)), True), (linear(3), False)):
+        data = (torch.randn(20, net[0].in_features if wide else 3), torch.randn(20))
+        posterior = fit_mean_field(net, data, Gaussian(OBS_STD), recipe=brief, progress=False)
+        std, first = posterior.sampler.noises[0].std(), next(net.parameters())
+        expected = 0.1 * first.square().mean().sqrt() if wide else torch.tensor(default_spread(net, data))
+        torch.testing.assert_close(std[: first.numel()], expected.expand(first.numel()), rtol=1e-4, atol=0)
+
+
+def default_spread(net, data):
+    return plan(net, data, Gaussian(OBS_STD), last_layer="sampled").recipe.spread
+
+
 def test_mean_field_reaches_the_closed_form_of_a_diagonal_posterior():
     design = torch.linalg.qr(torch.randn(20, 3))[0] * torch.tensor([1.0, 2.0, 5.0])  # orthogonal columns
     targets, mean, covariance, evidence = conjugate(design)

@@ -13,9 +13,10 @@ from livi.family.noise import DiagonalNoise
 from livi.inference import Recipe, fit
 from livi.inference.rules import Size, default_recipe
 from livi.model.likelihoods import Likelihood
+from livi.model.problem import Problem
 from livi.network import Layout
 from livi.posterior.posterior import Posterior
-from livi.rivals.options import refuse
+from livi.rivals.options import of_problem, refuse
 
 
 class Constant(Generator):
@@ -51,16 +52,24 @@ class Constant(Generator):
 def fit_mean_field(net: nn.Module, data: Any, likelihood: Likelihood, **options: Any) -> Posterior:
     """q(theta) = N(b, diag(s^2)), from the same MAP start, spread and schedule as `livi.inference.fit`.
 
+    Where that spread is a share of the weights' size, it is of the size that the network's own weights have.
+
     Args:
         **options: as in `livi.inference.fit`, except for generator, noise and entropy, which make it mean field.
             `components` = K trains a mixture of K of them.
     """
     refuse("fit_mean_field", options, "generator", "noise", "entropy")
     options.setdefault("last_layer", "sampled")
-    recipe: Recipe | None = options.get("recipe")
+    size = Size.of(Problem.of(net, data, likelihood, **of_problem(options)))
+    recipe = (options.get("recipe") or Recipe()).over(default_recipe(size, options.get("components", 1)))
 
+    @torch.no_grad()
     def noise(layout: Layout) -> DiagonalNoise:
-        spread = (recipe or Recipe()).over(default_recipe(Size(layout, 1, 1, layout.num_params))).spread
-        return DiagonalNoise(layout.num_params, spread)
+        made = DiagonalNoise(layout.num_params, recipe.spread)
+        if recipe.relative_spread:
+            parts = layout.flatten().split([slot.numel for slot in layout.slots])
+            rms = torch.cat([part.square().mean().sqrt().clamp_min(0.01).expand_as(part) for part in parts])
+            made.log_std.add_(rms.log())
+        return made
 
     return fit(net, data, likelihood, generator=Constant.for_layout, noise=noise, entropy=Exact(), **options)

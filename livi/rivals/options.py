@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Mapping
 from typing import Any
+
+from livi.model.problem import Problem
+
+_OF_PROBLEM = set(inspect.signature(Problem.of).parameters) - {"net", "data", "likelihood"}
 
 
 def refuse(function: str, options: Mapping[str, Any], *names: str) -> None:
@@ -12,6 +17,11 @@ def refuse(function: str, options: Mapping[str, Any], *names: str) -> None:
     given = [name for name in names if options.get(name) is not None and not _empty(options[name])]
     if given:
         raise TypeError(f"{function}: expected no {' or '.join(given)}, which this baseline fixes or has no use for.")
+
+
+def of_problem(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of them that `Problem.of` has."""
+    return {name: value for name, value in options.items() if name in _OF_PROBLEM}
 
 
 def needed(function: str, module: str, install: str) -> Any:

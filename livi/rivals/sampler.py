@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -20,10 +19,9 @@ from livi.model.likelihoods import Likelihood
 from livi.model.problem import Problem
 from livi.network import Layout
 from livi.posterior.posterior import Posterior
-from livi.rivals.options import refuse
+from livi.rivals.options import of_problem, refuse
 
 Make = Callable[[Layout, list[Generator], list[Noise]], ImplicitPosterior]
-_OF_PROBLEM = set(inspect.signature(Problem.of).parameters) - {"net", "data", "likelihood"}
 
 
 class Sampler(ImplicitPosterior):
@@ -44,8 +42,7 @@ def fit_sampler(
     refuse(function, options, "entropy", "family")
     components: int = options.pop("components", 1)
     own = copy.deepcopy((options.pop("generator", None), options.pop("noise", None)))
-    about = {name: value for name, value in options.items() if name in _OF_PROBLEM}
-    size = Size.of(Problem.of(net, data, likelihood, **about))
+    size = Size.of(Problem.of(net, data, likelihood, **of_problem(options)))
     made = Made(*own, lambda: default_generator(size), lambda: default_noise(size))
 
     def family(layout: Layout) -> ImplicitPosterior:
