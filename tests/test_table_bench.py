@@ -88,7 +88,9 @@ def test_an_interrupted_run_goes_on_where_it_was_and_failures_are_tried_again(tm
     assert same(resumed["rows"], whole["rows"])
     assert json.loads((tmp_path / "parts" / "tables.json").read_text()) == resumed
     with pytest.raises(ValueError, match="choose another folder"):
-        bench(replace(QUICK, splits=1), tmp_path / "parts", None)
+        bench(replace(QUICK, max_rows=200), tmp_path / "parts", None)
+    more = bench(replace(QUICK, methods=("ridge",), splits=3), tmp_path / "parts", None, say=lambda _: None)
+    assert [row["split"] for row in more["rows"] if row["method"] == "ridge"] == [1, 1, 2, 2, 3, 3]
 
 
 def test_two_processes_give_what_one_gives(tmp_path):
@@ -251,7 +253,7 @@ def test_the_command_prints_tables_notes_and_verdicts(tmp_path, capsys, monkeypa
     assert "4 of 4: wine ridge split 1" in err
     document = json.loads((tmp_path / "tables.json").read_text())
     assert text(document) + "\n" == out
-    assert document["config"]["first_split"] == 1
+    assert document["config"] == {"max_rows": 10_000, "threads": 1, "quick": True}
 
 
 def test_the_command_reads_the_folder_of_uci_sets(tmp_path, capsys, monkeypatch):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterable
 from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
@@ -27,14 +29,14 @@ def machine() -> dict[str, str | int | float | None]:
     }
 
 
-def versions() -> dict[str, str]:
-    """Of livi, torch, numpy and Python."""
+def versions(packages: Iterable[str] = ()) -> dict[str, str | None]:
+    """Of livi, torch, numpy and Python, and of these packages; None of those that are not installed."""
     return {
         "livi": __version__,
         "torch": str(torch.__version__),
         "numpy": np.__version__,
         "python": platform.python_version(),
-    }
+    } | {name: _installed(name) for name in packages}
 
 
 def forget_peak_memory() -> None:
@@ -49,6 +51,12 @@ def peak_memory() -> float | None:
         for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
             if line.startswith("VmHWM:"):
                 return round(int(line.split()[1]) * 1024 / 1e6, 1)
+    return None
+
+
+def _installed(package: str) -> str | None:
+    with suppress(PackageNotFoundError):
+        return version(package)
     return None
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +73,7 @@ def bench(config: Config, out: Path, folder: Path | None = None, *, jobs: int = 
     del folder  # of other benchmarks' data
     return run_jobs(
         out / FILE,
-        empty_document("public", config, **{name: _version(name) for name in DISTRIBUTIONS.values()}),
+        empty_document("public", config, packages=DISTRIBUTIONS.values()),
         config.jobs(),
         partial(fit_row, config=config),
         key=lambda row: (row["data"], row["method"], row["split"]),
@@ -200,10 +199,3 @@ def _worst(shares: list[float]) -> float | None:
 
 def _silent(_: str) -> None:
     pass
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -29,7 +29,7 @@ def check_names(what: str, names: tuple[str, ...], known: Sequence[str]) -> None
 
 
 def empty_document(
-    experiment: str, config: Any, free: Collection[str] = (), /, **more_versions: str | None
+    experiment: str, config: Any, free: Collection[str] = (), packages: Iterable[str] = ()
 ) -> dict[str, Any]:
     """What a run writes before its first row.
 
@@ -37,11 +37,12 @@ def empty_document(
         config: a dataclass.
         free: its fields that say which runs are wanted, not what a run is. They are left out, so that later runs may
             ask for others and add to the same file.
+        packages: whose versions matter, besides livi's own.
     """
     return {
         "experiment": experiment,
         "config": {name: value for name, value in asdict(config).items() if name not in free},
-        "versions": versions() | more_versions,
+        "versions": versions(packages),
         "machine": machine(),
         "rows": [],
         "summary": [],

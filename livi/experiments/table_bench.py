@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from livi.tables.estimators.target import smallest_step
 __all__ = ["Config", "available_methods", "bench", "default_data", "fit_row", "notes", "text"]
 
 FILE = "tables.json"
+_WANTED = ("data", "methods", "splits", "first_split")  # what may differ between runs that add to one file
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,8 @@ def default_data(folder: Path | None) -> tuple[str, ...]:
 def bench(config: Config, out: Path, folder: Path | None, *, jobs: int = 1, say: Say = print) -> dict[str, Any]:
     """Run what is not yet in out/tables.json, adding to it after every fit, and return its content.
 
-    A fit that fails is a row with its `error`, and is tried again by the next run.
+    A fit that fails is a row with its `error`, and is tried again by the next run. Other data, methods and splits may
+    be added to the same file.
 
     Args:
         folder: where the UCI sets are, or None.
@@ -96,10 +97,9 @@ def bench(config: Config, out: Path, folder: Path | None, *, jobs: int = 1, say:
     wanted = config.jobs(folder)
     for name, split in dict.fromkeys((name, split) for name, _, split in wanted):
         read_split(name, split, folder, config.max_rows)  # to complain before hours have passed, not after
-    packages = {name: _version(name) for name in ("scikit-learn", *(package for _, package in PACKAGES.values()))}
     return run_jobs(
         out / FILE,
-        empty_document("tables", config, **packages),
+        empty_document("tables", config, _WANTED, ("scikit-learn", *(package for _, package in PACKAGES.values()))),
         wanted,
         partial(fit_row, config=config, folder=folder),
         key=lambda row: (row["data"], row["method"], row["split"]),
@@ -172,10 +172,3 @@ def notes(config: Config, folder: Path | None) -> list[str]:
         )
     )
     return found
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

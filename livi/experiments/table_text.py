@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import mean, stdev
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from statistics import mean
+from typing import Any
 
 from livi.experiments.rows import Row, spread
-
-Rows = Sequence[Mapping[str, Any]]
+from livi.experiments.scoreboard import Column, Rows, best_of, decimals
 
 COVERAGE = (0.85, 0.95)  # where the mean coverage of 90 % intervals should lie
 OURS, OURS_TOO = "livi", ("constant", "varying", "network", "conformal")
-
-
-@dataclass(frozen=True)
-class Column:
-    """A quantity as a column: its direction, and its decimals, or None for three significant digits."""
-
-    name: str
-    title: str
-    better: Literal["higher", "lower"] | None = None
-    digits: int | None = None
-    percent: bool = False
 
 
 COLUMNS: dict[str, tuple[Column, ...]] = {
@@ -118,16 +104,9 @@ def verdicts(rows: Rows) -> list[str]:
 
 
 def best_methods(methods: Mapping[str, Rows], column: Column) -> tuple[str | None, set[str]]:
-    """The method with the best mean, and those that are within a standard error of it.
-
-    The standard error is that of the mean difference over the splits that both have; of one split it counts as zero.
-    """
+    """The method with the best mean, and those that are within a standard error of it, by splits that both have."""
     values = {method: found for method, group in methods.items() if (found := _values(group, column.name))}
-    if column.better is None or not values:
-        return None, set()
-    sign = 1.0 if column.better == "higher" else -1.0
-    best = max(values, key=lambda method: sign * mean(values[method].values()))
-    return best, {method for method in values if method != best and _tied(values[method], values[best])}
+    return best_of(values, column.better)
 
 
 def line(row: Mapping[str, Any]) -> str:
@@ -192,16 +171,10 @@ def _values(rows: Rows, name: str) -> dict[int, float]:
     return {row["split"]: row[name] for row in rows if row.get(name) is not None}
 
 
-def _tied(one: Mapping[int, float], best: Mapping[int, float]) -> bool:
-    differences = [one[split] - best[split] for split in sorted(one.keys() & best.keys())]
-    error = stdev(differences) / math.sqrt(len(differences)) if len(differences) > 1 else 0.0
-    return bool(differences) and abs(mean(differences)) <= error
-
-
 def _cells(methods: Mapping[str, Rows], column: Column) -> dict[str, str]:
     """A cell for each method, with as many decimals for all."""
     spreads = {method: spread(list(_values(group, column.name).values())) for method, group in methods.items()}
-    digits = _digits((found["mean"] for found in spreads.values() if found and found["mean"] is not None), column)
+    digits = decimals((found["mean"] for found in spreads.values() if found and found["mean"] is not None), column)
     best, tied = best_methods(methods, column)
     return {
         method: _cell(found, column, digits, bold=method == best or method in tied) for method, found in spreads.items()
@@ -217,14 +190,6 @@ def _cell(found: Mapping[str, float | None] | None, column: Column, digits: int,
     return middle if found["sd"] is None else f"{middle} ± {factor * found['sd']:.{digits}f}"
 
 
-def _digits(means: Iterable[float], column: Column) -> int:
-    """Decimals that show three digits of the smallest."""
-    if column.digits is not None:
-        return column.digits
-    sizes = [abs(value) for value in means if value != 0.0]
-    return max(0, 2 - math.floor(math.log10(min(sizes)))) if sizes else 2
-
-
 def _shown(value: float, column: Column) -> str:
-    digits = _digits([value], column)
+    digits = decimals([value], column)
     return f"{100 * value:.{digits}f} %" if column.percent else f"{value:.{digits}f}"

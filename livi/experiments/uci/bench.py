@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +118,7 @@ def bench(
         Split.read(folder, name, split, search_rows=config.search_rows)  # to complain now, not after hours
     return run_jobs(
         out / FILE,
-        empty_document("uci", config, _WANTED, **{name: _version(name) for name in PACKAGES}),
+        empty_document("uci", config, _WANTED, PACKAGES),
         wanted,
         partial(fit_row, config=config, folder=folder),
         key=lambda row: (row["data"], row["method"], row["split"]),
@@ -203,10 +202,3 @@ def _scores(prediction: RegressionPrediction, split: Split) -> dict[str, float]:
 
 def _last_layer(posterior: Posterior) -> str:
     return "exact" if isinstance(posterior.sampler, ExactLastLayer) else "sampled"
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

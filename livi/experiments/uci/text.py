@@ -85,7 +85,7 @@ def sources(rows: Rows) -> str:
 
 
 def against_rivals(rows: Rows) -> str:
-    """livi's log likelihood minus that of the best method that is not livi, and the runner-up of all, set by set."""
+    """livi's log likelihood minus that of the best method that is not livi, set by set."""
     lines = []
     sizes = {row["data"]: (row["train_rows"], row["test_rows"]) for row in rows}
     for name, methods in _board(rows, "log_score").items():
