@@ -79,6 +79,22 @@ def test_chains_spend_as_much_as_others():
     )
 
 
+def test_a_method_without_finite_predictions_is_no_winner(tmp_path):
+    x = torch.linspace(-1, 1, 30)[:, None].double()
+    net = nn.Sequential(nn.Linear(1, 3), nn.Tanh(), nn.Linear(3, 1)).double()
+
+    def lost(net, data, likelihood, **options):
+        posterior = livi.rivals.fit_map(net, data, likelihood, **options)
+        posterior.sampler.theta.fill_(float("nan"))
+        return posterior
+
+    brief = {"method": "map", "recipe": livi.Recipe(map_steps=20, map_restarts=1)}
+    found = livi.compare(net, (x, x**2), methods={"lost": lost, "map": brief}, gradients=20, progress=False)
+    assert [row.name for row in found.rows] == ["map", "lost"]
+    assert "expected finite predictions" in found.rows[1].trouble
+    found.save(tmp_path / "found.json")
+
+
 def test_the_table_has_every_form(numbers, tmp_path):
     lines = list(csv.DictReader(io.StringIO(numbers.to_csv())))
     assert [line["name"] for line in lines] == [row.name for row in numbers.rows]

@@ -80,6 +80,13 @@ def test_the_diagnosis_knows_a_good_fit_and_its_normaliser(bent):
     assert "close to p" in str(found)
 
 
+def test_the_diagnosis_says_what_it_cannot_know(bent):
+    found = bent.diagnose(64, num_importance=16, rng=torch.Generator().manual_seed(0))
+    impossible = replace(found, elbo=Estimate(-math.inf, math.nan))
+    assert "impossible under p" in impossible.verdict()
+    assert "Too few draws" in replace(found, pareto_shape=math.nan).verdict()
+
+
 def test_the_diagnosis_finds_a_bound_that_is_none(bent):
     found = bent.diagnose(64, num_importance=16, rng=torch.Generator().manual_seed(0))
     above = replace(found, bound=Estimate(found.elbo.value + 1.0, 0.01))

@@ -5,7 +5,7 @@ import pytest
 
 from livi import estimators
 from livi.tables.estimators import LIVIClassifier, classifier
-from livi.tables.estimators.cutting import Trial
+from livi.tables.estimators.cutting import Trial, trial_rows
 from livi.tables.estimators.pieces import MOST, MOST_IN_ALL, Pieces, affordable
 
 BRIEF = {"hidden": (4,), "steps": 5, "num_samples": 4, "random_state": 0}
@@ -113,3 +113,11 @@ def test_the_trial_with_the_better_score_decides(rows, monkeypatch):
 def test_numbers_of_pieces_that_make_no_sense_are_refused(pieces, rows):
     with pytest.raises(ValueError, match="pieces: expected 0, 2 to 512 or 'auto', got"):
         LIVIClassifier(pieces=pieces, **BRIEF).fit(*rows)
+
+
+def test_rows_that_count_much_are_fitted_to_and_scored_alike():
+    weights = np.where(np.arange(3000) < 500, 100.0, 1.0)
+    fitted, scored = trial_rows(weights, 0)
+    assert sorted([*fitted, *scored]) == list(range(3000))
+    shares = [float((weights[rows] > 1.0).mean()) for rows in (fitted, scored)]
+    assert shares == pytest.approx([1 / 6, 1 / 6], abs=0.04)

@@ -250,7 +250,7 @@ def test_quantiles_of_a_likelihood_that_can_be_drawn_from_are_those_of_its_densi
     torch.testing.assert_close(torch.stack([lower, upper]), found[[0, 2]])
     torch.testing.assert_close(prediction.cdf(found[1]), torch.full((5,), 0.5), atol=2 / NUM_DRAWS, rtol=0.0)
     torch.testing.assert_close(prediction.cdf(found[1][:, None])[:, 0], prediction.cdf(found[1]))
-    assert score(prediction, found[1]).keys() == {"nll", "rmse", "coverage_error", "interval_width"}
+    assert score(prediction, found[1]).keys() == {"nll", "rmse", "crps", "coverage_error", "interval_width"}
     drawn = prediction.sample(4000, rng)
     assert drawn.shape == (4000, 5)
     assert ((drawn <= found[2]).double().mean(0) - 0.9).abs().max() < 0.04

@@ -260,3 +260,10 @@ def test_no_code_can_come_out_of_a_file():
                     "__import__",
                     "importlib.import_module",
                 }, source
+
+
+def test_a_file_that_is_replaced_stays_as_private_as_it_was(path):
+    path.write_bytes(b"old")
+    path.chmod(0o600)
+    file.replace_file(path, [b"new"])
+    assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"new", 0o600)

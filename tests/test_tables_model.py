@@ -17,6 +17,7 @@ from livi.tables import Table, read_table, write_frame
 from livi.tables.encoding import encode
 from livi.tables.estimators import LIVIRegressor
 from livi.tables.fitting import FitOptions, fit_table, split
+from livi.tables.formulas import protected_frame
 from livi.tables.model import load_model
 from livi.tables.values import texts
 from livi.tables.wording import in_options
@@ -106,6 +107,28 @@ def test_an_input_column_with_a_taken_name_is_kept_under_another():
     kept = model.predict(Table.from_frame(frame), silent, keep=True)
     np.testing.assert_array_equal(kept["mean (input)"], frame["mean"])
     assert (kept["mean"] != frame["mean"]).all()
+
+
+def test_kept_columns_may_have_any_name_and_any_whole_number():
+    random = np.random.default_rng(0)
+    names = ["self", "mean", "mean (input)"]
+    frame = pd.DataFrame({name: random.normal(size=20) for name in (*names, "y")})
+    frame["id"] = 2**60 + np.arange(20)  # between which float64 knows no difference
+    model = fit_table(Table.from_frame(frame), "y", FitOptions(steps=2, hidden=(2,), validation=0.0), silent)
+    kept = model.predict(Table.from_frame(frame), silent, keep=True)
+    assert kept["id"].astype("int64").tolist() == frame["id"].tolist()
+    for title, name in {"self": "self", "mean (input)": "mean", "mean (input) (input)": "mean (input)"}.items():
+        np.testing.assert_array_equal(kept[title], frame[name])
+    protected_frame(kept)
+
+
+def test_what_reading_left_out_is_said_of_new_rows_too(houses, tmp_path):
+    model = fit_table(houses, "price", FitOptions(steps=2, hidden=(2,)), silent)
+    (tmp_path / "new.csv").write_text("area,town,price,\n100,u,5,1\n90,v,4,2\n")
+    new, heard = read_table(tmp_path / "new.csv"), []
+    model.predict(new, heard.append)
+    model.evaluate(new, heard.append)
+    assert sum("column 4 of the file, without a name" in text for text in heard) == 2
 
 
 def test_kept_columns_come_out_as_they_went_in(houses, tmp_path):

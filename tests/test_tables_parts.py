@@ -49,6 +49,17 @@ def test_groups_are_the_frequent_values_of_columns():
     parts = [part for part in parts_of(rows, groups, "y") if part.kind == "group"]
     assert [(part.name, part.rows) for part in parts] == [("rows with even = no", 500), ("rows with even = yes", 500)]
     assert worst(parts) is parts[0]
+    few, many = (
+        replace(parts[0], coverage=replace(parts[0].coverage, share=s, low=low))
+        for s, low in ((0.7, 0.72), (0.75, 0.87))
+    )
+    assert worst([few, many]) is many  # few rows are easily far from 90 %
+
+
+def test_rows_without_a_value_are_a_group_with_a_name():
+    rows = rows_with_noise(np.ones_like)
+    parts = parts_of(rows, {"town": ["" if place % 2 else "u" for place in range(1000)]}, "y")
+    assert {part.name for part in parts if part.kind == "group"} == {"rows with town = (missing)", "rows with town = u"}
 
 
 def test_few_rows_have_no_fifths():

@@ -273,7 +273,7 @@ def _predict(chosen: argparse.Namespace) -> int:
     )
     if to_stdout:
         for piece in tables.frames_bytes(frames, ".csv", raw_text=chosen.raw_text):
-            sys.stdout.write(piece.decode())
+            sys.stdout.buffer.write(piece)  # in UTF-8, whatever the console's encoding
         sys.stdout.flush()
         return 0
     tables.write_frames(chosen.out, frames, raw_text=chosen.raw_text)

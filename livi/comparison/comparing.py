@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 import warnings
@@ -176,10 +177,13 @@ def _compared(
         prediction = held.predict(posterior)
         predicted = time.perf_counter()
         answers = held.answers()
+        scores = _scores(prediction, answers)
+        if not math.isfinite(scores["nll"]):
+            raise ArithmeticError(f"expected finite predictions, got a negative log likelihood of {scores['nll']:g}.")
         row = Compared(
             name,
             title,
-            scores=_scores(prediction, answers),
+            scores=scores,
             log_prob=prediction.log_prob(answers).double().cpu().numpy(),
             curve=_curve(prediction, answers),
             seconds=fitted - started,

@@ -50,6 +50,10 @@ class DensityDiagnosis:
         return self.pareto_shape < UNRELIABLE
 
     def verdict(self) -> str:
+        if not math.isfinite(self.elbo.value):
+            return "Some draws of q are impossible under p, or log_prob has no value there: nothing holds of such a q."
+        if math.isnan(self.pareto_shape):
+            return "Too few draws to tell how q and p go together; raise num_samples."
         gap = self.bound.value - self.elbo.value
         noise = 3.0 * math.hypot(self.bound.standard_error, self.elbo.standard_error)
         if gap > 0.3 + noise:

@@ -218,7 +218,10 @@ def fpr95(
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric under its name, with the direction in which it improves and what a prediction must offer for it."""
+    """A metric under its name, with the direction in which it improves and what a prediction must offer for it.
+
+    What must be offered is all of `needs`, or a method of the metric's own name.
+    """
 
     name: str
     direction: Literal["higher", "lower"]
@@ -230,7 +233,8 @@ class Metric:
 
     def applies_to(self, prediction: Any) -> bool:
         # Statically, since getting a property may cost as much as the metric itself.
-        return all(getattr_static(prediction, name, None) is not None for name in self.needs)
+        offers = [getattr_static(prediction, name, None) is not None for name in (self.name, *self.needs)]
+        return offers[0] or all(offers[1:])
 
     def better(self, one: float, other: float) -> bool:
         """Whether `one` is strictly better than `other`."""

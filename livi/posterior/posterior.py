@@ -90,6 +90,7 @@ class Posterior:
 
     def functions(self, num_samples: int, rng: torch.Generator | None = None) -> FunctionDraws:
         """Whole networks drawn from the posterior, to be evaluated together at any inputs, as often as needed."""
+        checks.positive_int("num_samples", num_samples)
         drawn = together(self.layout, self._networks(num_samples, rng))
         return FunctionDraws(self.layout, drawn.theta, drawn.buffers)
 
@@ -137,6 +138,7 @@ class Posterior:
         rows for an exact last layer, the calibration inputs for BatchNorm. What it cannot do is draw other networks.
         Memory: `num_samples` networks.
         """
+        checks.positive_int("num_samples", num_samples)
         if isinstance(self.layout, Linearised):
             raise TypeError(
                 "frozen: expected weights of the network itself, got those of its linearisation, which mean nothing "

@@ -28,6 +28,7 @@ from livi.tables.numbers import MANY, MOSTLY, Say, readable, refuse_text, words_
 from livi.tables.reading import Table
 from livi.tables.schema import Column, Dropped, Kind, Schema
 from livi.tables.values import Cells, day, how_to_write, is_missing, labels, number, parsed
+from livi.tables.wording import as_argument
 
 MAX_CATEGORIES = 50
 MAX_CLASSES = 100
@@ -53,7 +54,7 @@ def _kind(table: Table, name: str) -> Kind:
     if parsed(cells, day)[1].all():
         return "date"
     if len(set(labels(cells))) > _most_categories(len(table)) and words_among_numbers(cells):
-        remedy = f"pass --categorical {name} if these are names, or --drop {name}"
+        remedy = f"pass --categorical {as_argument(name)} if these are names, or --drop {as_argument(name)}"
         refuse_text(table, name, readable(cells), remedy)
     return "categorical"
 

@@ -38,7 +38,9 @@ def protected_frame(frame: Any) -> Any:
     """A data frame of which no name and no text is a formula; numbers, dates and gaps are as they were."""
     found = frame.rename(columns=lambda name: protected(str(name)))
     texts = [name for name in found if found[name].dtype.kind not in "iufbmM"]
-    return found.assign(**{name: found[name].map(_protected_cell) for name in texts})
+    for name in texts:
+        found[name] = found[name].map(_protected_cell)
+    return found
 
 
 def _protected_cell(value: Any) -> Any:

@@ -119,6 +119,8 @@ class TableModel:
         surprises = Surprises()
         monte_carlo = MonteCarlo() if monte_carlo is None else monte_carlo
         for part in shown_progress(parts, rows, progress=progress):
+            for text in part.notes:
+                surprises.note(text)
             with warnings_said(surprises.note):
                 features = encode_part(with_gaps(part, self.schema.missing), self.schema, surprises, strict=strict)
                 frame = self._frame(part, features, keep, monte_carlo)
@@ -132,8 +134,12 @@ class TableModel:
         columns = read(features, monte_carlo)
         _refuse_nan(table, columns["std_total" if self.schema.task == "regression" else "entropy"])
         frame = pd.DataFrame({"row": table.lines} | _rounded(columns))
-        kept = {name if name not in frame else f"{name} (input)": name for name in table.columns if keep}
-        return frame.assign(**{title: as_series(table, name) for title, name in kept.items()})
+        for name in table.columns if keep else ():
+            title = name
+            while title in frame:
+                title = f"{title} (input)"
+            frame[title] = as_series(table, name)
+        return frame
 
     def _regressed(self, features: NDArray[np.float64], monte_carlo: MonteCarlo) -> dict[str, NDArray[Any]]:
         return dict(regression_columns(self.estimator, features, monte_carlo))
@@ -169,6 +175,8 @@ class TableModel:
                 the fit has not seen. Else such rows are left out.
         """
         source = source or f"{len(table):,} rows of {table.name}"
+        for text in table.notes:
+            say(text)
         table = with_gaps(table, self.schema.missing)
         regression = self.schema.task == "regression"
         known = np.ones(len(table), np.bool_) if regression or strict else of_known_class(table, self.schema, say)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from livi.tables.notation import CURRENCIES, Notation, could_be_decimals, in_common, written
 from livi.tables.reading import Table
 from livi.tables.values import Cells, how_to_write, number, parsed
+from livi.tables.wording import as_argument
 
 Say = Callable[[str], None]
 _NAMED = 3  # words named in a message
@@ -32,7 +33,7 @@ def read_numbers(table: Table, names: Sequence[str], target: str, note: Say) -> 
         shown = cells.tolist()
         notation, mixed = in_common(shown)
         if mixed:
-            other = "--task classification" if name == target else f"--categorical {name}"
+            other = "--task classification" if name == target else f"--categorical {as_argument(name)}"
             raise table.error(
                 f"expected numbers that are written in one way, got {mixed}; correct them, or pass {other} if these "
                 "are names.",

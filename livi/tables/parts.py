@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from livi.tables.content import Coverage, Part, RegressionRows
+from livi.tables.schema import MISSING_CATEGORY
 
 LEVEL = 0.9
 FIFTHS = 5
@@ -40,7 +41,11 @@ def parts_of(rows: RegressionRows, groups: Mapping[str, Sequence[str]], unit: st
 def worst(parts: Sequence[Part]) -> Part | None:
     """The part that is furthest from its bounds; None where all keep to them."""
     astray = [part for part in parts if part.coverage.judgement in ("too sure", "too unsure")]
-    return max(astray, key=lambda part: abs(part.coverage.share - LEVEL), default=None)
+    return max(astray, key=lambda part: _beyond(part.coverage), default=None)
+
+
+def _beyond(coverage: Coverage) -> float:
+    return max(coverage.low - coverage.share, coverage.share - coverage.high)
 
 
 def _fifths(rows: RegressionRows, unit: str) -> list[tuple[str, str, Mask]]:
@@ -63,7 +68,7 @@ def _groups(groups: Mapping[str, Sequence[str]], rows: int) -> list[tuple[str, s
         frequent = [name for name, count in zip(names, counts, strict=True) if count >= SMALLEST]
         if 1 < len(frequent) <= MOST_GROUPS:
             cells = np.array(values, dtype=object).astype(str)
-            found += [("group", f"rows with {column} = {name}", cells == name) for name in frequent]
+            found += [("group", f"rows with {column} = {name or MISSING_CATEGORY}", cells == name) for name in frequent]
     return [one for one in found if one[2].sum() < rows]
 
 

@@ -30,6 +30,7 @@ _FOREIGN = {
 }
 _LONGEST_MARK = max(map(len, (_PARQUET, *_FOREIGN)))
 _NO_UTF8 = re.compile("[\udc80-\udcff]")  # what stands for bytes that are none
+_LARGEST = 2**53  # up to which float64 has every whole number
 _SNIFFED = 20  # lines behind the header's first, which may have more than one
 
 
@@ -303,12 +304,20 @@ def _unusable(series: Any) -> str:
 
 
 def _cells(series: Any) -> Cells:
-    """A column of a data frame as cells: numbers stay, dates become ISO text, everything else becomes text."""
+    """A column of a data frame as cells: numbers stay, dates become ISO text, everything else becomes text.
+
+    So do whole numbers of which float64 cannot tell neighbours apart, such as long identifiers.
+    """
     missing = series.isna().to_numpy()
-    if series.dtype.kind in "iuf":
+    if series.dtype.kind == "f" or (series.dtype.kind in "iu" and _told_apart(series)):
         numbers: Cells = series.astype("object").where(~missing, np.nan).to_numpy().astype(np.float64)
         return numbers
     return texts(["" if gone else _text(value) for value, gone in zip(series, missing, strict=True)])
+
+
+def _told_apart(series: Any) -> bool:
+    """Whether float64 has every one of these whole numbers."""
+    return bool(series.isna().all()) or max(abs(int(series.min())), abs(int(series.max()))) <= _LARGEST
 
 
 def _text(value: Any) -> str:

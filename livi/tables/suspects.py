@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from livi.tables.reading import Table
 from livi.tables.schema import Dropped, Kind, Schema
 from livi.tables.values import Cells, day, labels, number, parsed
+from livi.tables.wording import as_argument
 
 _NAMES = frozenset(
     (
@@ -59,7 +60,7 @@ def left_out(table: Table, kinds: Mapping[str, Kind], used: Sequence[str]) -> tu
     for name, kind in kinds.items():
         if kind == "numeric" and name not in used:
             reason = _numbering(name, table.columns[name])
-            found += [Dropped(name, f"{reason}; pass --use {name} to keep it")] if reason else []
+            found += [Dropped(name, f"{reason}; pass --use {as_argument(name)} to keep it")] if reason else []
     return tuple(found) if len(found) < len(kinds) else ()
 
 
@@ -85,7 +86,7 @@ def numbering_notes(table: Table, schema: Schema, used: Sequence[str]) -> list[s
         begins = values[0] in (0.0, 1.0)
         if begins if _rising(values) else len(values) > DAYS:
             text = f"column {column.name!r} counts the rows"
-            found.append(f"{text}; if it says nothing else, pass --drop {column.name}")
+            found.append(f"{text}; if it says nothing else, pass --drop {as_argument(column.name)}")
     return found
 
 
@@ -122,7 +123,7 @@ def giveaway_notes(table: Table, schema: Schema) -> list[str]:
         if how:
             found.append(
                 f"column {column.name!r} tells {schema.target!r} all by itself ({how}); if it is not known before the "
-                f"target is, pass --drop {column.name}"
+                f"target is, pass --drop {as_argument(column.name)}"
             )
     return found
 

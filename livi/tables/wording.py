@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 _ADVICE = (
     (re.compile(r"Raise Recipe\.steps[^.]*\.$"), "Raise --steps."),
@@ -34,3 +35,12 @@ def in_options(text: str) -> str:
     for advice, options in _ADVICE:  # each at the end of a sentence
         text = advice.sub(options, text)
     return text
+
+
+def as_argument(name: str) -> str:
+    """A column's name as it is typed behind an option that takes several, in a shell.
+
+    >>> print(as_argument("area"), as_argument("floor area"), as_argument("price, EUR"))
+    area 'floor area' '"price, EUR"'
+    """
+    return shlex.quote(f'"{name}"' if "," in name else name)

@@ -119,15 +119,16 @@ def prediction_of(likelihood: Likelihood, outputs: Any, rng: torch.Generator | N
     """What a likelihood makes of the network's outputs (S, B, ...) at S weight samples.
 
     Args:
-        rng: decides the draws behind the quantiles of a likelihood of one's own; else nothing is drawn.
+        rng: decides the draws behind the quantiles of a likelihood of one's own, which are the same every time without
+            it; else nothing is drawn.
     """
     if isinstance(likelihood, RegressionLikelihood):
         if getattr(likelihood.log_prob, "__func__", None) is RegressionLikelihood.log_prob:
             return RegressionPrediction(*likelihood.moments(check_outputs(outputs)))
         if not isinstance(likelihood, Drawable):
             return DensityPrediction(check_outputs(outputs), likelihood)
-        seed = torch.randint(2**31, (), generator=rng, device=None if rng is None else rng.device)
-        return DrawnPrediction(check_outputs(outputs), likelihood, int(seed))
+        seed = 0 if rng is None else int(torch.randint(2**31, (), generator=rng, device=rng.device))
+        return DrawnPrediction(check_outputs(outputs), likelihood, seed)
     if isinstance(likelihood, ClassificationLikelihood):
         return _classification(likelihood, check_outputs(outputs))
     return SampledOutputs(outputs, likelihood)

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import secrets
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain
@@ -212,6 +213,8 @@ def _temporary(target: Path) -> Iterator[BinaryIO]:
         file = open(path, "xb")  # noqa: SIM115
         stack.callback(path.unlink, missing_ok=True)
         stack.enter_context(file)
+        with suppress(OSError):  # there is none yet, or it is another's
+            path.chmod(stat.S_IMODE(target.stat().st_mode))
         if fcntl is not None:  # by a handle of its own, since the writer closes the file before it is renamed
             fcntl.flock(stack.enter_context(open(path, "rb")), fcntl.LOCK_EX)
         yield file

@@ -34,10 +34,10 @@ class Trial(NamedTuple):
 
 
 def trial_rows(weights: Array, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Places of rows to fit to and of rows to score, drawn as often as they count."""
+    """Places of rows to fit to and of rows to score; of more than are wanted, those that count more are likelier."""
     count = min(len(weights), MOST_ROWS)
     rng = np.random.default_rng(seed)
-    drawn = rng.choice(len(weights), count, replace=False, p=weights / weights.sum())
+    drawn = rng.permutation(rng.choice(len(weights), count, replace=False, p=weights / weights.sum()))
     held = round(HELD * count)
     return np.sort(drawn[held:]), np.sort(drawn[:held])
 

@@ -338,6 +338,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
     def log_mass(self, X: Any, y: Any) -> Array:  # (n,)
         """The log probability of each count: of y for a model of counts, of y -+ 1/2 for one of other numbers."""
         X, y = self._checked(X), np.array(column_or_1d(y), dtype=np.float64)
+        check_consistent_length(X, y)
         if self.model_.target_scale == "count":
             return self.log_density(X, y)
         targets = torch.from_numpy(y).to(self.posterior_.layout.device)
