@@ -4,11 +4,12 @@ import pytest
 import torch
 from torch import nn
 
-from livi import CMMNN, MLP, MMNN, Affine, Layout, PerLayer
+from livi import CMMNN, MLP, MMNN, Affine, FixedNoise, Layout, PerLayer
 from livi.family.generators import Head, presets
 from livi.family.generators.cmmnn import merge_small
 from livi.family.generators.sizing import square_enough, widest
-from livi.family.jacobian import dense_jacobian
+from livi.family.implicit import ImplicitPosterior
+from livi.family.jacobian import dense_jacobian, forward_mode_jacobian
 
 
 def count(module):
@@ -197,3 +198,24 @@ def test_sizing_helpers():
     assert merge_small([100, 1, 100, 1, 1], 10) == [101, 102]
     assert merge_small([1, 1, 1, 1], 2) == [2, 2]
     assert merge_small([5], 3) == [5]
+
+
+class Bent(Affine):
+    def branch(self, z):
+        return 5.0 * torch.tanh(z)
+
+
+def test_what_a_subclass_or_a_hook_changes_is_in_the_jacobian(rng):
+    z = torch.randn(4, 3, generator=rng)
+    hooked = MLP(3, 5, hidden=(4,), activation=nn.Tanh)
+    hooked.register_forward_hook(lambda _module, _inputs, output: 10.0 * output)
+    for generator in (Bent(3, 3), hooked):
+        torch.testing.assert_close(generator.jacobian(z), forward_mode_jacobian(generator, z))
+
+
+def test_a_relative_spread_is_of_the_weights_size_for_every_generator(rng):
+    layout = Layout(nn.Linear(40, 2, bias=False))
+    row = torch.full((1, 80), 1e-1)
+    family = ImplicitPosterior(layout, MLP(8, 80, hidden=(16,), activation=nn.Tanh), FixedNoise(1e-6))
+    family.begin_around(row, 0.1, relative=True)
+    assert float(family.sample(4000, rng).detach().std(0).mean()) == pytest.approx(0.01, rel=0.3)

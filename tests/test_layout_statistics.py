@@ -310,3 +310,18 @@ def test_norms_of_a_frozen_backbone_keep_their_own_statistics(rng, frozen):
     expected = net[4:].train()(backbone)
     torch.testing.assert_close(layout.apply(layout.flatten(), x, batch_statistics=True), expected)
     assert set(estimate_statistics(layout, layout.flatten()[None], [x])) == {"5.running_mean", "5.running_var"}
+
+
+def test_an_empty_batch_says_nothing():
+    layout = Layout(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)))
+    theta, x = layout.flatten()[None], torch.randn(8, 2)
+    whole, also = (estimate_statistics(layout, theta, batches) for batches in ([x], [x, x[:0]]))
+    for name in whole:
+        torch.testing.assert_close(also[name], whole[name])
+
+
+def test_norms_that_share_fixed_parameters_are_all_frozen():
+    first, second = nn.BatchNorm1d(3), nn.BatchNorm1d(3)
+    second.weight, second.bias = first.weight, first.bias
+    layout = Layout(nn.Sequential(nn.Linear(2, 3), first, nn.Linear(3, 3), second), exclude=["1.*"])
+    assert len(layout.frozen_norms) == 2

@@ -10,6 +10,8 @@ from training import QUICK, data, draws, network, quick_fit
 import livi
 from livi.inference import FitWarning
 from livi.inference.progress import Progress
+from livi.model.data import TensorData
+from livi.model.likelihoods import Weighted, pass_weights
 
 
 def test_an_unknown_option_of_fit_is_named():
@@ -212,3 +214,50 @@ def test_progress_on_a_terminal_rewrites_its_line():
 def test_bad_arguments_are_clear_errors(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_a_posterior_does_not_change_with_the_tensors_that_it_was_fitted_to():
+    x, y = (each.clone() for each in data())
+    posterior = livi.fit(network(), (x, y), livi.Gaussian(0.1), recipe=QUICK, progress=False)
+    before = posterior.sample(3, torch.Generator().manual_seed(0))
+    x.fill_(9.0)
+    y.fill_(100.0)
+    torch.testing.assert_close(posterior.sample(3, torch.Generator().manual_seed(0)), before)
+
+
+def test_an_example_without_a_class_leaves_the_last_layer_to_the_sampler():
+    torch.manual_seed(0)
+    x = torch.randn(200, 4)
+    y = (x[:, 0] > 0).long() + (x[:, 1] > 0).long()
+    net = nn.Sequential(nn.Linear(4, 60), nn.Tanh(), nn.Linear(60, 3))
+    assert livi.plan(net, (x, y), livi.Categorical(), steps=2).problem.integrated is not None
+    y[5] = -100
+    plan = livi.plan(net, (x, y), livi.Categorical(), steps=2)
+    assert "not every example has one class" in plan.problem.why_sampled
+
+
+def test_weights_of_one_change_nothing_about_a_plan():
+    torch.manual_seed(0)
+    x = torch.randn(50, 4)
+    y, net = (x[:, 0] > 0).long(), nn.Sequential(nn.Linear(4, 9), nn.Tanh(), nn.Linear(9, 2))
+    common = {"last_layer": "sampled", "steps": 2}
+    plain = livi.plan(net, (x, y), livi.Categorical(), **common)
+    weighted = Weighted(livi.Categorical())
+    counted = livi.plan(net, ((x, torch.ones(50)), y), weighted, forward=pass_weights, **common)
+    assert counted.problem.classes
+    torch.testing.assert_close(counted.bound.prior.scale(), plain.bound.prior.scale())
+    assert (counted.summary()["noise"], counted.recipe) == (plain.summary()["noise"], plain.recipe)
+
+
+def test_the_map_fit_of_a_varying_noise_is_blunt_by_output_and_with_weights():
+    rng = torch.Generator().manual_seed(0)
+    targets = torch.randn(50, 2, generator=rng) + torch.tensor([0.0, 1000.0])
+    own = livi.HeteroscedasticGaussian()
+    assert own.for_map(targets).floor == pytest.approx(0.1, rel=0.3)
+    assert Weighted(own).for_map(targets).base.floor == own.for_map(targets).floor
+
+
+def test_batches_of_a_size_that_was_given_keep_it():
+    x, y = data()
+    some = TensorData(x, y, 10)
+    assert livi.plan(network(), some, livi.Gaussian(0.1), recipe=QUICK, last_layer="sampled").data.batch_size == 10

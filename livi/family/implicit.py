@@ -159,14 +159,18 @@ class ImplicitPosterior(Family):
         )
 
     def begin_around(self, rows: Tensor, spread: float, *, relative: bool = False) -> None:  # (K, m)
-        """Each generator around its row; a relative spread is one for each tensor that the generator scales."""
+        """Each generator around its row.
+
+        A relative spread is one for each tensor that the generator scales, or one for all where it scales none.
+        """
         for generator, noise, row in zip(self._generators(), self._noises(), rows, strict=True):
             noise.init_around(row)
-            if relative and generator.scale_sizes is not None:
-                sizes = [float(part.square().mean().sqrt()) for part in row.split(generator.scale_sizes)]
-                generator.init_around(row, [spread * max(size, 0.01) for size in sizes])
-            else:
+            if not relative:
                 generator.init_around(row, spread)
+                continue
+            sizes = [float(part.square().mean().sqrt()) for part in row.split(generator.scale_sizes or [len(row)])]
+            spreads = [spread * max(size, 0.01) for size in sizes]
+            generator.init_around(row, spreads if generator.scale_sizes else spreads[0])
 
     def rates(self) -> Rates:
         affine = [p for generator in self._generators() for p in generator.affine_parameters()]

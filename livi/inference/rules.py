@@ -47,7 +47,7 @@ from livi.inference.polishing import WARM_UP
 from livi.inference.recipe import Recipe
 from livi.model.data import FULL_BATCH, Data, TensorData
 from livi.model.defaults import LARGE, MIDDLE, SMALL
-from livi.model.likelihoods import ClassificationLikelihood, HeteroscedasticGaussian, Weighted
+from livi.model.likelihoods import HeteroscedasticGaussian
 from livi.model.problem import Problem
 from livi.network import Layout, Loop, as_call, multiplications
 
@@ -283,10 +283,8 @@ def wants_conditional(problem: Problem) -> bool:
 
     Chosen on validation rows by `python -m benchmarks.choose_classes` (docs/benchmarks/classes.md).
     """
-    likelihood = problem.likelihood
-    base = likelihood.base if isinstance(likelihood, Weighted) else likelihood
     middle = SMALL < problem.layout.num_params <= MIDDLE
-    return middle and _one_batch(problem.data) and isinstance(base, ClassificationLikelihood)
+    return middle and _one_batch(problem.data) and problem.classes
 
 
 def _one_batch(data: Data) -> bool:

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from livi import checks
 from livi.model.data import Augment, Batch, Data, TensorData, Unpack, as_data
 from livi.model.defaults import default_prior
-from livi.model.likelihoods import ClassificationLikelihood, Likelihood
+from livi.model.likelihoods import ClassificationLikelihood, Likelihood, Weighted
 from livi.model.priors import Prior
 from livi.model.trial import try_first_batch, warn_of_doubts
 from livi.model.units import in_natural_units
@@ -127,8 +127,7 @@ class Problem:
         warn_of_doubts(trial, layout, own, batches.first())
         if isinstance(batches, TensorData) and batch_size is None:
             batches = batches.within(FULL_BATCH_WORK / _work_per_example(layout, batches))
-        classes = isinstance(own, ClassificationLikelihood)
-        chosen = chosen_for(copy.deepcopy(prior), layout) or default_prior(layout, classes=classes)
+        chosen = chosen_for(copy.deepcopy(prior), layout) or default_prior(layout, classes=are_labels(own))
         if not isinstance(chosen, Prior):
             raise TypeError(f"prior: expected a livi prior such as Normal(1.0), got {type(chosen).__name__}.")
         args, kwargs = as_call(batches.first()[0])
@@ -138,7 +137,7 @@ class Problem:
     @property
     def classes(self) -> bool:
         """The targets are labels."""
-        return isinstance(self.likelihood, ClassificationLikelihood)
+        return are_labels(self.likelihood)
 
     def log_likelihood(self, theta: Tensor, batch: Batch) -> Tensor:  # (S, m) -> (S, B)
         """log p(y | x, theta) of each example, not scaled."""
@@ -198,6 +197,11 @@ def log_likelihood(
             f"{tuple(values.shape)}; sum over one example's targets, not over examples."
         )
     return values
+
+
+def are_labels(likelihood: Likelihood) -> bool:
+    """What this is a likelihood of; weights of the examples change nothing about it."""
+    return isinstance(likelihood.base if isinstance(likelihood, Weighted) else likelihood, ClassificationLikelihood)
 
 
 def chosen_for(choice: Choice[T], layout: Layout) -> T | None:

@@ -336,10 +336,10 @@ def _choose(
 
 def _frozen_norms(module: nn.Module, fixed: Sequence[str]) -> tuple[nn.Module, ...]:
     """BatchNorm layers that have parameters, all of them fixed."""
-    held = set(fixed)
+    held = {id(module.get_parameter(name)) for name in fixed}  # tied ones have several names
     frozen = []
-    for prefix, layer in module.named_modules():
-        own = [f"{prefix}.{name}" if prefix else name for name, _ in layer.named_parameters(recurse=False)]
+    for layer in module.modules():
+        own = [id(parameter) for parameter in layer.parameters(recurse=False)]
         if isinstance(layer, nn.modules.batchnorm._BatchNorm) and own and held.issuperset(own):
             frozen.append(layer)
     return tuple(frozen)

@@ -27,6 +27,8 @@ class _Moments:
         self.count, self.mean, self.squares = 0, torch.zeros(()), torch.zeros(())
 
     def add(self, inputs: Tensor) -> None:  # (B, C, ...)
+        if not inputs.numel():
+            return
         values = inputs.detach().transpose(0, 1).flatten(1).double()  # (C, n)
         count, mean = values.shape[1], values.mean(1)
         squares = (values - mean[:, None]).square().sum(1)

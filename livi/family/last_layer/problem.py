@@ -86,6 +86,7 @@ def integrate_last_layer(
                 )
         prior, last_prior = _split(problem.prior, layout, name)
         whole = gathered(data)
+        _check_targets(base, name, linear, whole.targets)  # not of some of them alone
     except NotGatheredError as reason:
         raise NotExactError(str(reason)) from reason
     if weighted:

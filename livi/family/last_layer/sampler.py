@@ -69,7 +69,7 @@ class ExactLastLayer(Specified, nn.Module):
         integrated = problem.integrated
         assert integrated is not None
         assert isinstance(likelihood, Marginal)
-        inputs, targets = problem.data.first()
+        inputs, targets = pytree.tree_map(torch.clone, problem.data.first())  # which may be the user's own tensors
         generators: Any = list(earlier.generators)
         noises: Any = list(earlier.noises)
         return cls(integrated.layout, integrated.name, generators, noises, likelihood, prior, inputs, targets)

@@ -134,9 +134,10 @@ class HeteroscedasticGaussian(Located):
         self.log_level = nn.Parameter(torch.tensor(0.0)) if learned else None
 
     def for_map(self, targets: Tensor) -> Likelihood:
-        """With a floor of a tenth of the targets' spread: single points would else be fitted exactly, down to `floor`,
-        and the posterior could not start from there."""
-        spread = float(targets.detach().double().std()) if targets.numel() > 1 else 0.0
+        """With a floor of a tenth of the targets' spread, the least of several outputs': single points would else be
+        fitted exactly, down to `floor`, and the posterior could not start from there."""
+        outputs = targets.detach().double().reshape(len(targets), -1)
+        spread = float(outputs.std(0).min()) if len(targets) > 1 else 0.0
         blunt = copy.copy(self)  # which shares its parameters
         blunt.floor = max(self.floor, 0.1 * spread)
         return blunt

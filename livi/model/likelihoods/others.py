@@ -36,6 +36,9 @@ class Weighted(Likelihood):
     def started_from(self, targets: Tensor) -> Weighted:
         return Weighted(self.base.started_from(targets))
 
+    def for_map(self, targets: Tensor) -> Likelihood:
+        return Weighted(self.base.for_map(targets))
+
     def is_far(self, targets: Tensor) -> bool:
         return self.base.is_far(targets)
 
