@@ -134,7 +134,7 @@ def test_predictions_have_quantiles_of_the_density_itself_and_every_score(likeli
     assert bool((lower <= upper).all())
     if not isinstance(prediction.likelihood, livi.StudentT):
         assert bool((lower >= 0).all())
-    assert metrics.score(prediction, targets).keys() == {"nll", "rmse", "coverage_error", "interval_width"}
+    assert metrics.score(prediction, targets).keys() == {"nll", "rmse", "crps", "coverage_error", "interval_width"}
 
 
 @pytest.mark.parametrize("likelihood", [livi.Poisson(unit=0.7), livi.NegativeBinomial(0.8)])

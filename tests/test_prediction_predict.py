@@ -266,8 +266,15 @@ def test_draws_in_parts_are_as_many_and_an_rng_decides_them(monkeypatch):
     assert not torch.equal(one, other)
     monkeypatch.setattr("livi.posterior.prediction.density._AT_ONCE", 1)
     parts = predict(sampler, DrawnStudentT(), x, num_samples=6, rng=torch.Generator().manual_seed(0)).quantile(0.3)
-    assert parts.shape == (5,)
-    assert (parts - one).abs().max() < 0.3
+    torch.testing.assert_close(parts, one)
+
+
+def test_what_is_beside_an_example_has_no_part_in_its_quantiles():
+    sampler, x = sampler_for(nn.Linear(3, 1)), x_for(5, 3)
+    together = predict(sampler, DrawnStudentT(), x, num_samples=6).interval(0.9)
+    alone = predict(sampler, DrawnStudentT(), x[3:4], num_samples=6).interval(0.9)
+    for end, other in zip(together, alone, strict=True):
+        torch.testing.assert_close(end[3:4], other)
 
 
 def test_draws_and_moments_of_the_wrong_kind_are_clear_errors():
@@ -280,7 +287,7 @@ def test_draws_and_moments_of_the_wrong_kind_are_clear_errors():
             return outputs, torch.tensor(-1.0)
 
     sampler, x = sampler_for(nn.Linear(3, 1)), x_for(5, 3)
-    with pytest.raises(ValueError, match=r"sample: expected targets of shape \(6, 5\)"):
+    with pytest.raises(ValueError, match=r"sample: expected targets of shape \(2004, 1\)"):
         predict(sampler, Flat(), x, num_samples=6).quantile(0.5)
     with pytest.raises(ValueError, match=r"moments: expected standard deviations of at least 0, got -1\.0"):
         predict(sampler, Negative(), x, num_samples=6)

@@ -164,12 +164,19 @@ class DrawnPrediction(Quantiles, DensityPrediction):
 
     @torch.no_grad()
     def _draws(self) -> Iterator[tuple[slice, Tensor]]:  # examples, (n, b, ...)
-        """Equally many draws at every weight sample, some examples at a time."""
-        rng = torch.Generator().manual_seed(self.seed)
+        """Equally many draws at every weight sample, some examples at a time.
+
+        Every example is drawn by itself and from the same random numbers, so that its answer does not depend on those
+        beside it.
+        """
         repeats = math.ceil(NUM_DRAWS / self.num_samples)
         examples = self.outputs.shape[1]
         each = repeats * self.outputs[:, :1].numel()
         step = max(1, _AT_ONCE // each)
         for start in range(0, examples, step):
             rows = slice(start, min(examples, start + step))
-            yield rows, torch.cat([self._drawn(self.outputs[:, rows], rng) for _ in range(repeats)])
+            drawn = []
+            for outputs in self.outputs[:, rows].split(1, 1):
+                rng = torch.Generator().manual_seed(self.seed)
+                drawn.append(self._drawn(outputs.repeat(repeats, *[1] * (outputs.ndim - 1)), rng))
+            yield rows, torch.cat(drawn, 1)
