@@ -22,6 +22,7 @@ import torch
 
 import livi
 from benchmarks.bench_truth import without_test_rows
+from benchmarks.choose_looks import tried
 from livi.experiments.table_data import read_split
 from livi.tables.estimators.choice import (
     LOOK_STEPS,
@@ -50,9 +51,7 @@ def compare(name: str, number: int, steps: int | None) -> dict[float, tuple[str,
 
     @functools.cache
     def trial(model: Model, length: int) -> livi.LIVIRegressor:
-        made = livi.LIVIRegressor(steps=min(length, steps or length), num_samples=50, random_state=number)
-        made.set_params(**model.settings)._brief = True
-        return made.fit(inputs[fitted], targets[fitted])
+        return tried(model, min(length, steps or length), inputs[fitted], targets[fitted], number)[0]
 
     def score(model: Model, length: int | None = None) -> Array:
         made = trial(model, length or (SAMPLED_STEPS if model.noise == "network" else STEPS))

@@ -7,7 +7,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
@@ -160,8 +160,7 @@ def _candidate(
 
 def _of_chains(budget: int, prepared: Plan) -> int:
     """Of a budget, what chains behind a fit take: a share of a smaller one than the plan's, but no more of a larger."""
-    of_others = replace(prepared, chains=None).gradients
-    return round((prepared.gradients - of_others) * min(1.0, budget / prepared.gradients))
+    return round(prepared.gradients_of_chains * min(1.0, budget / prepared.gradients))
 
 
 def _compared(
@@ -214,17 +213,14 @@ def _by_targets(net: nn.Module, data: Any, options: Mapping[str, Any]) -> Likeli
 def gradients_of(posterior: Posterior) -> int | None:
     """How many gradients a fit took, from its plan; None where it does not say."""
     facts = posterior.plan
-    if "gradients" in facts:
-        return int(facts["gradients"])
-    recipe = facts.get("recipe")
-    if recipe is None:
-        return None
-    total: int = recipe["map_restarts"] * recipe["map_steps"]
-    if facts.get("method") not in ("map", "ensemble", "langevin"):
-        total += recipe["steps"] * recipe["num_samples"] * facts.get("components", 1)
-    if "polish" in facts:
-        total += facts["polish"]["chains"] * facts["polish"]["gradients"]
-    return total
+    recipe, polish = facts.get("recipe"), facts.get("polish")
+    total: int | None = facts.get("gradients")
+    if total is None and recipe is not None:
+        draws = recipe["steps"] * recipe["num_samples"] * facts.get("components", 1)
+        total = recipe["map_restarts"] * recipe["map_steps"] + draws
+    if total is None or polish is None:
+        return total
+    return total + int(polish["chains"] * polish["gradients"])
 
 
 def _scores(prediction: Any, targets: Tensor) -> dict[str, float]:

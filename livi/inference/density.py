@@ -20,7 +20,7 @@ from livi.family.objective import Bound
 from livi.inference.annealing import Annealed, Cooling
 from livi.inference.callbacks import Callbacks
 from livi.inference.loop import Trainer
-from livi.inference.plans import Made
+from livi.inference.plans import generators_and_noises
 from livi.inference.progress import Progress
 from livi.inference.recipe import Recipe
 from livi.model.density import LogProb, density_problem
@@ -149,9 +149,10 @@ def default_generator(layout: Layout) -> Generator:
 def _implicit(
     layout: Layout, generator: Choice[Generator], noise: Choice[Noise], components: int, spread: float
 ) -> ImplicitPosterior:
-    own = copy.deepcopy((generator, noise))
-    made = Made(*own, lambda: default_generator(layout), lambda: FixedNoise(NOISE * spread))
-    return ImplicitPosterior(layout, *made.parts(layout, checks.positive_int("components", components)))
+    count = checks.positive_int("components", components)
+    generators = (copy.deepcopy(generator), default_generator)
+    noises = (copy.deepcopy(noise), lambda _: FixedNoise(NOISE * spread))
+    return ImplicitPosterior(layout, *generators_and_noises(layout, count, generators, noises))
 
 
 def _bound(problem: Problem, family: Family, recipe: Recipe) -> Bound:

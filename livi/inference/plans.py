@@ -90,11 +90,7 @@ class Plan:
 
     @property
     def _seconds_of_chains(self) -> float:
-        """Two gradients a step, each on all batches."""
-        if self.chains is None:
-            return 0.0
-        of_one = self.seconds_per_map_step / self.recipe.map_restarts
-        return 2.0 * self.chains.steps * self.chains.chains * of_one * self.data.steps_per_epoch
+        return self.gradients_of_chains * self.seconds_per_map_step / self.recipe.map_restarts
 
     @property
     def layout(self) -> Layout:
@@ -107,10 +103,15 @@ class Plan:
     @property
     def gradients(self) -> int:
         """How many the fit takes, of the log joint density at one weight vector and on one batch each."""
-        recipe, chains = self.recipe, self.chains
+        recipe = self.recipe
         draws = recipe.steps * recipe.num_samples * self.bound.posterior.num_components
-        polishing = 0 if chains is None else 2 * chains.chains * chains.steps * self.data.steps_per_epoch
-        return recipe.map_restarts * recipe.map_steps + draws + polishing
+        return recipe.map_restarts * recipe.map_steps + draws + self.gradients_of_chains
+
+    @property
+    def gradients_of_chains(self) -> int:
+        """Of these, how many the chains behind the fit take: two a step, each on all batches."""
+        chains = self.chains
+        return 0 if chains is None else 2 * chains.chains * chains.steps * self.data.steps_per_epoch
 
     def summary(self) -> dict[str, Any]:
         """The choices and costs as JSON-able values."""
@@ -243,29 +244,30 @@ def make_plan(problem: Problem, choices: Choices, *, seed: int) -> Plan:
 
 def _implicit(size: Size, choices: Choices) -> ImplicitPosterior:
     """Of the user's generators and noises, or the rules'."""
-    made = Made(choices.generator, choices.noise, lambda: default_generator(size), lambda: default_noise(size))
-    return ImplicitPosterior(size.layout, *made.parts(size.layout, choices.components))
+    parts = generators_and_noises(
+        size.layout,
+        choices.components,
+        (choices.generator, lambda _: default_generator(size)),
+        (choices.noise, lambda _: default_noise(size)),
+    )
+    return ImplicitPosterior(size.layout, *parts)
 
 
-@dataclass(frozen=True)
-class Made:
-    """How generators and noises are made: as the user chose, or else by default."""
-
-    generator: Choice[Generator]
-    noise: Choice[Noise]
-    default_generator: Callable[[], Generator]
-    default_noise: Callable[[], Noise]
-
-    def parts(self, layout: Layout, components: int) -> tuple[list[Generator], list[Noise]]:
-        """Of each component its own."""
-        generators = [chosen_for(self.generator, layout) or self.default_generator() for _ in range(components)]
-        noises = [chosen_for(self.noise, layout) or self.default_noise() for _ in range(components)]
-        if len({id(part) for part in (*generators, *noises)}) < 2 * components:
-            raise ValueError(
-                "components: expected a generator and noise for each component, got one object for several; "
-                "pass a function such as generator=lambda layout: livi.MMNN.for_layout(layout)."
-            )
-        return generators, noises
+def generators_and_noises(
+    layout: Layout,
+    components: int,
+    generator: tuple[Choice[Generator], Callable[[Layout], Generator]],
+    noise: tuple[Choice[Noise], Callable[[Layout], Noise]],
+) -> tuple[list[Generator], list[Noise]]:
+    """Of each component its own: what the user chose, or else what the function beside it makes."""
+    generators = [chosen_for(generator[0], layout) or generator[1](layout) for _ in range(components)]
+    noises = [chosen_for(noise[0], layout) or noise[1](layout) for _ in range(components)]
+    if len({id(part) for part in (*generators, *noises)}) < 2 * components:
+        raise ValueError(
+            "components: expected a generator and noise for each component, got one object for several; "
+            "pass a function such as generator=lambda layout: livi.MMNN.for_layout(layout)."
+        )
+    return generators, noises
 
 
 def _described(part: nn.Module) -> Any:

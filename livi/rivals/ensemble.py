@@ -78,6 +78,7 @@ def as_posterior(problem: Problem, recipe: Recipe, starts: Starts, method: str) 
         "likelihood": type(problem.likelihood).__name__,
         "prior": type(problem.prior).__name__,
         "recipe": asdict(recipe),
+        "gradients": recipe.map_restarts * recipe.map_steps,
         "log_joint": starts.log_joint.tolist(),
     }
     return Posterior(

@@ -19,7 +19,7 @@ from livi.model.likelihoods import Likelihood
 from livi.model.priors import Normal
 from livi.model.problem import Problem
 from livi.posterior.posterior import Posterior
-from livi.rivals.map_start import Start, as_posterior, best_map
+from livi.rivals.map_start import Start, as_posterior, best_map, loss_gradient
 from livi.rivals.options import needed
 
 INSTALL = 'pip install "livi[ivon]".'
@@ -82,8 +82,7 @@ def _mean_curvature(start: Start, seed: int) -> float:
     """
     problem, row = start.problem, start.theta.detach().requires_grad_()
     rng = torch.Generator().manual_seed(seed)
-    fit, _ = problem.on_batch(row[None], problem.data.first())  # the prior is IVON's weight decay
-    (gradient,) = torch.autograd.grad(-fit.sum() / problem.data.num_data, row, create_graph=True)
+    gradient = loss_gradient(problem, row, problem.data.first(), recorded=True, prior=False)  # which is weight decay
     total = 0.0
     for _ in range(PROBES):
         signs = rademacher(tuple(row.shape), rng, row.dtype, row.device)

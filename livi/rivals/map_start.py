@@ -37,11 +37,16 @@ def best_map(function: str, net: nn.Module, data: Any, likelihood: Likelihood, o
     return Start(problem, recipe, starts.theta[0])
 
 
-def loss_gradient(problem: Problem, theta: Tensor, batch: Batch, *, recorded: bool = False) -> Tensor:  # (m,)
-    """Of -log p(D, theta) / N, from one batch; `recorded`, to be differentiated again with respect to theta."""
+def loss_gradient(
+    problem: Problem, theta: Tensor, batch: Batch, *, recorded: bool = False, prior: bool = True
+) -> Tensor:  # (m,)
+    """Of -log p(D, theta) / N, from one batch; `recorded`, to be differentiated again with respect to theta.
+
+    Without `prior`, of -log p(D | theta) / N.
+    """
     row = theta if recorded else theta.detach().requires_grad_()
     fit, penalty = problem.on_batch(row[None], batch)
-    loss = -(fit + penalty).sum() / problem.data.num_data
+    loss = -(fit + penalty if prior else fit).sum() / problem.data.num_data
     return torch.autograd.grad(loss, row, create_graph=recorded)[0]
 
 

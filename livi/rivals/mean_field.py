@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from livi.family.entropy import Exact
 from livi.family.generators import Generator
-from livi.family.noise import DiagonalNoise
+from livi.family.noise import DiagonalNoise, RelativeNoise
 from livi.inference import Recipe, fit
 from livi.inference.rules import Size, default_recipe
 from livi.model.likelihoods import Likelihood
@@ -67,9 +67,9 @@ def fit_mean_field(net: nn.Module, data: Any, likelihood: Likelihood, **options:
     def noise(layout: Layout) -> DiagonalNoise:
         made = DiagonalNoise(layout.num_params, recipe.spread)
         if recipe.relative_spread:
-            parts = layout.flatten().split([slot.numel for slot in layout.slots])
-            rms = torch.cat([part.square().mean().sqrt().clamp_min(0.01).expand_as(part) for part in parts])
-            made.log_std.add_(rms.log())
+            relative = RelativeNoise([slot.numel for slot in layout.slots], recipe.spread, floors=0.01)
+            relative.init_around(layout.flatten())
+            made.log_std.copy_(relative.std().log())
         return made
 
     return fit(net, data, likelihood, generator=Constant.for_layout, noise=noise, entropy=Exact(), **options)

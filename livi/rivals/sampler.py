@@ -13,7 +13,7 @@ from livi.family.generators import Generator
 from livi.family.implicit import ImplicitPosterior
 from livi.family.noise import Noise
 from livi.inference import fit
-from livi.inference.plans import Made
+from livi.inference.plans import generators_and_noises
 from livi.inference.rules import Size, default_generator, default_noise
 from livi.model.likelihoods import Likelihood
 from livi.model.problem import Problem
@@ -41,12 +41,14 @@ def fit_sampler(
     """
     refuse(function, options, "entropy", "family")
     components: int = options.pop("components", 1)
-    own = copy.deepcopy((options.pop("generator", None), options.pop("noise", None)))
+    generator, noise = copy.deepcopy((options.pop("generator", None), options.pop("noise", None)))
     size = Size.of(Problem.of(net, data, likelihood, **of_problem(options)))
-    made = Made(*own, lambda: default_generator(size), lambda: default_noise(size))
 
     def family(layout: Layout) -> ImplicitPosterior:
-        return make(layout, *made.parts(layout, components))
+        generators = (generator, lambda _: default_generator(size))
+        return make(
+            layout, *generators_and_noises(layout, components, generators, (noise, lambda _: default_noise(size)))
+        )
 
     options.setdefault("last_layer", "sampled")
     return fit(net, data, likelihood, family=family, **options)

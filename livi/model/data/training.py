@@ -62,7 +62,7 @@ class TensorData:
         augment: Augment | None = None,
     ) -> None:
         self.inputs, self.targets, self.augment = inputs, targets, augment
-        self.num_data, self.given = targets.shape[0], batch_size is not None
+        self.num_data, self.size_given = targets.shape[0], batch_size is not None
         default = self.num_data if self.num_data <= full_batch else MINIBATCH
         wanted = default if batch_size is None else batch_size
         self.batch_size = min(checks.positive_int("batch_size", wanted), self.num_data)
@@ -82,7 +82,7 @@ class TensorData:
 
     def within(self, examples: float) -> TensorData:
         """The same data in minibatches where there are more than so many examples, unless their size was given."""
-        if self.given:
+        if self.size_given:
             return self
         return TensorData(self.inputs, self.targets, full_batch=min(FULL_BATCH, int(examples)), augment=self.augment)
 

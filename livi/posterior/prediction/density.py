@@ -169,7 +169,7 @@ class DrawnPrediction(Quantiles, DensityPrediction):
         Every example is drawn by itself and from the same random numbers, so that its answer does not depend on those
         beside it.
         """
-        repeats = math.ceil(NUM_DRAWS / self.num_samples)
+        rng, repeats = torch.Generator(), math.ceil(NUM_DRAWS / self.num_samples)
         examples = self.outputs.shape[1]
         each = repeats * self.outputs[:, :1].numel()
         step = max(1, _AT_ONCE // each)
@@ -177,6 +177,6 @@ class DrawnPrediction(Quantiles, DensityPrediction):
             rows = slice(start, min(examples, start + step))
             drawn = []
             for outputs in self.outputs[:, rows].split(1, 1):
-                rng = torch.Generator().manual_seed(self.seed)
+                rng.manual_seed(self.seed)
                 drawn.append(self._drawn(outputs.repeat(repeats, *[1] * (outputs.ndim - 1)), rng))
             yield rows, torch.cat(drawn, 1)
