@@ -4,8 +4,8 @@
     python -m benchmarks.choose_fit --group middle --jobs 8
 
 A network is trained plainly on part of a problem of `benchmarks/choose_problems.py`, given to
-`livi.fit(..., start="net")` under each choice, and scored on other rows. Prints NLL by choice and problem, and the mean
-difference to the plain network.
+`livi.fit(..., start="net")` under each choice (`start="map"` in the group large-components), and scored on other rows.
+Prints NLL by choice and problem, and the mean difference to the plain network.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,11 @@ def middle(
     return options
 
 
+def from_scratch(components: int, _: int) -> Options:
+    """The default from MAP fits of its own, which is where components part."""
+    return {"start": "map", "components": components}
+
+
 LARGE = [name for name in PROBLEMS if name.startswith(("kmnist", "letters")) and not name.endswith("small")]
 MNIST = ["mnist-lenet-50000"]
 MIDDLE = [name for name in PROBLEMS if name not in (*LARGE, *MNIST)]
@@ -151,6 +157,19 @@ GROUPS: dict[str, tuple[list[str], dict[str, Any]]] = {
             for rate, prior in ((1e-3, 0.5), (3e-3, 0.5), (1e-3, 0.3), (3e-3, 0.3))
         },
     ),
+    "large-noise": (
+        LARGE,
+        {"default": lambda _: {}}
+        | {f"noise {share:g}": lambda _, share=share: {"noise": relative(share)} for share in (0.3, 0.5)}
+        | {
+            f"noise {share:g}, N(0, 0.5^2)": lambda _, share=share: {
+                "noise": relative(share),
+                "prior": livi.Normal(0.5),
+            }
+            for share in (0.3, 0.5)
+        },
+    ),
+    "large-components": (LARGE, {f"{count} components": partial(from_scratch, count) for count in (1, 3, 5)}),
     "large-steps": (LARGE, {f"{steps} steps": large(20, steps=steps) for steps in (300, 600, 2000)}),
     "samples": (
         ["waves"],
@@ -213,14 +232,9 @@ def run(name: str, seed: int, choices: list[str], group: str, device: str) -> li
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
+                options = {"start": "net"} | GROUPS[group][1][choice](problem.count)
                 posterior = livi.fit(
-                    net,
-                    (x[train], y[train]),
-                    problem.likelihood(),
-                    start="net",
-                    seed=seed,
-                    progress=False,
-                    **GROUPS[group][1][choice](problem.count),
+                    net, (x[train], y[train]), problem.likelihood(), seed=seed, progress=False, **options
                 )
             except FitError as error:
                 posterior, row["error"] = error.posterior, str(error)

@@ -64,10 +64,20 @@ def rates(rate: float, **more: Any) -> Recipe:
     return Recipe(affine_rate=rate, nonlinear_rate=rate, **more)
 
 
-# Rates of 3e-3, N(0, t^2) with t = 3 / sqrt(fan-in) from 0.3 to 1, noise 0.2, 4,000 steps of 4 samples: the default.
+def mixture(components: int, map_steps: int, steps: int, samples: int, **options: Any) -> Options:
+    """Components that start at MAP fits of so many steps each, and so many samples of each a step."""
+    recipe = Recipe(map_steps=map_steps, steps=steps, num_samples=samples)
+    return {"components": components, "recipe": recipe} | options
+
+
+ALONE: Options = {"components": 1}  # but for choices that say otherwise
+
+# Rates of 3e-3, N(0, t^2) with t = 3 / sqrt(fan-in) from 0.3 to 1, noise 0.2: the default. One component is fitted in
+# 4,000 steps of 4 samples.
 CHOICES: dict[str, dict[str, Options]] = {
     "mnist": {
-        "default": {},
+        "default": {"components": None},
+        "one component": {},
         "8,000 steps": {"recipe": Recipe(steps=8000)},
         "8 samples": {"recipe": Recipe(num_samples=8)},
         "MAP of 10,000 steps": {"recipe": Recipe(map_steps=10_000)},
@@ -89,6 +99,16 @@ CHOICES: dict[str, dict[str, Options]] = {
         "rates 1e-3, N(0, 0.5^2)": {"recipe": rates(1e-3), "prior": livi.Normal(0.5)},
         "2,000 steps, N(0, 0.5^2)": {"recipe": Recipe(steps=2000), "prior": livi.Normal(0.5)},
         "noise 0.3, N(0, 0.5^2)": {"noise": relative(0.3), "prior": livi.Normal(0.5)},
+        "noise 0.3": {"noise": relative(0.3)},
+        "noise 0.5": {"noise": relative(0.5)},
+        "noise 0.5, N(0, 0.5^2)": {"noise": relative(0.5), "prior": livi.Normal(0.5)},
+        "5, MAP 1,500, 3,500 steps of 1": mixture(5, 1500, 3500, 1),
+        "5, MAP 2,500, 2,500 steps of 1": mixture(5, 2500, 2500, 1),
+        "5, MAP 1,200, 950 steps of 4": mixture(5, 1200, 950, 4),
+        "3, MAP 2,000, 3,200 steps of 2": mixture(3, 2000, 3200, 2),
+        "3, MAP 2,000, 3,200 steps of 2, noise 0.5": mixture(3, 2000, 3200, 2, noise=relative(0.5)),
+        "5, MAP 1,500, 3,500 steps of 1, noise 0.3": mixture(5, 1500, 3500, 1, noise=relative(0.3)),
+        "5, MAP 1,500, 3,500 steps of 1, N(0, 0.5^2)": mixture(5, 1500, 3500, 1, prior=livi.Normal(0.5)),
     },
     "cifar10": {
         "default": {},
@@ -108,12 +128,27 @@ CHOICES: dict[str, dict[str, Options]] = {
 GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     "mnist": {
         "unsure": (
-            "default",
+            "one component",
             "N(0, 0.5^2)",
             "N(0, 1)",
             "rates 1e-3, N(0, 0.5^2)",
             "2,000 steps, N(0, 0.5^2)",
             "noise 0.3, N(0, 0.5^2)",
+            "noise 0.3",
+            "noise 0.5",
+            "noise 0.5, N(0, 0.5^2)",
+        ),
+        # 25,000 gradients each, as an ensemble of five has, but for one component (21,000)
+        "mixtures": (
+            "one component",
+            "default",
+            "5, MAP 1,500, 3,500 steps of 1",
+            "5, MAP 2,500, 2,500 steps of 1",
+            "5, MAP 1,200, 950 steps of 4",
+            "3, MAP 2,000, 3,200 steps of 2",
+            "3, MAP 2,000, 3,200 steps of 2, noise 0.5",
+            "5, MAP 1,500, 3,500 steps of 1, noise 0.3",
+            "5, MAP 1,500, 3,500 steps of 1, N(0, 0.5^2)",
         ),
     },
     "cifar10": {},
@@ -128,7 +163,7 @@ def row(job: Job, *, device: str, epochs: int | None, samples: int, out: Path, q
     task = Task(sets, seed, out / problem, epochs=epochs, samples=samples, quick=quick)
     begun = time.perf_counter()
     try:
-        fitted = fit_livi(task, choice, **CHOICES[problem][choice])
+        fitted = fit_livi(task, choice, **ALONE | CHOICES[problem][choice])
     except FitError as error:
         return {"job": job, "error": str(error)}
     found = scores(fitted, sets)
@@ -158,7 +193,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.choose_pictures", description=__doc__.splitlines()[0])
     parser.add_argument("problem", choices=list(CHOICES))
     parser.add_argument("--choices", help="some of them, with | between (default: all)")
-    parser.add_argument("--group", help="a few that belong together: unsure, of mnist")
+    parser.add_argument("--group", help="a few that belong together: unsure or mixtures, of mnist")
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--jobs", type=int, default=1)

@@ -93,3 +93,13 @@ def test_memory_counts_samples_and_state():
     assert many.cost.memory > few.cost.memory
     weights = sum(parameter.nbytes for parameter in few.bound.parameters())
     assert few.cost.memory > 6 * weights  # parameters and moments, twice
+
+
+def test_steps_of_generators_that_autograd_differentiates_are_measured():
+    class Own(livi.MLP):
+        def branch(self, z):
+            return super().branch(z).sin()
+
+    plan = livi.plan(*problem(), last_layer="sampled", generator=lambda layout: Own(4, layout.num_params, hidden=(4,)))
+    weights = sum(parameter.nbytes for parameter in plan.bound.parameters())
+    assert plan.cost.memory > 6 * weights

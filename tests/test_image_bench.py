@@ -257,7 +257,7 @@ def test_the_text_has_means_errors_and_the_paper_s_numbers():
 def test_figures_have_a_curve_for_each_method():
     rows = [made_row("livi", 1, 0.02), made_row("livi", 2, 0.04), made_row("map", 1, 0.05)]
     left, right = drift_curves(rows, "rotation").axes
-    assert [line.get_label() for line in left.lines] == ["livi", "map"]
+    assert [line.get_label() for line in left.lines] == ["LIVI", "MAP"]
     assert left.lines[0].get_ydata().tolist() == pytest.approx([0.03, 2.0])
     assert right.lines[1].get_ydata().tolist() == pytest.approx([1.0, 30.0])
     [ax] = entropy_curves(rows, 10, methods=["map"]).axes

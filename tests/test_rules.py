@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import livi
 from livi.inference import begin
 from livi.inference.begin import spread_out
-from livi.inference.rules import Size, default_noise, default_recipe, from_trained
+from livi.inference.rules import Size, default_components, default_noise, default_recipe, from_trained
 from livi.model.defaults import default_prior
 from livi.network import Layout, multiplications
 
@@ -94,13 +94,60 @@ def test_no_clock_decides_what_is_planned(monkeypatch, make, data, likelihood):
     assert plans[0].seconds_per_step < plans[1].seconds_per_step
 
 
-@pytest.mark.parametrize("width", [4, 16, 80])
+@pytest.mark.parametrize("width", [4, 16])
 def test_samples_for_each_component_do_not_shrink_with_components(width):
     layout = Layout(tabular(width))
     size = sizes(layout, work=1e6)
     alone, several = default_recipe(size), default_recipe(size, 5)
     assert several.num_samples == alone.num_samples
     assert several.num_entropy_samples == alone.num_entropy_samples
+
+
+@pytest.mark.parametrize("components", [2, 3, 5, 8])
+def test_a_mixture_of_large_networks_takes_as_many_gradients_as_an_ensemble(components):
+    size = sizes(Layout(tabular(80)), work=1e6, steps_per_epoch=100, classes=True)
+    alone, recipe = default_recipe(size), default_recipe(size, components)
+    spent = components * (recipe.map_steps + recipe.steps * recipe.num_samples)
+    assert spent == pytest.approx(max(5, components) * alone.map_steps, rel=1e-3)
+    assert recipe.num_samples * components <= 8
+    assert alone.map_steps * 3 / 11 <= recipe.map_steps < alone.map_steps
+
+
+def test_a_mixture_of_few_examples_is_not_fitted_for_less_than_the_fewest_steps():
+    recipe = default_recipe(sizes(Layout(tabular(80)), work=1e6, steps_per_epoch=1), 5)
+    assert (recipe.map_steps, recipe.steps) == (600, 600)
+
+
+@pytest.mark.parametrize(
+    ("width", "facts", "expected"),
+    [
+        (80, {}, 5),
+        (16, {}, 1),
+        (80, {"num_data": 11_999}, 1),
+        (80, {"classes": False}, 1),
+        (80, {"gram": 1e6}, 1),
+    ],
+    ids=["large", "middle", "few examples", "numbers", "exact last layer"],
+)
+def test_a_mixture_is_the_default_of_large_classifiers_with_many_examples(width, facts, expected):
+    size = sizes(Layout(tabular(width)), work=1e6, **{"num_data": 12_000, "classes": True} | facts)
+    assert default_components(size) == expected
+
+
+def test_a_mixture_by_rule_only_where_its_parts_are_left_open():
+    x = torch.randn(12_000, 6)
+    data, net = (x, (x[:, 0] > 0).long()), nn.Sequential(nn.Linear(6, 100), nn.Tanh(), nn.Linear(100, 50), nn.ReLU())
+    net.append(nn.Linear(50, 2))
+
+    def components(**options):
+        return livi.plan(net, data, livi.Categorical(), steps=5, **options).bound.posterior.num_components
+
+    assert components() == components(prior=livi.Normal(0.5)) == 5
+    assert components(noise=lambda layout: livi.RelativeNoise.for_layout(layout, 0.1)) == 5
+    assert components(components=2) == 2
+    assert components(start="net") == components(noise=livi.FixedNoise(0.1)) == 1
+    assert components(generator=lambda layout: livi.MMNN.for_layout(layout)) == 1
+    assert components(recipe=livi.Recipe(num_samples=2)) == components(components=1) == 1
 
 
 @pytest.mark.parametrize("last_layer", ["sampled", "exact"])

@@ -158,7 +158,7 @@ def test_the_table_has_what_was_enough_and_says_what_was_not():
 def test_the_figure_has_a_curve_for_each_method_and_marks_what_was_enough():
     [ax] = runtime_curves([made("livi"), made("map")]).axes
     curves = [line for line in ax.lines if not str(line.get_label()).startswith("_")]
-    assert [line.get_label() for line in curves] == ["livi", "map"]
+    assert [line.get_label() for line in curves] == ["LIVI", "MAP"]
     assert curves[0].get_ydata().tolist() == pytest.approx([0.4, 0.2, 0.2])
     assert ax.lines[1].get_xdata().tolist() == pytest.approx([2.0])
     with pytest.raises(ValueError, match="expected some of livi bench runtime"):

@@ -153,7 +153,7 @@ def _candidate(
     if of != "livi":
         spent = method.spend(budget, recipe)
     else:
-        spent = {} if own is None else method.spend(budget - _of_chains(budget, own), own.recipe)
+        spent = {} if own is None else method.spend(budget - _of_chains(budget, own), own.recipe_of_all)
     given = {option: value for option, value in chosen.items() if option != "method"}
     return _Candidate(name, method.title if name in METHODS else name, method.fit, spent | given)
 

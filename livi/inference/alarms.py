@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
 from livi.family.generators import Generator
 from livi.family.implicit import ImplicitPosterior
 from livi.family.latents import Independent
+from livi.family.moments import moments
 from livi.family.noise import Noise
 from livi.family.objective import Bound
 from livi.model.priors import Laplace, Normal, Relevance
 from livi.posterior.diagnostics.verdict import COLLAPSED, RUNAWAY
+
+DRAWS = 64  # that spreads are measured by
 
 
 @torch.no_grad()
@@ -65,19 +70,26 @@ def _spreads(bound: Bound, rng: torch.Generator) -> tuple[Tensor, Tensor]:  # (l
         scale = prior.scale().expand(layout.num_params) * (2.0**0.5 if isinstance(prior, Laplace) else 1.0)
     slices = [slice(group.start, group.stop) for group in layout.groups]
     if not isinstance(bound.posterior, ImplicitPosterior):
-        total = bound.posterior.sample(64, rng).std(0) / scale
+        sampled = lambda some: bound.posterior.sample(some.stop - some.start, rng)  # noqa: E731
+        total = moments(sampled, DRAWS, layout.num_params)[1] / scale
         return torch.zeros(len(slices), dtype=torch.bool), torch.stack([_rms(total[part]) for part in slices])
     idle, widest = [], []
     for generator, noise in zip(bound.posterior.generators, bound.posterior.noises, strict=True):
         assert isinstance(generator, Generator)
         assert isinstance(noise, Noise)
-        z = Independent().draw(64, generator.latent_dim, rng, dtype=layout.dtype, device=layout.device)
-        made, std = generator(z).std(0), noise.std().expand(layout.num_params)
+        z = Independent().draw(DRAWS, generator.latent_dim, rng, dtype=layout.dtype, device=layout.device)
+        made = moments(partial(_rows_of, generator, z), DRAWS, layout.num_params)[1]
+        std = noise.std().expand(layout.num_params)
         total = (made.square() + std.square()).sqrt() / scale
         lost = torch.stack([_rms(made[part]) < 0.1 * _rms(std[part]) for part in slices])
         idle.append(lost & (not any(True for _ in noise.parameters())))  # fixed
         widest.append(torch.stack([_rms(total[part]) for part in slices]))
     return torch.stack(idle).any(0), torch.stack(widest).amax(0)
+
+
+def _rows_of(generator: Generator, z: Tensor, some: slice) -> Tensor:
+    made: Tensor = generator(z[some])
+    return made
 
 
 def _rms(values: Tensor) -> Tensor:

@@ -11,7 +11,8 @@ from torch import Tensor
 from livi.family.objective import Bound
 from livi.model.data import Data
 
-DRAWS = 32  # networks that predict together
+DRAWS, FEW = 32, 8  # networks that predict together, fewer of many weights
+HELD = 2**28  # numbers of all of them together, unless they are few
 BATCHES = 40
 
 
@@ -32,8 +33,8 @@ def expected_log_likelihood(bound: Bound, data: Data, rng: torch.Generator) -> f
 
 def _over_data(bound: Bound, data: Data, rng: torch.Generator, what: Callable[[Tensor], Tensor]) -> float:
     """The sum over all data of `what` is made of log p(y | x, theta_s), (S, B) -> (B,)."""
-    size = bound.num_samples
-    blocks = [bound.posterior.sample(size, rng) for _ in range(max(1, math.ceil(DRAWS / size)))]
+    size, draws = bound.num_samples, max(FEW, min(DRAWS, HELD // bound.posterior.num_params))
+    blocks = [bound.posterior.sample(size, rng) for _ in range(max(1, math.ceil(draws / size)))]
     total, seen = torch.zeros((), dtype=torch.float64), 0
     for (inputs, targets), _ in zip(data.epoch(0), range(BATCHES), strict=False):
         values = torch.cat([bound.log_likelihood(theta, inputs, targets) for theta in blocks])  # (S, B)

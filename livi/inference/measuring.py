@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from livi.family.entropy import Capturable
+from livi.family.implicit import ImplicitPosterior
+from livi.family.moments import bytes_of_moments
 from livi.family.objective import Bound, BoundTerms, EntropyPart
 from livi.inference.capture import replay_seconds
 from livi.inference.optimiser import make_optimiser, set_rate
@@ -58,7 +60,7 @@ def measure_step(bound: Bound, batch: Batch, recipe: Recipe, *, capture: bool | 
     seconds, memory, replayed = zip(*costs, strict=True)
     recordings = sum(replayed) + any(replayed)  # and one of steps that compute the entropy's value
     besides = _state_bytes(bound, recorded=recordings > 0) + (1 + recordings) * _batch_bytes(batch)
-    return Cost(sum(seconds) + moving, max(memory) + besides, all(replayed))
+    return Cost(sum(seconds) + moving, max(max(memory) + besides, _start_bytes(bound)), all(replayed))
 
 
 class _Trial:
@@ -117,8 +119,11 @@ class _Peak:
         return self.most + gradients
 
     def _keep(self, tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        self.kept[storage.data_ptr()] = storage.nbytes()  # several tensors may be views of one
+        try:
+            storage = tensor.untyped_storage()
+            self.kept[storage.data_ptr()] = storage.nbytes()  # several tensors may be views of one
+        except RuntimeError:  # inside of torch.func, whose tensors have no storage of their own
+            self.kept[id(tensor)] = tensor.nbytes
         self.most = max(self.most, sum(self.kept.values()))
         return tensor
 
@@ -159,6 +164,15 @@ def _state_bytes(bound: Bound, *, recorded: bool) -> int:
     network = sum(parameter.nbytes for parameter in bound.posterior.layout.module.parameters())
     copies = 0 if aside else 3 if recorded else 1
     return network + (1 + copies) * state
+
+
+def _start_bytes(bound: Bound) -> int:
+    """What is held while the posterior is put around its start: its parameters, and draws to measure them by."""
+    posterior = bound.posterior
+    parameters = sum(parameter.nbytes for parameter in bound.parameters())
+    if not isinstance(posterior, ImplicitPosterior):
+        return parameters
+    return parameters + bytes_of_moments(posterior.num_params, posterior.layout.dtype.itemsize)
 
 
 def _batch_bytes(batch: Batch) -> int:

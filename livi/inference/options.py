@@ -47,7 +47,7 @@ class PlanOptions(TypedDict, total=False):
     steps: int | None
     budget: float | str | None
     start: str | Posterior
-    components: int
+    components: int | None
     polish: bool | None
     autocast: torch.dtype | None
     capture: bool | None

@@ -25,6 +25,7 @@ from livi.inference.recipe import Recipe
 from livi.inference.rules import (
     Chains,
     Size,
+    default_components,
     default_entropy,
     default_generator,
     default_noise,
@@ -53,7 +54,7 @@ class Choices:
     entropy: EntropyEstimator | None = None
     latents: Latents | None = None
     recipe: Recipe = field(default_factory=Recipe)  # decides what it names
-    components: int = 1
+    components: int | None = None
     autocast: torch.dtype | None = None
     capture: bool | None = None
     start: str = "map"
@@ -62,7 +63,14 @@ class Choices:
     def has_own_parts(self) -> bool:
         """Whether the posterior or its schedule is of the user's making."""
         own = (self.family, self.generator, self.noise, self.entropy, self.latents)
-        return any(part is not None for part in own) or self.components > 1 or bool(self.recipe.named)
+        return any(part is not None for part in own) or (self.components or 1) > 1 or bool(self.recipe.named)
+
+    def components_for(self, size: Size) -> int:
+        """As many as asked for, or by rule where there can be several: from scratch, of parts that are made anew."""
+        if self.components is not None:
+            return self.components
+        fixed = self.family is not None or self.generator is not None or isinstance(self.noise, Noise)
+        return 1 if fixed or self.start != "map" or "num_samples" in self.recipe.named else default_components(size)
 
 
 @dataclass(frozen=True)
@@ -101,11 +109,15 @@ class Plan:
         return self.problem.data
 
     @property
+    def recipe_of_all(self) -> Recipe:
+        """The recipe with the samples of all components together, by which gradients are counted."""
+        return replace(self.recipe, num_samples=self.recipe.num_samples * self.bound.posterior.num_components)
+
+    @property
     def gradients(self) -> int:
         """How many the fit takes, of the log joint density at one weight vector and on one batch each."""
-        recipe = self.recipe
-        draws = recipe.steps * recipe.num_samples * self.bound.posterior.num_components
-        return recipe.map_restarts * recipe.map_steps + draws + self.gradients_of_chains
+        recipe = self.recipe_of_all
+        return recipe.map_restarts * recipe.map_steps + recipe.steps * recipe.num_samples + self.gradients_of_chains
 
     @property
     def gradients_of_chains(self) -> int:
@@ -216,14 +228,15 @@ def make_plan(problem: Problem, choices: Choices, *, seed: int) -> Plan:
     by_rule = choices.start != "posterior" and not choices.has_own_parts() and wants_polish(problem)
     polished = by_rule if choices.polish is None else choices.polish
     size = Size.of(problem, polished=polished)
-    recipe = choices.recipe.over(default_recipe(size, choices.components))
+    components = choices.components_for(size)
+    recipe = choices.recipe.over(default_recipe(size, components))
     if choices.start != "map":
         rule = from_trained if choices.start == "net" else from_posterior
         recipe = replace(choices.recipe.over(rule(recipe)), map_steps=0)
-    recipe = replace(recipe, map_restarts=max(recipe.map_restarts, choices.components))
+    recipe = replace(recipe, map_restarts=max(recipe.map_restarts, components))
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)  # generators initialise themselves from torch's global stream
-        family = chosen_for(choices.family, problem.layout) or _implicit(size, choices)
+        family = chosen_for(choices.family, problem.layout) or _implicit(size, choices, components)
     bound = Bound(
         family,
         problem.likelihood,
@@ -242,11 +255,11 @@ def make_plan(problem: Problem, choices: Choices, *, seed: int) -> Plan:
     return Plan(bound, problem, recipe, cost, climbing, choices.capture, choices.start, chains)
 
 
-def _implicit(size: Size, choices: Choices) -> ImplicitPosterior:
+def _implicit(size: Size, choices: Choices, components: int) -> ImplicitPosterior:
     """Of the user's generators and noises, or the rules'."""
     parts = generators_and_noises(
         size.layout,
-        choices.components,
+        components,
         (choices.generator, lambda _: default_generator(size)),
         (choices.noise, lambda _: default_noise(size)),
     )

@@ -22,9 +22,10 @@ predictions. Latents beyond the number of examples make a posterior unsure of wh
 
 Where the likelihood is Gaussian, the network ends in an nn.Linear and there are at most 20,000 examples, that layer is
 integrated out and m counts the other weights (`family/last_layer/problem.py`); so it is for classes and labels, by a
-bound, where there are 300 to 5,000 weights and about 1,000 examples in one batch (`wants_conditional`). A mixture's
-components start at different MAP estimates, up to 300 weights chosen from 8 K of them (`Starts.pick`). Latents are
-orthogonal and antithetic.
+bound, where there are 300 to 5,000 weights and about 1,000 examples in one batch (`wants_conditional`). A classifier of
+5,000 to a million weights with 12,000 examples gets a mixture of five, for as many gradients as five MAP fits take
+(`default_components`). A mixture's components start at different MAP estimates, up to 300 weights chosen from 8 K of
+them (`Starts.pick`). Latents are orthogonal and antithetic.
 
 A network of 300 to 5,000 weights that gives mean and noise (`HeteroscedasticGaussian`, sampled last layer, one batch)
 gets a short fit, and Markov chains from its draws (`wants_polish`): what comes back is an ensemble of their draws.
@@ -51,6 +52,10 @@ from livi.model.likelihoods import HeteroscedasticGaussian
 from livi.model.problem import Problem
 from livi.network import Layout, Loop, as_call, multiplications
 
+COMPONENTS = 5  # of a mixture that is livi's own choice
+FEWEST = 600  # steps of a large network
+MANY = 12_000  # examples, for a mixture that is livi's own choice
+SHARE_OF_STARTS = 3 / 11  # of a mixture's gradients, those of the MAP fits that its components start at
 BUDGET = 1.5e7  # multiplications for the Gram matrices of a step's samples, of which there are at least four
 
 
@@ -153,6 +158,12 @@ def default_entropy(size: Size) -> EntropyEstimator:
     return Lanczos(num_probes=1, tolerance=0.1, max_iterations=30)
 
 
+def default_components(size: Size) -> int:
+    """A mixture for networks of 5,000 to a million weights that tell classes, of which there are many examples."""
+    several = size.classes and size.gram is None and MIDDLE < size.num_params <= LARGE and size.num_data >= MANY
+    return COMPONENTS if several else 1
+
+
 def default_recipe(size: Size, components: int = 1) -> Recipe:
     """As many samples per component as 100 million multiplications per step afford, at most 2 d; fewer for larger m.
 
@@ -180,11 +191,25 @@ def default_recipe(size: Size, components: int = 1) -> Recipe:
     rates = replace(base, affine_rate=3e-3, nonlinear_rate=3e-3, hyper_rate=2e-3, spread=0.1, relative_spread=True)
     rates = replace(rates, entropy_every=10)
     if m > LARGE:
-        length = max(600, 15 * size.steps_per_epoch)
+        length = max(FEWEST, 15 * size.steps_per_epoch)
         rates = replace(rates, affine_rate=3e-4, nonlinear_rate=1e-3)  # of weights that are smaller, too
         return replace(rates, steps=min(20_000, length), map_steps=min(20_000, length))
-    length = 100 * size.steps_per_epoch
-    return replace(rates, steps=min(4000, max(600, length)), map_steps=min(5000, max(600, length)))
+    length = max(FEWEST, 100 * size.steps_per_epoch)
+    alone = replace(rates, steps=min(4000, length), map_steps=min(5000, length))
+    return alone if components == 1 else _of_a_mixture(alone, components)
+
+
+def _of_a_mixture(alone: Recipe, components: int) -> Recipe:
+    """For as many gradients as an ensemble of five takes, or of as many members as there are components beyond five.
+
+    Components make up for what each of them misses, so that each may be fitted for a shorter time, and with fewer
+    samples a step, than one that is alone; but not for less than 600 steps, start and rest.
+    """
+    gradients = max(COMPONENTS, components) * alone.map_steps
+    samples = min(alone.num_samples, max(1, 8 // components))
+    starts = round(SHARE_OF_STARTS * gradients / components)
+    steps = round((1.0 - SHARE_OF_STARTS) * gradients / components / samples)
+    return replace(alone, num_samples=samples, map_steps=max(FEWEST, starts), steps=max(FEWEST, steps))
 
 
 def _of_many_examples(recipe: Recipe, size: Size, components: int) -> Recipe:

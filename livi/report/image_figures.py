@@ -13,6 +13,7 @@ from torch import Tensor
 
 from livi.posterior.diagnostics import CorrelationCheck
 from livi.report.style import FAINT, PALETTE, TEXT_WIDTH, Numbers, new_figure, save, shared_legend, style
+from livi.report.titles import titled
 from livi.report.weights import correlation_matrix
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def drift_curves(rows: Rows, drift: str, methods: Sequence[str] | None = None) -
         for ax, name in zip(axes, ("nll", "ece"), strict=True):
             for (method, group), look in zip(chosen.items(), _looks(chosen), strict=True):
                 curves = np.array([_curve(row, drift, name) for row in group]) * (100.0 if name == "ece" else 1.0)
-                _band(ax, np.array(_curve(group[0], drift, "levels")), curves, method, look)
+                _band(ax, np.array(_curve(group[0], drift, "levels")), curves, titled(method), look)
             ax.set(
                 xlabel="degrees" if drift == "rotation" else f"{drift}, severity", ylabel=TITLES[name], ylim=(0, None)
             )
@@ -71,7 +72,7 @@ def entropy_curves(rows: Rows, classes: int, methods: Sequence[str] | None = Non
         for ax, name in zip(axes.flat, names, strict=False):
             for (method, group), look in zip(chosen.items(), _looks(chosen), strict=True):
                 curves = np.array([row["entropy"][name] for row in group if name in row["entropy"]])
-                _band(ax, np.linspace(0.0, top, curves.shape[1]), curves, method, look)
+                _band(ax, np.linspace(0.0, top, curves.shape[1]), curves, titled(method), look)
             ax.axvline(top, color=FAINT, linewidth=0.6, linestyle=":")
             ax.set(title=name, xlim=(0.0, 1.02 * top), ylim=(0.0, 1.0))
         for ax in axes.flat[len(names) :]:
@@ -99,7 +100,7 @@ def runtime_curves(rows: Rows) -> Figure:
         for (method, group), look in zip(chosen.items(), _looks(chosen), strict=True):
             sound = [one for one in group[0]["lengths"] if one["error"] is None]
             places = [(one["seconds"], one["nll"]) for one in sound]
-            ax.plot(*zip(*places, strict=True), **look, marker=".", markersize=3, label=method)
+            ax.plot(*zip(*places, strict=True), **look, marker=".", markersize=3, label=titled(method))
             ax.plot(group[0]["seconds"], group[0]["nll"], "o", color=look["color"], markersize=5.5, fillstyle="none")
         ax.set(xscale="log", yscale="log", xlabel="seconds", ylabel="NLL of validation pictures")
         _plain_ticks(ax)
@@ -169,7 +170,7 @@ def _matrix(rows: Sequence[Sequence[float | None]]) -> Tensor:
 
 def _columns(methods: Iterable[str]) -> int:
     """Of a legend: five, of names with settings fewer."""
-    names = list(methods)
+    names = [titled(method) for method in methods]
     longest = max(map(len, names))
     return min(len(names), 5 if longest <= 18 else 4 if longest <= 20 else 3)
 
@@ -213,8 +214,9 @@ def _curve(row: Mapping[str, Any], drift: str, name: str) -> list[float] | None:
 
 
 def _by_method(rows: Rows, methods: Sequence[str] | None) -> dict[str, list[Mapping[str, Any]]]:
+    """Rows of each method, livi's own first."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
-    for row in rows:
+    for row in sorted(rows, key=lambda row: (row["method"] != "livi", not row["method"].startswith("livi"))):
         if methods is None or row["method"] in methods:
             groups.setdefault(row["method"], []).append(row)
     return groups

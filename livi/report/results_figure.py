@@ -11,8 +11,8 @@ from livi.experiments.images.problems import PROBLEMS
 from livi.experiments.scoreboard import Values, board, standard_error
 from livi.report.image_figures import correlation_figure, figure_named, figure_names, runtime_curves
 from livi.report.results import Result
-from livi.report.results_text import TITLES
 from livi.report.style import COLOURS, FAINT, TEXT_WIDTH, new_figure, style
+from livi.report.titles import titled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,7 +44,7 @@ def results_figure(result: Result) -> Figure:
         for ax in axes.flat[len(boards) :]:
             ax.axis("off")
         for line in axes:
-            line[0].set_yticks(range(len(methods)), [TITLES.get(method, method) for method in methods])
+            line[0].set_yticks(range(len(methods)), [titled(method) for method in methods])
         arrow = {"higher": " (right is better)", "lower": " (left is better)"}.get(column.better or "", "")
         figure.supxlabel(f"{column.title}, mean ± standard error{arrow}", fontsize=8.5)
     return figure

@@ -8,10 +8,9 @@ from typing import Any
 from livi.experiments.images.runtime_text import paper_table as paper_runtimes
 from livi.experiments.images.text import PAPER, paper_table
 from livi.experiments.scoreboard import board, cells, markdown
-from livi.experiments.uci.text import TITLES as UCI_TITLES
 from livi.experiments.uci.text import text as uci_text
 from livi.report.results import Result
-from livi.rivals import METHODS
+from livi.report.titles import titled
 
 TITLE = "# Results"
 WORDS = """\
@@ -24,7 +23,6 @@ FURTHER = {
     "correlations": "Correlations between layers, root mean square over pairs of weights; grey: no more than noise:",
     "seconds": "NLL of validation pictures against seconds of fitting; a ring: long enough:",
 }
-TITLES = {name: method.title for name, method in METHODS.items()} | UCI_TITLES | {"livi": "LIVI"}
 
 
 def page(
@@ -85,6 +83,6 @@ def table(result: Result, task: str) -> str:
         columns = [cells(found.get(place, {}), column) for column, found in boards.items()]
         for method in dict.fromkeys(row["method"] for row in rows if row[kind.place] == place):
             count = sum((row[kind.place], row["method"]) == (place, method) for row in rows)
-            lines.append([place, TITLES.get(method, method), f"{count}", *(one.get(method, "–") for one in columns)])
+            lines.append([place, titled(method), f"{count}", *(one.get(method, "–") for one in columns)])
     head = [kind.place, "method", f"{kind.repeat}s", *(column.title for column in boards)]
     return markdown(head, lines) if lines else ""

@@ -14,7 +14,7 @@ from livi.experiments.toy_data import Reference, reference, true_function
 from livi.report.bands import Band, predictive_bands
 from livi.report.demo_figures import FunctionBand
 from livi.report.style import save, style
-from livi.rivals import METHODS
+from livi.report.titles import titled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,11 +22,8 @@ if TYPE_CHECKING:
 COLUMNS = (6, 7, 5)  # whichever leaves the fewest places empty, the first of equals
 WIDTH, ROW = 9.0, 1.5  # inches
 TITLES = {
-    "livi": "LIVI",
     "livi-sampled": "LIVI, sampled",
     "livi-polished": "LIVI, then MCMC",
-    "livi-annealed": "MCMC from the prior",
-    "map": "MAP",
 }
 
 
@@ -81,12 +78,7 @@ def title(method: str) -> str:
     >>> title("livi-mixture-3"), title("avb")
     ('LIVI, 3 components', 'AVB')
     """
-    if method in TITLES:
-        return TITLES[method]
-    kind, _, number = method.rpartition("-")
-    if kind in ("livi-mixture", "ensemble"):
-        return f"LIVI, {number} components" if kind == "livi-mixture" else f"Ensemble of {number}"
-    return METHODS[method].title
+    return TITLES.get(method) or titled(method)
 
 
 def _band(row: Mapping[str, Any]) -> Band:

@@ -61,7 +61,7 @@ def fit_mean_field(net: nn.Module, data: Any, likelihood: Likelihood, **options:
     refuse("fit_mean_field", options, "generator", "noise", "entropy")
     options.setdefault("last_layer", "sampled")
     size = Size.of(Problem.of(net, data, likelihood, **of_problem(options)))
-    recipe = (options.get("recipe") or Recipe()).over(default_recipe(size, options.get("components", 1)))
+    recipe = (options.get("recipe") or Recipe()).over(default_recipe(size, options.get("components") or 1))
 
     @torch.no_grad()
     def noise(layout: Layout) -> DiagonalNoise:

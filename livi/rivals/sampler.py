@@ -40,7 +40,7 @@ def fit_sampler(
     These are the user's, or those that `livi.fit` would take for this problem with a sampled last layer.
     """
     refuse(function, options, "entropy", "family")
-    components: int = options.pop("components", 1)
+    components: int = options.pop("components", None) or 1
     generator, noise = copy.deepcopy((options.pop("generator", None), options.pop("noise", None)))
     size = Size.of(Problem.of(net, data, likelihood, **of_problem(options)))
 

@@ -1,6 +1,6 @@
 """What correlations, latents, samples and components buy: one fit of livi, spoiled or varied in one respect at a time.
 
-as fitted               the posterior itself
+as fitted               the posterior itself, of one component
 layers apart            every layer's weights drawn without regard to the others': the same q of each layer, and
                         none of what couples them
 weights apart           every weight's draws in an order of its own: the same marginals, no correlations at all
@@ -196,7 +196,7 @@ def _fitted(variant: str, task: Task, kept: dict[int, Fitted]) -> Fitted:
     if variant in SPOILED:
         if task.seed not in kept:
             kept.clear()
-            kept[task.seed] = fit_livi(task, "livi")
+            kept[task.seed] = fit_livi(task, "one-component", components=1)
         whole = kept[task.seed]
         spoil = {"layers apart": IndependentLayers, "weights apart": IndependentWeights}.get(variant)
         return whole if spoil is None else replace(whole, posteriors=[_with(whole.posteriors[0], spoil)])

@@ -33,6 +33,7 @@ from livi.experiments.images.settings import Settings, check_settings, parted
 from livi.experiments.images.training import Trained, Training, train
 from livi.family.entropy import SmallestSingularValue
 from livi.inference import Recipe
+from livi.inference.plans import Choices
 from livi.inference.rules import Size, default_recipe
 from livi.model.data import CropFlip
 from livi.model.likelihoods import Categorical
@@ -227,7 +228,8 @@ def _registered(task: Task, method: str, name: str, member: int = 0, **options: 
     """A method of livi's register, from a fresh network or a trained one."""
     chosen = METHODS[method]
     on_the_bound = chosen.spend is steps_on_the_bound
-    options = _together(task.settings.options(), options, _schedule(task, method))
+    options = _together(task.settings.options(), options)
+    options = _together(options, _schedule(task, method, _components(task, method, options)))
     options |= {"seed": _seed(task, member), "progress": False}
     start, seconds = build(task.problem, _seed(task, member), quick=task.quick, norm=task.norm), 0.0
     if task.problem.epochs is not None:
@@ -248,19 +250,20 @@ def _registered(task: Task, method: str, name: str, member: int = 0, **options: 
     return _timed(task, lambda: chosen.fit(*_arguments(task, start), **options), seconds, path)
 
 
-def _schedule(task: Task, method: str) -> dict[str, Any]:
+def _schedule(task: Task, method: str, components: int) -> dict[str, Any]:
     """How long, where the method is not left to decide it."""
     chosen = METHODS[method]
     if task.quick:
-        return _quick_schedule(task, method)
+        return _quick_schedule(task, method, components)
     if chosen.spend is steps_on_the_bound and task.fit_epochs is not None:
         return {"steps": max(1, round(task.fit_epochs * _problem(task).data.steps_per_epoch))}
-    return {} if task.gradients is None else chosen.spend(task.gradients, _default_recipe(task))
+    return {} if task.gradients is None else chosen.spend(task.gradients, _default_recipe(task, components))
 
 
-def _quick_schedule(task: Task, method: str) -> dict[str, Any]:
+def _quick_schedule(task: Task, method: str, components: int) -> dict[str, Any]:
     """A few steps in small batches, from scratch at a rate at which they learn something."""
-    chosen, gradients, batches = METHODS[method], _quick_gradients(task), {"batch_size": QUICK_BATCH}
+    chosen, batches = METHODS[method], {"batch_size": QUICK_BATCH}
+    gradients = max(1, _quick_gradients(task) // components)  # of each component
     if chosen.spend is not steps_on_the_bound:
         spent = chosen.spend(gradients, _default_recipe(task))
         return _together(spent, {"recipe": Recipe(map_rate=QUICK_RATE)}) | batches
@@ -337,8 +340,19 @@ def _problem(task: Task) -> Problem:
     return Problem.of(*_arguments(task))
 
 
-def _default_recipe(task: Task) -> Recipe:
-    return default_recipe(Size.of(_problem(task)))
+def _components(task: Task, method: str, options: dict[str, Any]) -> int:
+    """How many the fit will have."""
+    if method != "livi" or task.problem.epochs is not None:
+        return options.get("components") or 1
+    known = {name: options[name] for name in ("generator", "noise", "recipe", "components") if name in options}
+    return Choices(**known).components_for(Size.of(_problem(task)))
+
+
+def _default_recipe(task: Task, components: int = 1) -> Recipe:
+    """The problem's, with the samples and starts of all components together."""
+    recipe = default_recipe(Size.of(_problem(task)), components)
+    restarts = max(recipe.map_restarts, components)
+    return replace(recipe, num_samples=components * recipe.num_samples, map_restarts=restarts)
 
 
 def _seed(task: Task, member: int) -> int:

@@ -10,11 +10,10 @@ from torch import Tensor, nn
 
 from livi import checks
 from livi.family.jacobian import Jacobian, LinearMap
+from livi.family.moments import PROBES, moments
 from livi.family.products import Chain, Dense, Gate, Linearised, Products, Sum
 from livi.network.elementwise import is_plain
 from livi.spec import Specified
-
-BLOCK = 2**25  # numbers made at a time where a start is measured
 
 
 class Extras(TypedDict, total=False):
@@ -209,22 +208,11 @@ class Generator(Specified, nn.Module):
             self._shift_branch(theta / scale - centre)
 
     def _moments(self, z: Tensor) -> tuple[Tensor, Tensor]:  # (m,), (m,)
-        """Mean and standard deviation of the branch's outputs over these latents, a few rows at a time."""
-        rows = max(1, BLOCK // self.num_params)
-        some = self.branch(z[:rows])[:, : self.num_params]
-        if len(z) <= rows:
-            return some.mean(0), some.std(0)
-        shift = some.mean(0)  # of which the deviations are small, so that squares do not cancel
-        first, second = torch.zeros_like(shift), torch.zeros_like(shift)
-        for part in z.split(rows):
-            deviation = self.branch(part)[:, : self.num_params] - shift
-            first += deviation.sum(0)
-            second += deviation.square().sum(0)
-        mean = first / len(z)
-        return shift + mean, ((second - len(z) * mean.square()) / (len(z) - 1)).clamp_min(0.0).sqrt()
+        """Mean and standard deviation of the branch's outputs over these latents."""
+        return moments(lambda some: self.branch(z[some])[:, : self.num_params], len(z), self.num_params)
 
-    def _probe_latents(self, rng: torch.Generator | None, rows: int = 64) -> Tensor:
-        half = self._gaussian(rows, rng)
+    def _probe_latents(self, rng: torch.Generator | None) -> Tensor:
+        half = self._gaussian(PROBES // 2, rng)
         return torch.cat([half, -half])
 
     def _gaussian(self, rows: int, rng: torch.Generator | None) -> Tensor:
