@@ -98,9 +98,11 @@ def fit_row(job: Job, *, quick: bool, device: str, deadline: Deadline) -> Row | 
             net, steps = case.build(seed, quick=quick).to(device), QUICK_STEPS if quick else None
             row |= {"weights": sum(p.numel() for p in net.parameters()), "examples": len(examples.train[1])}
             plan = livi.plan(net, examples.train, livi.Categorical(), seed=seed, steps=steps)
-            row |= {"steps": plan.recipe.steps, "map_steps": plan.recipe.map_steps}
+            row |= {"steps": plan.recipe.steps, "components": plan.bound.posterior.num_components}
             row |= {"strategy": repr(plan.problem.strategy)}
-            del plan
+            alone = livi.plan(net, examples.train, livi.Categorical(), seed=seed, steps=steps, components=1)
+            row |= {"map_steps": alone.recipe.map_steps}  # a mixture's MAP fits are shorter than a network's own
+            del plan, alone
             fits = {
                 "start": partial(fit_map, steps=row["map_steps"]),
                 "livi": partial(livi.fit, steps=steps, progress=False),

@@ -118,7 +118,7 @@ def watched(job: Job, *, config: Config, device: str = "cpu") -> Row:
         build, data = NETWORKS[name]
         examples = tuple(part.to(device) for part in data())
         net = build().to(device)
-        plan = livi.plan(net, examples, livi.Categorical(), seed=seed, steps=config.steps)
+        plan = livi.plan(net, examples, livi.Categorical(), seed=seed, steps=config.steps, components=1)
         default, posterior = plan.bound.entropy, plan.bound.posterior
         assert isinstance(default, Lanczos)
         assert isinstance(posterior, ImplicitPosterior)

@@ -180,3 +180,15 @@ def test_the_headline_says_who_is_not_clearly_behind():
     assert headline(rows) == "A has the best score; not clearly behind: B"
     assert headline(ranked([good, far])) == "A has the best score, by more than two standard errors"
     assert headline(ranked([good, close])) == "A has the best score, and none is clearly behind"
+
+
+def test_livi_with_options_of_its_own_has_the_same_budget():
+    x = torch.linspace(-1, 1, 30)[:, None].float()
+    net = nn.Sequential(nn.Linear(1, 5), nn.Tanh(), nn.Linear(5, 1)).float()
+    sampled = {"method": "livi", "last_layer": "sampled"}
+    methods = {"one": sampled, "two": sampled | {"components": 2}, "fixed": sampled | {"steps": 10}}
+    found = livi.compare(net, (x, x**2), methods=methods, gradients=3_000, progress=False)
+    spent = {row.name: row.gradients for row in found.rows}
+    assert spent["one"] == pytest.approx(3_000, rel=0.05)
+    assert spent["two"] == pytest.approx(3_000, rel=0.05)
+    assert spent["fixed"] < 2_000

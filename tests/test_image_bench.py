@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from livi.experiments.images import bench as benches
 from livi.experiments.images import methods
 from livi.experiments.images.bench import Config, bench
 from livi.experiments.images.methods import Fitted, Task, default_methods, fit_method
-from livi.experiments.images.problems import PROBLEMS, load
+from livi.experiments.images.problems import PROBLEMS, Labelled, Sets, load
 from livi.experiments.images.text import summary, text
 from livi.family.ensemble import Ensemble
 from livi.model.likelihoods import Categorical
@@ -265,3 +266,21 @@ def test_figures_have_a_curve_for_each_method():
     assert ax.lines[0].get_xdata().tolist() == pytest.approx([0.0, math.log(10)])
     with pytest.raises(ValueError, match="expected some with the drift 'snow'"):
         drift_curves(rows, "snow")
+
+
+def test_a_length_is_said_in_one_way():
+    with pytest.raises(ValueError, match="gradients: expected none beside fit_epochs"):
+        Config("mnist", gradients=100, fit_epochs=2.0)
+    with pytest.raises(ValueError, match="fit_epochs: expected"):
+        Config("mnist", fit_epochs=0.0)
+
+
+def test_fits_from_other_networks_have_other_files(tmp_path):
+    pictures = Labelled(torch.zeros(1, 3, 32, 32), torch.zeros(1).long())
+    sets = Sets(PROBLEMS["cifar10"], pictures, pictures, pictures.inputs, {})
+    task = Task(sets, 300, tmp_path)
+    names = {methods._start_name(task), methods._start_name(replace(task, epochs=7))}
+    names |= {methods._start_name(replace(task, norm="group"))}
+    names |= {methods._start_name(replace(task, settings=methods.Settings(decay=0.001)))}
+    assert names == {"-60-epochs", "-7-epochs", "-60-epochs-group", "-60-epochs-decay-0.001"}
+    assert methods._start_name(replace(task, sets=replace(sets, problem=PROBLEMS["mnist"]))) == ""

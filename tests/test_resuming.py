@@ -318,3 +318,41 @@ def test_every_component_begins_at_the_network_s_weights(components):
 def test_an_unknown_start_is_an_error():
     with pytest.raises(ValueError, match="start: expected 'map' or 'net', got 'trained'"):
         quick_plan(start="trained")
+
+
+def many_classes():
+    x = torch.randn(5_000, 6, generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 90), nn.Tanh(), nn.Linear(90, 60), nn.ReLU(), nn.Linear(60, 2))
+    return net, (x, (x[:, 0] > 0).long()), livi.Categorical()
+
+
+def test_a_mixture_by_rule_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
+    options = {"steps": 4, "progress": False, "checkpoint": tmp_path / "fit.livi"}
+    whole = livi.fit(*many_classes(), **options | {"checkpoint": None})
+    with monkeypatch.context() as patched:
+        pressed(patched, Trainer, "_step", 3)
+        with pytest.warns(FitWarning, match="interrupted"):
+            stopped = livi.fit(*many_classes(), **options)
+    assert stopped.plan["interrupted_at"] < 4
+    again = livi.fit(*many_classes(), **options)
+    assert again.plan["components"] == whole.plan["components"] == 5
+    same(again, whole)
+
+
+def test_a_fit_does_not_go_on_from_a_checkpoint_of_another_network(tmp_path):
+    options = {"start": "net", "checkpoint": tmp_path / "fit.livi"}
+    quick_fit(**options)
+    other = network()
+    with torch.no_grad():
+        other[0].weight += 0.1
+    with pytest.raises(ValueError, match="first_weights was"):
+        livi.fit(other, data(), livi.Gaussian(), recipe=QUICK, progress=False, last_layer="sampled", **options)
+
+
+def test_components_beside_a_posterior_to_start_from_are_those_it_has():
+    two = quick_fit(components=2)
+    assert quick_plan(start=two).bound.posterior.num_components == 2
+    assert quick_plan(start=two, components=2).bound.posterior.num_components == 2
+    with pytest.raises(ValueError, match="components: expected none, for the posterior to start from brings its own"):
+        quick_plan(start=two, components=1)

@@ -123,19 +123,19 @@ def test_a_mixture_of_few_examples_is_not_fitted_for_less_than_the_fewest_steps(
     [
         (80, {}, 5),
         (16, {}, 1),
-        (80, {"num_data": 11_999}, 1),
+        (80, {"num_data": 4_999}, 1),
         (80, {"classes": False}, 1),
         (80, {"gram": 1e6}, 1),
     ],
     ids=["large", "middle", "few examples", "numbers", "exact last layer"],
 )
 def test_a_mixture_is_the_default_of_large_classifiers_with_many_examples(width, facts, expected):
-    size = sizes(Layout(tabular(width)), work=1e6, **{"num_data": 12_000, "classes": True} | facts)
+    size = sizes(Layout(tabular(width)), work=1e6, **{"num_data": 5_000, "classes": True} | facts)
     assert default_components(size) == expected
 
 
 def test_a_mixture_by_rule_only_where_its_parts_are_left_open():
-    x = torch.randn(12_000, 6)
+    x = torch.randn(5_000, 6)
     data, net = (x, (x[:, 0] > 0).long()), nn.Sequential(nn.Linear(6, 100), nn.Tanh(), nn.Linear(100, 50), nn.ReLU())
     net.append(nn.Linear(50, 2))
 

@@ -111,6 +111,33 @@ def test_a_stopped_run_loses_one_fit_at_most(tmp_path, monkeypatch):
     assert len(row["lengths"]) == 2
 
 
+def test_a_stopped_run_goes_on_with_twice_the_longest_fit(tmp_path, monkeypatch):
+    tried, better = [], iter(range(1, 9))
+
+    def measured(_, __, gradients, **___):
+        tried.append(gradients)
+        if gradients == 100:
+            return {"gradients": 100, "error": "too short"}
+        log_prob = [-1.0 / next(better)] * 3
+        return {"gradients": gradients, "error": None, "seconds": 1.0, "memory": 1.0, "nll": 0.1, "accuracy": 0.9} | {
+            "log_prob": log_prob,
+            "memory_of_fit": 1.0,
+            "warnings": [],
+        }
+
+    monkeypatch.setattr(runtime, "measure", measured)
+    monkeypatch.setattr(runtime, "side_by_side", lambda fit, jobs, *_: [fit(job) for job in jobs[: len(tried) != 2]])
+    config = Config(methods=("map",), seeds=(300,), gradients=100, doublings=3)
+    bench(config, tmp_path, tmp_path, minutes=1.0, say=lambda _: None)
+    assert tried == [100, 200]  # and the time was over
+    monkeypatch.setattr(runtime, "side_by_side", lambda fit, jobs, *_: [fit(job) for job in jobs])
+    found = bench(config, tmp_path, tmp_path, say=lambda _: None)
+    assert tried == [100, 200, 400, 800]
+    assert [one["gradients"] for one in found["rows"][0]["lengths"]] == [200, 400, 800]
+    again = json.loads((tmp_path / "runtime.json").read_text())
+    assert again["config"]["device"] == "cpu"
+
+
 @pytest.mark.usefixtures("_here")
 def test_a_method_that_always_fails_is_a_row_with_its_error(tmp_path, monkeypatch):
     write_mnist(tmp_path)

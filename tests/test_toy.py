@@ -4,6 +4,7 @@ import importlib.util
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -327,7 +328,7 @@ def test_a_rival_that_fails_leaves_the_others_their_rows(tmp_path, monkeypatch):
     rows = bench(config, tmp_path, heard.append)["rows"]
     assert [row["error"] for row in rows] == ["ValueError: not today", None]
     assert "A map seed 100: ValueError: not today" in heard[0]
-    assert "| A | map | 1 | – | – |" in table(rows)
+    assert "| A | map | 0 | – | – |" in table(rows)
 
 
 def test_a_file_of_something_else_is_left_alone(tmp_path):
@@ -361,3 +362,16 @@ def test_every_method_is_known_and_an_unknown_one_is_refused():
     for method in ("livi-mixture-0", "ensemble", "swagger"):
         with pytest.raises(ValueError, match="method: expected one of"):
             method_named(method)
+
+
+def test_a_fit_that_is_interrupted_at_its_start_is_no_result(monkeypatch):
+    interrupted = SimpleNamespace(history=[], plan={"recipe": {"steps": 5}, "interrupted_at": 0})
+    monkeypatch.setattr("livi.experiments.toy.method_named", lambda _: lambda *_, **__: interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fit_toy("A", "livi", 0)
+
+
+def test_failed_seeds_are_not_counted():
+    rows = [{"data": "a", "method": "livi", "error": None, "w2_to_nuts": 0.1}]
+    rows += [{"data": "a", "method": "livi", "error": "no luck", "w2_to_nuts": None}]
+    assert summary(rows)[0]["seeds"] == 1

@@ -16,7 +16,8 @@ from livi.experiments.scoreboard import Column, best_of, board, cells, mean_rank
 from livi.experiments.spreading import run_all
 from livi.experiments.uci import bench as uci_bench
 from livi.experiments.uci import search
-from livi.experiments.uci.bench import Config, bench, fit_row
+from livi.experiments.uci import text as uci_text
+from livi.experiments.uci.bench import Config, bench, default_sets, fit_row
 from livi.experiments.uci.data import Split
 from livi.experiments.uci.methods import METHODS, Candidate, available_methods, default_methods
 from livi.experiments.uci.published import FIGURES, SETS
@@ -278,3 +279,15 @@ def test_sets_of_fewer_splits_than_the_first_are_left_out(folder):
     config = Config(sets=("wine-red", "yacht"), methods=("map",), splits=1, first_split=1, steps=5)
     found = bench(config, folder.parent / "out", folder, say=lambda _: None)
     assert [(row["data"], row["split"], row["error"]) for row in found["rows"]] == [("yacht", 1, None)]
+
+
+def test_sets_without_a_common_split_say_nothing_of_who_is_ahead():
+    board = {"yacht": {"livi": {0: -5.0}, "nuts": {7: -1.0}}, "boston": {"livi": {0: -2.0}, "nuts": {0: -1.0}}}
+    assert uci_text._at_least(board, "nuts", "NUTS") == (
+        "Mean log likelihood at least that of NUTS: on 0 of 1 sets; behind on boston."
+    )
+
+
+def test_a_folder_without_uci_sets_is_told_what_is_missing(tmp_path):
+    assert default_sets(tmp_path) == default_sets(None)
+    assert "yacht" in default_sets(None)

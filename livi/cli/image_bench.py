@@ -141,7 +141,7 @@ def _ablate(chosen: argparse.Namespace, settings: dict[str, Any], folder: Path, 
     ablations = importlib.import_module("livi.experiments.images.ablations")
     variants = settings.pop("methods", ())
     if "gradients" in settings:
-        chosen.usage_error("--gradients: expected none beside --ablations, which compare fits of the same steps")
+        chosen.usage_error("--gradients: expected none beside --ablations, which have schedules of their own")
     if chosen.jobs > 1:
         chosen.usage_error("--jobs: expected 1 beside --ablations, which go on with one another's fits")
     try:

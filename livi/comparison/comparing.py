@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from livi import checks
 from livi.comparison.result import Comparison, comparison_of
 from livi.inference import FitError, FitWarning, Recipe, plan
+from livi.inference.options import PlanOptions
 from livi.inference.plans import Plan
 from livi.inference.rules import Size, default_recipe
 from livi.inference.validation import split_off
@@ -32,6 +33,7 @@ from livi.rivals import METHODS, method_named
 DEFAULT_METHODS = ("livi", "ensemble", "mean_field", "swag", "map")
 LEVELS = np.linspace(0.0, 1.0, 101)
 BINS = 10  # of confidence
+LENGTHS = {"steps", "budget", "recipe"}  # options by which a fit of livi's is told how long to be
 
 Chosen = Sequence[str] | Mapping[str, Mapping[str, Any] | Callable[..., Posterior]]
 
@@ -116,7 +118,14 @@ def compare(
     prepared = plan(net, data, likelihood, seed=seed, **options)
     budget = prepared.gradients if gradients is None else checks.positive_int("gradients", gradients)
     recipe = default_recipe(Size.of(problem))
-    own = None if gradients is None else prepared
+
+    def own(given: Mapping[str, Any]) -> Plan | None:
+        """livi's plan with a candidate's options, by which its gradients are counted; None leaves it to the rules."""
+        chosen = {name: value for name, value in given.items() if name in PlanOptions.__annotations__}
+        if chosen:
+            return plan(net, data, likelihood, seed=seed, **options | chosen)
+        return None if gradients is None else prepared
+
     candidates = [_candidate(name, chosen, budget, recipe, own) for name, chosen in _named(methods).items()]
     held = _held_out(validation, problem, options, units, num_samples)
     rows, posteriors = [], {}
@@ -144,17 +153,20 @@ def _candidate(
     chosen: Mapping[str, Any] | Callable[..., Posterior],
     budget: int,
     recipe: Recipe,
-    own: Plan | None,  # livi's, which may have its last layer integrated out; None leaves its length to the rules
+    own: Callable[[Mapping[str, Any]], Plan | None],  # livi's, which may have its last layer integrated out
 ) -> _Candidate:
     if not isinstance(chosen, Mapping):
         return _Candidate(name, name, chosen, {})
     of = str(chosen.get("method", name))
     method = method_named(of)
+    given = {option: value for option, value in chosen.items() if option != "method"}
     if of != "livi":
         spent = method.spend(budget, recipe)
+    elif given.keys() & LENGTHS:
+        spent = {}
     else:
-        spent = {} if own is None else method.spend(budget - _of_chains(budget, own), own.recipe_of_all)
-    given = {option: value for option, value in chosen.items() if option != "method"}
+        prepared = own(given)
+        spent = {} if prepared is None else method.spend(budget - _of_chains(budget, prepared), prepared.recipe_of_all)
     return _Candidate(name, method.title if name in METHODS else name, method.fit, spent | given)
 
 

@@ -120,6 +120,8 @@ def fit_row(job: Job, config: Config) -> Row:
                 target.log_prob, target.dim, steps=config.steps, seed=seed, progress=False, **METHODS[method]
             )
             found["seconds"] = time.perf_counter() - begun
+            if q.plan["interrupted_at"] is not None:
+                raise KeyboardInterrupt
             points, truth, other = q.sample(DRAWS, rng), target.sample(DRAWS, rng), target.sample(DRAWS, rng)
             found |= {"w2": sliced(points, truth), "w2_floor": sliced(other, truth), "bound": q.bound.value}
             found |= divergence(q, rng, normalised=target.normalised)
@@ -166,7 +168,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
     for row in rows:
         groups.setdefault((row["target"], row["method"]), []).append(row)
     return [
-        {"target": target, "method": method, "seeds": len(group)}
+        {"target": target, "method": method, "seeds": sum(row.get("error") is None for row in group)}
         | {name: spread([row[name] for row in group if row[name] is not None]) for name in (*QUANTITIES, "w2_floor")}
         for (target, method), group in groups.items()
     ]

@@ -98,9 +98,13 @@ def fit_row(job: Job, config: Config) -> Row:
     found: dict[str, Any] = dict.fromkeys(QUANTITIES[chosen.task])
     tables = (Table.from_frame(train, name), Table.from_frame(test, name))
     with threads(config.threads), listening() as caught:
-        begun = time.perf_counter()
         try:
-            found |= (_livi if method == "livi" else _boosting)(tables, name, number, config.quick)
+            schema = None if method == "livi" else _schema(tables[0], name, number)  # which takes a fit of livi's
+            begun = time.perf_counter()
+            if schema is None:
+                found |= _livi(tables, name, number, config.quick)
+            else:
+                found |= _boosting(tables, schema, number, config.quick)
             found["seconds"] = time.perf_counter() - begun
         except Exception as problem:  # the other tables are worth having
             error = f"{type(problem).__name__}: {problem}"
@@ -127,6 +131,8 @@ def _livi(tables: tuple[Table, Table], name: str, seed: int, quick: bool) -> dic
     """`livi fit` on the rows to fit to, with its defaults, and `livi evaluate` on the others."""
     train, test = tables
     model = fit_table(train, TABLES[name].target, _options(seed, TABLES[name].task, quick), _silent)
+    if model.interrupted:
+        raise KeyboardInterrupt
     evaluation = model.evaluate(test, _silent)
     scores = {metric.key: metric.value for metric in evaluation.metrics}
     covered = next(line.share for line in evaluation.coverage if line.level == LEVEL)
@@ -144,10 +150,9 @@ def _livi(tables: tuple[Table, Table], name: str, seed: int, quick: bool) -> dic
     }
 
 
-def _boosting(tables: tuple[Table, Table], name: str, seed: int, quick: bool) -> dict[str, Any]:
+def _boosting(tables: tuple[Table, Table], schema: Schema, seed: int, quick: bool) -> dict[str, Any]:
     """scikit-learn's histogram boosting with its defaults, on the features that livi is given."""
     train, test = tables
-    schema = _schema(train, name, seed)
     rows, others = encode(train, schema, _silent), encode(test, schema, _silent)
     options: dict[str, Any] = {"random_state": seed} | ({"max_iter": 5} if quick else {})
     if schema.task == "classification":

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, TypeVar
@@ -60,7 +61,8 @@ def complete(
     if done:
         say(f"{path}: going on after {len(jobs) - len(left)} of {len(jobs)} fits")
     begun = time.monotonic()
-    for count, row in enumerate(run(left), 1):
+    for count, found in enumerate(run(left), 1):
+        row = _sound(found)
         rows.append(row)
         rows.sort(key=lambda one: places.get(key(one), len(places)))
         document["summary"] = summary(rows)
@@ -68,6 +70,27 @@ def complete(
         rest = (len(left) - count) * (time.monotonic() - begun) / count
         further = f"; about {in_words(rest)} left" if count < len(left) else ""
         say(f"{len(jobs) - len(left) + count} of {len(jobs)}: {line(row)}{further}")
+
+
+def _sound(row: Row) -> Row:
+    """The row, or where it has numbers that are none, which no table could show, one that says so."""
+    places = dict.fromkeys(_not_finite(row))
+    if row.get("error") is not None or not places:
+        return row
+    error = f"ArithmeticError: expected finite numbers, got none for {', '.join(places)}."
+    return row | dict.fromkeys(places) | {"error": error}
+
+
+def _not_finite(value: Any, name: str = "") -> Iterator[str]:
+    """Names of the row's entries in which there is such a number."""
+    if isinstance(value, float) and not math.isfinite(value):
+        yield name
+    elif isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from _not_finite(part, name or str(key))
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from _not_finite(part, name)
 
 
 def write(path: Path, document: Mapping[str, Any]) -> None:

@@ -65,7 +65,7 @@ def run_jobs(
 ) -> dict[str, Any]:
     """Run what is not yet in the file, adding to it after every fit, and return its content.
 
-    A row with an `error` is tried again, and so is a job for which `fit` gives None.
+    A row with an `error` is tried again where it is wanted, and so is a job for which `fit` gives None.
 
     Args:
         jobs: fits at a time, each in a process of its own; under torchrun its processes share the fits instead, and
@@ -79,7 +79,8 @@ def run_jobs(
     until = Deadline.after(minutes)
     path.parent.mkdir(parents=True, exist_ok=True)
     document = started(path, document) | {"notes": notes, "jobs": jobs}
-    document["rows"] = [row for row in document["rows"] if row["error"] is None]
+    again = set(wanted)
+    document["rows"] = [row for row in document["rows"] if row["error"] is None or key(row) not in again]
     complete(
         path,
         document,

@@ -169,7 +169,7 @@ def fit_toy(name: str, method: str, seed: int, *, recipe: Recipe | None = None) 
     for warning in caught:
         if not issubclass(warning.category, FitWarning):
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-    if posterior.history and posterior.history[-1]["step"] < posterior.plan["recipe"]["steps"]:
+    if posterior.plan.get("interrupted_at") is not None:
         raise KeyboardInterrupt
     complaints = tuple(str(warning.message) for warning in caught if issubclass(warning.category, FitWarning))
     return Fitted(posterior, seconds, cpu_seconds, complaints)

@@ -115,7 +115,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
     for row in rows:
         groups.setdefault((row["data"], row["method"]), []).append(row)
     return [
-        {"data": data, "method": method, "seeds": len(group)}
+        {"data": data, "method": method, "seeds": sum(row.get("error") is None for row in group)}
         | {name: spread([row[name] for row in group if row.get(name) is not None]) for name in QUANTITIES}
         for (data, method), group in sorted(groups.items(), key=lambda item: item[0][0])
     ]

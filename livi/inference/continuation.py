@@ -97,7 +97,7 @@ class Continuation:
             ValueError: one of the parts was chosen as well.
         """
         twice = [name for name in ("family", "generator", "noise") if getattr(asked, name) is not None]
-        twice += ["components"] * (asked.components not in (None, 1, len(self.generators)))
+        twice += ["components"] * (asked.components not in (None, len(self.generators)))
         if twice:
             raise ValueError(
                 f"{twice[0]}: expected none, for the posterior to start from brings its own; leave it out."

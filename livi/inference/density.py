@@ -116,7 +116,8 @@ def fit_density(
         "annealing": annealing,
         "seed": seed,
         "recipe": asdict(schedule),
-    } | made.facts()
+        "interrupted_at": trainer.step if trainer.interrupted else None,
+    }
     reached = _reached(bound, problem, trainer.rng)
     return Density(made, log_prob, bound=reached, history=trainer.history, plan=facts | made.facts())
 

@@ -70,7 +70,8 @@ class Choices:
         if self.components is not None:
             return self.components
         fixed = self.family is not None or self.generator is not None or isinstance(self.noise, Noise)
-        return 1 if fixed or self.start != "map" or "num_samples" in self.recipe.named else default_components(size)
+        named = self.recipe.named & {"num_samples", "num_entropy_samples", "map_restarts"}
+        return 1 if fixed or named or self.start != "map" else default_components(size)
 
 
 @dataclass(frozen=True)
@@ -157,6 +158,7 @@ class Plan:
             "chains": None if self.chains is None else asdict(self.chains),
             "specs": [_described(part) for part in parts],
             "first_batch": _digest(self.data.first()),
+            "first_weights": _digest(_some(self.layout)) if self.start == "net" else None,
             "seconds_per_step": self.seconds_per_step,
             "seconds_per_map_step": self.seconds_per_map_step,
             "memory_bytes": self.cost.memory,
@@ -305,6 +307,12 @@ def _digest(batch: Any) -> str:
             digest.update(str((leaf.shape, leaf.dtype)).encode())
             digest.update(leaf.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:16]
+
+
+def _some(layout: Layout, most: int = 4096) -> Tensor:
+    """Weights of the network here and there, to recognise it by."""
+    theta = layout.flatten()
+    return theta[:: max(1, len(theta) // most)]
 
 
 def _counted(number: int, noun: str, ending: str = "s") -> str:

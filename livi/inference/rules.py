@@ -23,7 +23,7 @@ predictions. Latents beyond the number of examples make a posterior unsure of wh
 Where the likelihood is Gaussian, the network ends in an nn.Linear and there are at most 20,000 examples, that layer is
 integrated out and m counts the other weights (`family/last_layer/problem.py`); so it is for classes and labels, by a
 bound, where there are 300 to 5,000 weights and about 1,000 examples in one batch (`wants_conditional`). A classifier of
-5,000 to a million weights with 12,000 examples gets a mixture of five, for as many gradients as five MAP fits take
+5,000 to a million weights with 5,000 examples gets a mixture of five, for as many gradients as five MAP fits take
 (`default_components`). A mixture's components start at different MAP estimates, up to 300 weights chosen from 8 K of
 them (`Starts.pick`). Latents are orthogonal and antithetic.
 
@@ -54,7 +54,7 @@ from livi.network import Layout, Loop, as_call, multiplications
 
 COMPONENTS = 5  # of a mixture that is livi's own choice
 FEWEST = 600  # steps of a large network
-MANY = 12_000  # examples, for a mixture that is livi's own choice
+MANY = 5_000  # examples, for a mixture that is livi's own choice
 SHARE_OF_STARTS = 3 / 11  # of a mixture's gradients, those of the MAP fits that its components start at
 BUDGET = 1.5e7  # multiplications for the Gram matrices of a step's samples, of which there are at least four
 

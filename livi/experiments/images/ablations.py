@@ -6,7 +6,7 @@ layers apart            every layer's weights drawn without regard to the others
 weights apart           every weight's draws in an order of its own: the same marginals, no correlations at all
 latents D               generators with about D latents
 samples S               weight vectors a step
-components K            a mixture of K generators, trained jointly
+components K            a mixture of K generators, trained jointly, for about as many gradients as five networks take
 """
 
 from __future__ import annotations

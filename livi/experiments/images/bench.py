@@ -68,6 +68,10 @@ class Config:
         for name in ("epochs", "gradients", "samples"):
             if getattr(self, name) is not None:
                 checks.positive_int(name, getattr(self, name))
+        if self.fit_epochs is not None:
+            checks.positive_float("fit_epochs", self.fit_epochs)
+            if self.gradients is not None:
+                raise ValueError("gradients: expected none beside fit_epochs, which decides how long livi's fits are.")
 
     @property
     def setting(self) -> ImageProblem:
@@ -114,8 +118,9 @@ def bench(
     document = empty_document(config.problem, config, _CHOSEN)
     alone = partial(fit_row, config=config, sets=sets, folder=path.with_suffix(""), deadline=deadline, say=say)
     beside = partial(_fit_beside, config=config, where=where, folder=path.with_suffix(""), deadline=deadline)
+    over = f"{minutes:g} minutes are over; the same command goes on from here" if minutes is not None else ""
     try:
-        return run_jobs(
+        found = run_jobs(
             path,
             document,
             config.jobs(),
@@ -128,8 +133,12 @@ def bench(
             say=say,
         )
     except OutOfTime:
-        say(f"{minutes:g} minutes are over; the same command goes on from here")
+        say(over)
         return started(path, document) | {"notes": notes(config, folder)}
+    done = {(row["problem"], row["method"], row["seed"]) for row in found["rows"]}
+    if deadline.passed() and not done.issuperset(config.jobs()):  # processes that ran out of time say nothing
+        say(over)
+    return found
 
 
 @dataclass(frozen=True)

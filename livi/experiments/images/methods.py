@@ -172,7 +172,7 @@ def default_methods(problem: ImageProblem, quick: bool = False) -> tuple[str, ..
     if problem.epochs is None:
         some = AT_SCALE[:2] if quick else METHODS
         rivals = [name for name in some if name not in ELSEWHERE + NOT_HERE and METHODS[name].installed]
-        return ("map", f"ensemble-{members}", *rivals, "livi", "livi-smallest", f"livi-mixture-{members}")
+        return ("map", f"ensemble-{members}", *rivals, "livi", "livi-mixture-1", "livi-smallest")
     rivals = [name for name in AT_SCALE[: 1 if quick else None] if METHODS[name].installed]
     return ("map", f"ensemble-{members}", *rivals, "livi", f"livi-pooled-{members}")
 
@@ -197,7 +197,7 @@ def fit_method(name: str, task: Task) -> Answer:
     if kind == "livi-mixture":
         return _registered(task, "livi", name, components=count)
     if kind == "livi-smallest":
-        return _registered(task, "livi", name, entropy=SmallestSingularValue())
+        return _registered(task, "livi", name, entropy=SmallestSingularValue(), components=1)
     return _registered(task, base, name)
 
 
@@ -215,7 +215,7 @@ def _ensemble(task: Task, count: int) -> Posterior:
 
 
 def _pooled(task: Task, name: str, count: int) -> Fitted:
-    parts = [_registered(task, "livi", name, member=member) for member in range(count)]
+    parts = [_registered(task, "livi", name, member=member, components=1) for member in range(count)]
     return Fitted(
         [posterior for part in parts for posterior in part.posteriors],
         task.samples,
@@ -245,7 +245,7 @@ def _registered(task: Task, method: str, name: str, member: int = 0, **options: 
     if on_the_bound:
         options |= {"callbacks": [StopAt(task.deadline)]}
         if task.deadline.ends is not None:
-            path = task.folder / f"{name}-{_seed(task, member)}.livi"
+            path = task.folder / f"{name}-{_seed(task, member)}{_start_name(task)}.livi"
             options |= {"checkpoint": path}
     return _timed(task, lambda: chosen.fit(*_arguments(task, start), **options), seconds, path)
 
@@ -286,14 +286,29 @@ def _together(*options: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def _epochs(task: Task) -> int | None:
+    """Of the network that fits start from; None where they start from scratch."""
+    if task.problem.epochs is None:
+        return None
+    return QUICK_EPOCHS if task.quick else task.epochs or task.problem.epochs
+
+
+def _start_name(task: Task) -> str:
+    """What a trained network is known by, in the name of its file and of fits from it."""
+    if task.problem.epochs is None:
+        return ""
+    decay = "" if task.settings.decay is None else f"-decay-{task.settings.decay:g}"
+    return f"-{_epochs(task)}-epochs{decay}{'' if task.norm == 'batch' else f'-{task.norm}'}"
+
+
 def _member(task: Task, number: int) -> Trained:
     """Network number k of this seed, trained once and kept for all methods."""
     seed = _seed(task, number)
-    epochs = QUICK_EPOCHS if task.quick else task.epochs or task.problem.epochs
+    epochs = _epochs(task)
     assert epochs is not None
     net = build(task.problem, seed, quick=task.quick, norm=task.norm)
     decay = task.settings.decay
-    path = task.folder / f"network-{seed}-{epochs}-epochs{'' if decay is None else f'-decay-{decay:g}'}.livi"
+    path = task.folder / f"network-{seed}{_start_name(task)}.livi"
     return train(
         net,
         *task.sets.train,

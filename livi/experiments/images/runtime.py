@@ -90,14 +90,17 @@ def bench(
         minutes: to stop after; the fit that is under way then is given up, and begun again by the next run.
     """
     path, deadline = result_path(config, out), Deadline.after(minutes)
-    document = empty_document("runtime", config, ("methods", "seeds"))
-    here = partial(measure, config=config, folder=folder, device=str(checks.device(device)))
+    document, place = empty_document("runtime", config, ("methods", "seeds")), checks.device(device)
+    document["config"]["device"] = place.type  # seconds and bytes of one are not those of another
+    known = {"device": place.type, "versions": document["versions"]}
+    here = partial(measure, config=config, folder=folder, device=str(place))
+    row = partial(_row, config=config, folder=path.with_suffix(""), known=known, here=here, deadline=deadline, say=say)
     try:
         return run_jobs(
             path,
             document,
             config.jobs(),
-            partial(_row, config=config, folder=path.with_suffix(""), here=here, deadline=deadline, say=say),
+            row,
             key=lambda row: (row["problem"], row["method"], row["seed"]),
             notes=notes(config),
             jobs=1,
@@ -141,14 +144,18 @@ def _clearly_better(one: Row, other: Row) -> bool:
     return bool(gains.mean() > gains.std() / len(gains) ** 0.5)
 
 
-def _row(job: Job, config: Config, folder: Path, here: Any, deadline: Deadline, say: Say) -> Row:
-    """One method under one seed: fits until it has arrived, those of earlier runs among them."""
+def _row(job: Job, config: Config, folder: Path, known: Row, here: Any, deadline: Deadline, say: Say) -> Row:
+    """One method under one seed: fits until it has arrived, those of earlier runs among them.
+
+    Args:
+        known: what fits of earlier runs must have in common with these, beside the configuration.
+    """
     problem, method, seed = job
     path = folder / f"{method}-{seed}.json"
-    facts = {"gradients": config.gradients, "quick": config.quick, "samples": config.samples}
+    facts = {"gradients": config.gradients, "quick": config.quick, "samples": config.samples} | known
     lengths = _earlier(path, facts)
-    while len(lengths) <= config.doublings and not arrived(lengths)[1]:
-        gradients = config.gradients * 2 ** len(lengths)
+    while not _last(lengths, config) and not arrived(lengths)[1]:
+        gradients = 2 * lengths[-1]["gradients"] if lengths else config.gradients
         found = _in_a_process(partial(here, method, seed), gradients, deadline)
         if not found:
             raise OutOfTime
@@ -162,6 +169,11 @@ def _row(job: Job, config: Config, folder: Path, here: Any, deadline: Deadline, 
     if best is None:
         return row | {"error": lengths[-1]["error"], "lengths": told}
     return row | told[best] | {"settled": settled, "lengths": told, "whole_seconds": sum(_seconds(told))}
+
+
+def _last(lengths: Sequence[Row], config: Config) -> bool:
+    """Whether the longest fit that may be tried was."""
+    return bool(lengths) and lengths[-1]["gradients"] >= config.gradients * 2**config.doublings
 
 
 def _in_a_process(fit: Callable[[int], Row], gradients: int, deadline: Deadline) -> list[Row]:

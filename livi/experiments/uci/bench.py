@@ -82,8 +82,8 @@ class Config:
 
 
 def default_sets(folder: Path | None) -> tuple[str, ...]:
-    """Those that are in the folder; all, where there is none, so that what is missing is said."""
-    return tuple(uci.NAMES) if folder is None else uci.available(folder)
+    """Those that are in the folder; all, where none is, so that what is missing is said."""
+    return (() if folder is None else tuple(uci.available(folder))) or tuple(uci.NAMES)
 
 
 def bench(

@@ -150,13 +150,9 @@ def _listed(sentences: Sequence[str]) -> str:
 
 
 def _at_least(boards: Board, rival: str, title: str) -> str:
-    known = {name: methods for name, methods in boards.items() if rival in methods}
-    behind = [
-        name
-        for name, methods in known.items()
-        if (found := differences(methods[OURS], methods[rival])) and mean(found) < 0.0
-    ]
-    return _sentence(title, len(known), behind)
+    both = {name: differences(methods[OURS], methods[rival]) for name, methods in boards.items() if rival in methods}
+    known = {name: found for name, found in both.items() if found}  # on splits that both have
+    return _sentence(title, len(known), [name for name, found in known.items() if mean(found) < 0.0])
 
 
 def _sentence(rival: str, count: int, behind: Sequence[str]) -> str:
