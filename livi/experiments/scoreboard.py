@@ -105,7 +105,9 @@ def decimals(means: Iterable[float], column: Column) -> int:
 
 
 def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *lines))
+    """A table; bars inside of a cell are no borders."""
+    rows = ([cell.replace("|", r"\|") for cell in line] for line in (head, ["---"] * len(head), *lines))
+    return "\n".join(f"| {' | '.join(line)} |" for line in rows)
 
 
 def across(boards: Board, column: Column, titles: Mapping[str, str]) -> list[list[str]]:

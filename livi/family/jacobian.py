@@ -81,7 +81,14 @@ class Jacobian:
             self._z = z.detach().requires_grad_()
             self.value = function(self._z)  # (S, m)
             self._u = torch.zeros_like(self.value, requires_grad=True)
-            (self._adjoint,) = torch.autograd.grad(self.value, self._z, self._u, create_graph=True)
+            used = self.value.requires_grad
+            (adjoint,) = (
+                torch.autograd.grad(self.value, self._z, self._u, create_graph=True, allow_unused=True)
+                if used
+                else (None,)
+            )
+            self._adjoint = torch.zeros_like(self._z) if adjoint is None else adjoint  # zeros: g ignores z
+            self._constant = adjoint is None
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -89,11 +96,13 @@ class Jacobian:
         return self.value.shape[0], self.value.shape[1], self._z.shape[1]
 
     def matvec(self, v: Tensor) -> Tensor:  # (S, d) -> (S, m), or (P, S, d) -> (P, S, m)
-        if not self._adjoint.requires_grad:  # J^T u does not depend on u: g ignores z
+        if self._constant or not self._adjoint.requires_grad:  # J^T u does not depend on u: g ignores z
             return v.new_zeros((*v.shape[:-1], self.value.shape[1]))
         return self._product(self._adjoint, self._u, v)
 
     def rmatvec(self, u: Tensor) -> Tensor:  # (S, m) -> (S, d), or (P, S, m) -> (P, S, d)
+        if self._constant:
+            return u.new_zeros((*u.shape[:-1], self._z.shape[1]))
         return self._product(self.value, self._z, u)
 
     def gram(self, weights: Tensor) -> Callable[[Tensor], Tensor]:  # () or (m,)
@@ -106,6 +115,8 @@ class Jacobian:
         """
         if u.ndim == 3:
             return torch.stack([self.bilinear(*pair) for pair in zip(u, v, strict=True)])
+        if self._constant:
+            return (0.0 * u).sum(-1)
         with torch.enable_grad():
             (pulled,) = torch.autograd.grad(self.value, self._z, u, create_graph=True)
             return (pulled * v.detach()).sum(-1)

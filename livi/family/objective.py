@@ -163,7 +163,7 @@ class Bound(nn.Module):
         if self.posterior.entropy_apart and entropy_loss.requires_grad:
             entropy_loss.backward()
             entropy_loss = entropy_loss.detach()
-        examples = self.num_data if share is None else self.num_data * weight / share.groups
+        examples = self.num_data * weight / (1 if share is None else share.groups)
         if isinstance(self.strategy, Loop):
             log_likelihood, slopes = self._one_by_one(draw.theta, inputs, targets, examples)
         else:

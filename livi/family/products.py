@@ -218,8 +218,13 @@ class Blocks:
 
 def _absorbed(piece: Piece, weights: Tensor) -> tuple[Piece, Tensor]:
     """J^T W J = K^T V K: what J ends in, as far as it is diagonal or a cut, goes into the weights."""
-    while isinstance(piece, Chain) and len(piece.pieces) > 1:
+    while isinstance(piece, Chain):
         *before, last = piece.pieces
+        if not before:
+            if not isinstance(last, Chain):
+                break
+            piece = last
+            continue
         if isinstance(last, Gate):
             weights = last.slope.square() * weights
         elif isinstance(last, Cut):

@@ -74,8 +74,7 @@ def whole_problem(posterior: Posterior, data: Any, unpack: Unpack | None) -> Pro
         sampler, inputs = posterior.sampler, posterior.sampler.all_inputs()
         prior = _whole_prior(sampler)
         if sampler.likelihood.counts is not None:
-            names = [slot.name for slot in layout.slots]
-            layout = Layout(layout.module, names, forward=pass_weights, scaling=layout.scaling)
+            layout = Layout(layout.module, layout.patterns, forward=pass_weights, scaling=layout.scaling)
             likelihood = Weighted(likelihood)
             inputs = (inputs, sampler.likelihood.counts)
         whole = TensorData(inputs, sampler.targets, len(sampler.targets))

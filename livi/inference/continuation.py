@@ -67,7 +67,7 @@ class Continuation:
                     f"start: expected include and exclude to choose the {len(layout.slots)} parameters of the "
                     f"posterior, got {', '.join(chosen[:4])}{', ...' * (len(chosen) > 4)}; leave both out."
                 )
-        return [slot.name for slot in layout.slots]
+        return layout.patterns
 
     def likelihood_like(self, given: Likelihood) -> Likelihood:
         """The fitted one, where the given one is of its kind."""

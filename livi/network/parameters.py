@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from fnmatch import fnmatchcase
+from glob import escape
 from typing import Any
 
 import torch
@@ -93,6 +94,11 @@ class Layout:
     @property
     def group_sizes(self) -> tuple[int, ...]:
         return tuple(group.numel for group in self.groups)
+
+    @property
+    def patterns(self) -> list[str]:
+        """The names of its parameters as patterns that match nothing else, for another layout of the same."""
+        return [escape(slot.name) for slot in self.slots]
 
     def flatten(self, tensors: Mapping[str, Tensor] | None = None) -> Tensor:  # (m,)
         """The module's current weights, or those of a state dict, as one detached vector."""

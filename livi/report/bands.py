@@ -134,6 +134,7 @@ def predictive_bands(
 
 
 def _outline(ax: Axes, x: Numbers, name: str, band: Band, deviations: float) -> None:
+    order = np.argsort(x)
     for side, label in ((-deviations, f"{name}, epistemic"), (deviations, "")):
         edge = flat("mean", band.mean) + side * flat("epistemic", band.epistemic_std)
-        ax.plot(x, edge, color=INK, linewidth=0.7, zorder=2.5, label=label or None)
+        ax.plot(x[order], edge[order], color=INK, linewidth=0.7, zorder=2.5, label=label or None)

@@ -62,4 +62,5 @@ def ranked(rows: Sequence[Compared]) -> list[Compared]:
 
 
 def standard_error(values: Numbers) -> float:
-    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
+    """Infinite for one value, which says nothing of others."""
+    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("inf")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from livi.report.compared import Compared
-from livi.report.style import COLOURS, FAINT, INK, TEXT_WIDTH, new_figure, style
+from livi.report.style import COLOURS, FAINT, INK, TEXT_WIDTH, new_figure, plainly, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,7 +61,7 @@ def _calibration(ax: Axes, rows: list[Compared]) -> None:
     for i, (row, colour) in enumerate(zip(rows[:MOST_CURVES], COLOURS, strict=False)):
         if row.curve is not None:
             shape: dict[str, Any] = {"marker": "o", "markersize": 2.5} if classes else {}
-            ax.plot(*row.curve, color=colour, linestyle=DASHES[i], label=row.title, **shape)
+            ax.plot(*row.curve, color=colour, linestyle=DASHES[i], label=plainly(row.title), **shape)
     words = (
         ("confidence", "share of right answers") if classes else ("level of the interval", "share of targets inside")
     )
@@ -69,7 +69,8 @@ def _calibration(ax: Axes, rows: list[Compared]) -> None:
     ends = np.concatenate([row.curve[0] for row in rows if row.curve is not None] or [np.zeros(1)])
     lowest = float(np.floor(10.0 * ends.min()) / 10.0) if classes else 0.0
     ax.set(xlim=(lowest, 1.0), ylim=(0.0, 1.02))
-    ax.legend(loc="lower right", fontsize=6.5, handlelength=2.4)
+    if any(row.curve is not None for row in rows[:MOST_CURVES]):
+        ax.legend(loc="lower right", fontsize=6.5, handlelength=2.4)
 
 
 def _times(ax: Axes, rows: list[Compared]) -> None:
@@ -85,5 +86,5 @@ def _times(ax: Axes, rows: list[Compared]) -> None:
 
 
 def _methods(ax: Axes, rows: list[Compared], *, named: bool = True) -> None:
-    ax.set_yticks(np.arange(len(rows)), [row.title for row in rows] if named else [""] * len(rows))
+    ax.set_yticks(np.arange(len(rows)), [plainly(row.title) for row in rows] if named else [""] * len(rows))
     ax.set_ylim(len(rows) - 0.5, -0.5)

@@ -23,21 +23,22 @@ def learning_curve(history: Sequence[Mapping[str, float]]) -> Figure:
         history: rows with step, bound, log_likelihood, log_prior and entropy, such as `Posterior.history`.
     """
     names = {"bound": "bound", "log_likelihood": "log likelihood", "log_prior": "log prior", "entropy": "entropy"}
-    missing = [name for name in ("step", *names) if not history or name not in history[0]]
-    if missing or len(history) < 2:
-        wanted = ", ".join(missing or ("step", *names))
+    logged = {name: [row for row in history if "step" in row and np.isfinite(row.get(name, np.nan))] for name in names}
+    missing = [name for name, rows in logged.items() if len(rows) < 2]
+    if missing:
+        wanted = f"a step and a finite {', '.join(missing)}"
         raise ValueError(f"history: expected at least two rows with {wanted}, got {len(history)} rows.")
-    steps = np.array([row["step"] for row in history])
-    warming = steps[np.array([row.get("kl_weight", 1.0) < 1.0 for row in history])]
+    steps = np.array([row["step"] for row in history if "step" in row])
+    warming = np.array([row["step"] for row in history if "step" in row and row.get("kl_weight", 1.0) < 1.0])
     with style():
         figure = new_figure(TEXT_WIDTH, 0.52 * TEXT_WIDTH)
         axes = figure.subplots(2, 2, sharex=True).ravel()
         for ax, (name, title) in zip(axes, names.items(), strict=True):
-            values = np.array([row[name] for row in history])
+            places, values = (np.array([row[part] for row in logged[name]]) for part in ("step", name))
             if len(warming):
                 ax.axvspan(steps[0], warming[-1], color=FAINT, alpha=0.15, linewidth=0)
-            ax.plot(steps, values, color=PALETTE[0], alpha=0.35, linewidth=0.6)
-            ax.plot(steps, running_mean(values), color=PALETTE[0])
+            ax.plot(places, values, color=PALETTE[0], alpha=0.35, linewidth=0.6)
+            ax.plot(places, running_mean(values), color=PALETTE[0])
             ax.set(title=title, ylim=robust_range(values), xlim=(steps[0], steps[-1]))
         figure.supxlabel("step", fontsize=8.5)
         figure.supylabel("nats", fontsize=8.5)

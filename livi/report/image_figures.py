@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
 Rows = Sequence[Mapping[str, Any]]
 
-DASHES, OURS, THEIRS = ("-", "--", ":", "-."), PALETTE[:1], PALETTE[1:]
+# Dashes that can be told apart, in points of line and gap where matplotlib has no name for them.
+DASHES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)), (0, (3, 3)), (0, (1, 3)))
+OURS, THEIRS = PALETTE[:1], PALETTE[1:]
 WIDE = 3  # panels in a line
 TOGETHER = "corruption"  # the mean over all
 TITLES = {"nll": "negative log likelihood", "ece": "calibration error, %", "accuracy": "accuracy, %"}
@@ -182,7 +185,7 @@ def _legend_height(methods: Sequence[str]) -> float:
 
 def _looks(methods: Iterable[str]) -> list[dict[str, Any]]:
     """Lines of methods: livi's thick and blue, the others' thin and in other colours, drawn through, dashed, dotted."""
-    ours, others = (iter([(colour, dashes) for dashes in 3 * DASHES for colour in some]) for some in (OURS, THEIRS))
+    ours, others = (cycle([(colour, dashes) for dashes in DASHES for colour in some]) for some in (OURS, THEIRS))
     looks = []
     for method in methods:
         own = method.startswith("livi")

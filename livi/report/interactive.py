@@ -151,7 +151,9 @@ def sample(count: int, keep: NDArray[np.int64] | None = None) -> NDArray[np.int6
 
 
 def padded(*values: Numbers) -> list[float]:
-    """The range of all of these with a margin, also where they are one and the same number."""
-    low, high = (float(find([find(part) for part in values])) for find in (np.min, np.max))
+    """The range of all of these that are finite with a margin, also where they are one and the same number."""
+    every = np.concatenate([np.ravel(part) for part in values])
+    every = every[np.isfinite(every)]
+    low, high = (float(every.min()), float(every.max())) if len(every) else (0.0, 1.0)
     margin = 0.05 * high - 0.05 * low or 0.05 * abs(high) or 1.0
     return [low - margin, high + margin]

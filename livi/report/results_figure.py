@@ -11,7 +11,7 @@ from livi.experiments.images.problems import PROBLEMS
 from livi.experiments.scoreboard import Values, board, standard_error
 from livi.report.image_figures import correlation_figure, figure_named, figure_names, runtime_curves
 from livi.report.results import Result
-from livi.report.style import COLOURS, FAINT, TEXT_WIDTH, new_figure, style
+from livi.report.style import COLOURS, FAINT, TEXT_WIDTH, new_figure, plainly, style
 from livi.report.titles import titled
 
 if TYPE_CHECKING:
@@ -22,17 +22,21 @@ WIDE = 3  # panels in a line
 FAR = 4.0  # times as far from the best as half of the methods, beyond which a mean is put at the edge
 
 
-def results_figure(result: Result) -> Figure:
-    """The first quantity of the experiment, of its first task that has rows.
+def results_figure(result: Result) -> Figure | None:
+    """The first quantity of the experiment, of its first task that has rows; None where no row has it.
 
     Raises:
         ImportError: matplotlib is not installed.
     """
     kind = result.kind
-    task = next(task for task in kind.columns if any(kind.of_task(row) == task for row in result.sound))
+    task = next((task for task in kind.columns if any(kind.of_task(row) == task for row in result.sound)), None)
+    if task is None:
+        return None
     column = kind.columns[task][0]
     rows = [row for row in result.sound if kind.of_task(row) == task]
     boards = board(rows, column.name, place=kind.place, repeat=kind.repeat)
+    if not boards:
+        return None
     methods = list(dict.fromkeys(row["method"] for row in rows))
     lines = -(-len(boards) // WIDE)
     with style():
@@ -40,11 +44,11 @@ def results_figure(result: Result) -> Figure:
         axes = figure.subplots(lines, min(WIDE, len(boards)), squeeze=False)
         for ax, (place, found) in zip(axes.flat, boards.items(), strict=False):
             _panel(ax, found, methods, column.better)
-            ax.set_title(place)
+            ax.set_title(plainly(place))
         for ax in axes.flat[len(boards) :]:
             ax.axis("off")
         for line in axes:
-            line[0].set_yticks(range(len(methods)), [titled(method) for method in methods])
+            line[0].set_yticks(range(len(methods)), [plainly(titled(method)) for method in methods])
         arrow = {"higher": " (right is better)", "lower": " (left is better)"}.get(column.better or "", "")
         figure.supxlabel(f"{column.title}, mean ± standard error{arrow}", fontsize=8.5)
     return figure

@@ -6,6 +6,7 @@ import base64
 import io
 import re
 from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,8 +43,13 @@ def write_report(folders: Sequence[str | Path], out: str | Path) -> list[Path]:
     base = Path(out).with_suffix("") if Path(out).suffix in (".html", ".md") else Path(out)
     base.parent.mkdir(parents=True, exist_ok=True)
     results = joined(folders)
-    names = picture_names(results, base.name)
-    pictures = {name: _png(results_figure(results[number])) for number, name in names.items()}
+    names, pictures = picture_names(results, base.name), dict[str, bytes]()
+    for number, name in list(names.items()):
+        drawn = results_figure(results[number])
+        if drawn is None:
+            del names[number]
+        else:
+            pictures[name] = _png(drawn)
     further = further_names(results, names)
     for number, found in further.items():
         pictures |= {file: _png(further_figure(results[number], what)) for what, file in found.items()}
@@ -102,7 +108,7 @@ def _block(block: str, pictures: dict[str, bytes]) -> str:
             "<ul>" + "".join(f"<li>{_words(line)}</li>" for line in re.split(r"^- ", block, flags=re.M)[1:]) + "</ul>"
         )
     if block.startswith("    "):
-        return "<pre><code>" + "\n".join(prose(line.strip()) for line in block.splitlines()) + "</code></pre>"
+        return "<pre><code>" + "\n".join(escape(line.strip()) for line in block.splitlines()) + "</code></pre>"
     if picture := re.fullmatch(r"!\[(.*)\]\((.*)\)", block):
         code = base64.b64encode(pictures[picture[2]]).decode()
         return f'<figure class="scroll"><img src="data:image/png;base64,{code}" alt="{prose(picture[1])}"></figure>'
@@ -110,7 +116,8 @@ def _block(block: str, pictures: dict[str, bytes]) -> str:
 
 
 def _cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+    inner = line.strip().removeprefix("|").removesuffix("|")
+    return [cell.strip().replace(r"\|", "|") for cell in re.split(r"(?<!\\)\|", inner)]
 
 
 def _words(text: str) -> str:

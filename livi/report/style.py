@@ -25,7 +25,18 @@ INK, FAINT, PAPER = "#222222", "#9a9a9a", "#ffffff"
 
 # Okabe and Ito's colours, which stay apart under every common colour blindness; their yellow is too light for lines.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-COLOURS = 4 * PALETTE  # for more curves than anyone should draw
+COLOURS = 40 * PALETTE  # for more curves than anyone should draw
+
+
+def plainly(name: str) -> str:
+    r"""A name of the user's as matplotlib shows it: dollars are no mathematics, and a leading underscore hides nothing.
+
+    >>> plainly("lr $3")
+    'lr \\$3'
+    """
+    text = name.replace("$", r"\$")
+    return f"\u200b{text}" if text.startswith("_") else text
+
 
 _STYLE: Any = {
     "font.family": "STIXGeneral",  # comes with matplotlib, and sits well beside Times

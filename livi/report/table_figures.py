@@ -336,7 +336,7 @@ def cloud(
 
 def upwards(values: Numbers) -> list[float]:
     """A range from zero."""
-    top = float(values.max())
+    top = float(values[np.isfinite(values)].max(initial=0.0))
     return [-0.02 * top, 1.08 * top] if top > 0 else [-0.02, 1.0]
 
 

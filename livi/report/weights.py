@@ -113,7 +113,8 @@ def _blocks(ax: Axes, check: CorrelationCheck) -> None:
             if math.isnan(value):
                 continue
             clear = value**2 > 2.0 * noise[row, column]
-            colour = "white" if value > 0.55 * top else INK if clear else FAINT
+            dark = value > 0.55 * top
+            colour = ("white" if dark else INK) if clear else "#cccccc" if dark else FAINT
             ax.text(column, row, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=7.5)
     _layer_ticks(ax, np.arange(len(rms)), check.layers)
     ax.set_title("pairs of layers, root mean square")

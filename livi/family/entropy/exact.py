@@ -18,6 +18,8 @@ from livi.family.entropy.estimate import (
 )
 from livi.family.jacobian import RowFunction, dense_jacobian
 
+ROUNDING = 0.01  # of a one on the diagonal, beyond which a Gram matrix is not to be trusted
+
 
 @dataclass(frozen=True)
 class Exact:
@@ -120,6 +122,7 @@ class Exact:
         gram = _gram(a, z, self.chunk_size).double()
         identity = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
         factor, condition = _cholesky(gram + identity)
+        lost = gram.diagonal(dim1=1, dim2=2).amax(1) * torch.finfo(z.dtype).eps  # of ones on the diagonal, by rounding
         if self.qr_above < math.inf and not bool((condition < 1e15).all()):
             raise ValueError(
                 "the Gram matrix is singular to working precision; drop chunk_size to factorise the Jacobian itself, "
@@ -129,11 +132,11 @@ class Exact:
         if self.exact_terms:
             half = half + 0.5 * (_terms(factor, z.double(), num_params) - num_params)
         nats = half.to(z.dtype) + gaussian_constants(noise_std, num_params)
-        return EntropyEstimate(nats, self._report(condition, z.shape[1]))
+        return EntropyEstimate(nats, self._report(condition, z.shape[1], lost <= ROUNDING))
 
-    def _report(self, condition: Tensor, latent_dim: int) -> EntropyReport:
+    def _report(self, condition: Tensor, latent_dim: int, sound: Tensor | bool = True) -> EntropyReport:
         return EntropyReport(
-            converged=condition <= (1e12 if self.qr_above == math.inf else 1e14),
+            converged=(condition <= (1e12 if self.qr_above == math.inf else 1e14)) & sound,
             products=latent_dim,
             condition=condition,
             remedy="The Jacobian is ill-conditioned: raise the noise or lower latent_dim.",

@@ -78,13 +78,14 @@ class Lanczos:
             solution, residual = fixed_conjugate_gradient(lambda v: v + a.gram(v), probes, iterations)
         else:
             solve = conjugate_gradient(
-                lambda v: v + a.gram(v),
-                probes,
+                lambda v: v + a.gram(v.to(z.dtype)).to(v.dtype),
+                probes.double(),  # d numbers: large eigenvalues cost single precision its tridiagonal matrix
                 tolerance=self.tolerance,
                 max_iterations=self.max_iterations,
                 check_every=self.check_every,
             )
-            iterations, solution, residual = solve.diagonal.shape[-1], solve.solution, solve.residual
+            iterations, solution = solve.diagonal.shape[-1], solve.solution.to(z.dtype)
+            residual = solve.residual.to(z.dtype)
             if self.value or not recorded:
                 half, standard_error, truncation = self._value(solve, d, z.dtype)
         if recorded:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import compress
 from typing import Any, NamedTuple
 
 import torch
@@ -58,7 +59,8 @@ def earlier_layout(layout: Layout, last: str, *, beside: bool = False) -> Layout
     Args:
         beside: with the network's second column behind it; see `find_last`.
     """
-    names = [slot.name for slot in layout.slots if slot.name.rpartition(".")[0] != last]
+    earlier = [slot.name.rpartition(".")[0] != last for slot in layout.slots]
+    names = list(compress(layout.patterns, earlier))
     return Layout(layout.module, include=names, forward=Entering(last, beside, layout.forward), scaling=layout.scaling)
 
 

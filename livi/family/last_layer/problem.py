@@ -58,7 +58,7 @@ def integrate_last_layer(
     weighted = isinstance(base, Weighted) and layout.forward is pass_weights
     if isinstance(base, Weighted) and weighted:
         base = base.base
-        layout = Layout(layout.module, [slot.name for slot in layout.slots], scaling=layout.scaling)
+        layout = Layout(layout.module, layout.patterns, scaling=layout.scaling)
     if type(base) not in (_NUMBERS if not labels else (*_NUMBERS, *_LABELS)):
         raise NotExactError(f"the likelihood is {type(base).__name__}, not Gaussian")
     if batch_size is not None and batch_size < data.num_data:
@@ -107,11 +107,15 @@ def _marginal(base: Likelihood, outputs: int, **options: Any) -> Marginal:
 
 
 def _check_targets(base: Likelihood, name: str, linear: nn.Linear, targets: Tensor) -> None:
-    """That there is one output for each target, or for each class."""
+    """That there is one output for each target, or for each class, and that labels are what they should be."""
     if isinstance(base, Categorical):
         if targets.ndim > 1 or bool((targets == base.ignore_index).any()):
             raise NotExactError("not every example has one class")
+        if bool(((targets < 0) | (targets >= linear.out_features)).any()):
+            raise NotExactError(f"not every class is one of the {linear.out_features} outputs of {name!r}")
         return
+    if isinstance(base, Bernoulli) and not bool(((targets >= 0) & (targets <= 1)).all()):
+        raise NotExactError("not every label is between 0 and 1")
     outputs = targets[:1].numel()
     if outputs != linear.out_features:
         raise NotExactError(f"an example has {outputs} targets, and {name!r} gives {linear.out_features} outputs")
