@@ -246,7 +246,11 @@ def test_a_learning_curve_of_two_rows_does_no_harm(history):
         ),
         (lambda q: figures.weight_densities({"a": torch.randn(9, 17)}, q, [17]), ValueError, "0 to 16, got 17"),
         (lambda _: figures.learning_curve([]), ValueError, "at least two rows with a step and a finite bound"),
-        (lambda _: figures.learning_curve([{"step": 1.0}]), ValueError, "two rows with a step and a finite bound, log_likelihood"),
+        (
+            lambda _: figures.learning_curve([{"step": 1.0}]),
+            ValueError,
+            "two rows with a step and a finite bound, log_likelihood",
+        ),
         (lambda _: figures.coverage_curve(torch.tensor([0.5, 1.5])), ValueError, "expected numbers from 0 to 1"),
         (lambda _: figures.coverage_curve({}), ValueError, "at least one tensor"),
         (lambda _: figures.pit_histogram([0.5]), TypeError, "expected a torch.Tensor"),

@@ -8,9 +8,10 @@ import pytest
 import torch
 from last_layers import QUICK
 from torch import nn
+from torch.nn import functional as F
 
 import livi
-from livi.family.last_layer import Conditional, ExactLastLayer, LinearLogits
+from livi.family.last_layer import Conditional, ExactLastLayer, LinearLogits, logits
 from livi.family.last_layer.logits import Logits, conditional, log_evidence
 
 NODES = 40
@@ -224,3 +225,23 @@ def test_examples_without_a_class_are_refused():
     y[3] = -100
     with pytest.raises(ValueError, match=r"last_layer='conditional': expected .* not every example has one class"):
         livi.plan(small(2), (x, y), livi.Categorical(), last_layer="conditional", recipe=QUICK)
+
+
+def separable(size, classes):
+    rng = torch.Generator().manual_seed(3)
+    features = size * torch.randn(1, 300, 6, dtype=torch.float64, generator=rng)
+    direction = torch.randn(6, classes, dtype=torch.float64, generator=rng)
+    labels = (features[0] @ direction).argmax(1) if classes > 1 else (features[0] @ direction > 0).double()
+    labels = F.one_hot(labels, classes).double() if classes > 1 else labels
+    return logits.Logits(features, torch.zeros(7, dtype=torch.float64), labels, exclusive=classes > 1)
+
+
+@pytest.mark.parametrize("classes", [1, 4])
+@pytest.mark.parametrize("size", [0.3, 1.0, 10.0])
+def test_labels_that_can_be_separated_are_soon_fitted_and_no_round_loses(size, classes):
+    problem = separable(size, classes)
+    found = [float(logits.log_evidence(problem, rounds)) for rounds in range(0, 40, 2)]
+    best = float(logits.log_evidence(problem, 200))
+    assert min(np.diff(found)) > -0.1
+    assert float(logits.log_evidence(problem)) > best - 0.2 * abs(best)
+    assert float(logits.log_evidence(problem, logits.MANY_ROUNDS)) > best - 0.01 * abs(best)

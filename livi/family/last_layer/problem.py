@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from livi.family.last_layer.gaussian import LinearGaussian
 from livi.family.last_layer.labels import LinearLogits
-from livi.family.last_layer.logits import CONJUGATE, ROUNDS
+from livi.family.last_layer.logits import CONJUGATE, WORK
 from livi.family.last_layer.marginal import Marginal, check_columns
 from livi.family.last_layer.network import NotExactError, earlier_layout, find_last
 from livi.model.data import Batch, Data, NotGatheredError, TensorData, check_size, gathered
@@ -128,9 +128,9 @@ def evidence_multiplications(base: Likelihood, rows: int, width: int, outputs: i
         width: number of features, and one for the bias.
     """
     if isinstance(base, Categorical):
-        return ROUNDS * float(rows * width * (2 * width + 2 * min(CONJUGATE, outputs - 1) * outputs))
+        return WORK * float(rows * width * (2 * width + 2 * min(CONJUGATE, outputs - 1) * outputs))
     if isinstance(base, Bernoulli):
-        return ROUNDS * float(rows * width * outputs * (2 * width + 2))
+        return WORK * float(rows * width * outputs * (2 * width + 2))
     factors = outputs if isinstance(base, Gaussian) and base.natural_log_std().numel() > 1 else 1
     return float(rows * width**2 + (factors - 1) * width**3)
 
