@@ -25,7 +25,8 @@ write DIR/{name}.json after every fit, print Markdown tables beside the paper's 
 where matplotlib is installed. The same command goes on with what was stopped, other methods and seeds add to it.
 
 methods   map, ensemble-K, mean_field and all others of livi.rivals.METHODS; livi, livi-smallest (the paper's L''),
-          livi-mixture-K (trained jointly), livi-pooled-K (K fits); with settings as in livi@prior=0.5@noise=0.1,
+          livi-mixture-K (trained jointly; from scratch livi is one of five), livi-pooled-K (K fits of one component
+          each); with settings as in livi@prior=0.5@noise=0.1,
           {settings}
 search    --search tries four candidates for each method, by its prior or weight decay, on validation pictures, and
           writes DIR/{name}-validation.json; --chosen takes the best of each from there, for ensembles that of map,
