@@ -1,5 +1,6 @@
 """Corners that a second reading found: rounding, odd names, one example, numbers that are none."""
 
+import json
 import math
 
 import numpy as np
@@ -9,7 +10,7 @@ from torch import nn
 
 import livi
 from livi.experiments.scoreboard import markdown
-from livi.family.entropy import Exact, Lanczos
+from livi.family.entropy import Exact, Lanczos, SmallestSingularValue
 from livi.family.generators import Affine
 from livi.family.jacobian import Jacobian
 from livi.family.last_layer.network import NotExactError, earlier_layout
@@ -17,7 +18,7 @@ from livi.family.last_layer.problem import integrate_last_layer
 from livi.family.products import Chain, Cut, Dense, Gate, _absorbed
 from livi.model.problem import Problem
 from livi.network import Layout
-from livi.report import figures, results_page
+from livi.report import figures, results, results_page
 from livi.report.bands import predictive_bands
 from livi.report.compared import Compared
 from livi.report.comparison_figure import comparison_figure
@@ -170,3 +171,19 @@ def test_outlines_are_drawn_along_the_axis():
 def test_ranges_are_of_finite_numbers():
     assert padded(np.array([0.0, math.inf, 1.0]), np.array([math.nan])) == pytest.approx([-0.05, 1.05])
     assert padded(np.array([math.nan])) == pytest.approx([-0.05, 1.05])
+
+
+def test_products_are_counted_where_the_problem_is_solved_densely():
+    with torch.no_grad():
+        for d in (1, 9):
+            made = Affine(d, 30).double()
+            estimator = SmallestSingularValue()
+            found = estimator(made, torch.randn(2, d), torch.tensor(0.1), torch.Generator().manual_seed(0))
+            assert found.report.products == 2 * (min(estimator.block_size, d) + d)  # of the start, and the identity
+
+
+@pytest.mark.parametrize("part", [{"rows": None}, {"config": []}])
+def test_files_with_other_contents_are_passed_over(tmp_path, part):
+    document = {"experiment": "toy", "config": {}, "rows": []} | part
+    (tmp_path / "toy.json").write_text(json.dumps(document))
+    assert results._document(tmp_path / "toy.json") is None

@@ -314,5 +314,7 @@ def _document(path: Path) -> dict[str, Any] | None:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    sound = isinstance(document, dict) and document.get("experiment") in KINDS
-    return document if sound and {"config", "rows"} <= document.keys() else None
+    if not isinstance(document, dict) or document.get("experiment") not in KINDS:
+        return None
+    kinds = {"config": dict, "rows": list}
+    return document if all(isinstance(document.get(name), kind) for name, kind in kinds.items()) else None

@@ -49,7 +49,7 @@ def section(result: Result, figure: str | None, further: Mapping[str, str]) -> l
     for what, address in further.items():
         parts += [FURTHER.get(what, what.capitalize()), f"![{result.kind.title}: {what}]({address})"]
     failed = [
-        f"{row[result.kind.place]}, {row['method']}: {str(row['error']).splitlines()[0]}"
+        f"{row[result.kind.place]}, {row['method']}: {(str(row['error']).splitlines() or ['?'])[0]}"
         for row in result.rows
         if row.get("error") is not None
     ]

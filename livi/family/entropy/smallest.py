@@ -56,7 +56,7 @@ class SmallestSingularValue:
         rows = range(len(z)) if self.rows is None else self.rows
         start = normal((rows.stop, min(d, m), min(self.block_size, d, m)), rng, z.dtype, z.device)
         start = start[rows.start :: rows.step]
-        result = self._solve(a, start)
+        result, products = self._solve(a, start)
         if d <= m:
             left, right = a.matvec(result.vector), result.vector
             squared = left.square().sum(1)  # |A v|^2: accurate even where A^T A is not
@@ -67,26 +67,28 @@ class SmallestSingularValue:
             surrogate = 2.0 * a.bilinear(left, right)
             squared = squared + surrogate - surrogate.detach()
         nats = gaussian_constants(noise_std, m) + 0.5 * min(d, m) * torch.log1p(squared)
-        return EntropyEstimate(nats, self._report(result))
+        return EntropyEstimate(nats, self._report(result, products))
 
-    def _report(self, result: EigenResult) -> EntropyReport:
+    def _report(self, result: EigenResult, products: int) -> EntropyReport:
         cure = f"s_min is too large after {result.iterations} iterations: raise max_iterations or use Lanczos."
         return EntropyReport(
             converged=result.converged,
-            products=2 * self.block_size * (result.iterations + 1),
+            products=products,
             residual=result.residual / (1.0 + result.value.abs()),
             remedy=cure,
         )
 
-    def _solve(self, a: Whitened, start: Tensor) -> EigenResult:
-        """The smallest eigenpair of A^T A or A A^T, whichever is smaller."""
-        _, m, d = a.shape
+    def _solve(self, a: Whitened, start: Tensor) -> tuple[EigenResult, int]:
+        """The smallest eigenpair of A^T A or A A^T, whichever is smaller, and how many products it took."""
+        (_, m, d), products = a.shape, 0
 
         def matvec(block: Tensor) -> Tensor:  # (S, n, k) through products on (k, S, n)
+            nonlocal products
+            products += 2 * block.shape[2]
             vectors = block.permute(2, 0, 1)
             return (a.gram(vectors) if d <= m else a.matvec(a.rmatvec(vectors))).permute(1, 2, 0)
 
-        return smallest_eigenpair(
+        result = smallest_eigenpair(
             matvec,
             start,
             tolerance=self.tolerance,
@@ -94,3 +96,4 @@ class SmallestSingularValue:
             max_iterations=self.max_iterations,
             memory=self.memory,
         )
+        return result, products
