@@ -172,7 +172,8 @@ def default_methods(problem: ImageProblem, quick: bool = False) -> tuple[str, ..
     if problem.epochs is None:
         some = AT_SCALE[:2] if quick else METHODS
         rivals = [name for name in some if name not in ELSEWHERE + NOT_HERE and METHODS[name].installed]
-        return ("map", f"ensemble-{members}", *rivals, "livi", "livi-mixture-1", "livi-smallest")
+        other = "livi-mixture-2" if quick else "livi-mixture-1"  # livi is five where pictures are many
+        return ("map", f"ensemble-{members}", *rivals, "livi", other, "livi-smallest")
     rivals = [name for name in AT_SCALE[: 1 if quick else None] if METHODS[name].installed]
     return ("map", f"ensemble-{members}", *rivals, "livi", f"livi-pooled-{members}")
 
