@@ -30,6 +30,7 @@ from livi.experiments.processes import threads
 from livi.experiments.rows import Row, spread
 from livi.experiments.runs import Job, check_names, empty_document, listening, run_jobs
 from livi.experiments.spreading import first_rank
+from livi.inference.rules import Size, default_recipe
 from livi.posterior.metrics import accuracy, ece, nll
 from livi.rivals import fit_map
 
@@ -100,9 +101,9 @@ def fit_row(job: Job, *, quick: bool, device: str, deadline: Deadline) -> Row | 
             plan = livi.plan(net, examples.train, livi.Categorical(), seed=seed, steps=steps)
             row |= {"steps": plan.recipe.steps, "components": plan.bound.posterior.num_components}
             row |= {"strategy": repr(plan.problem.strategy)}
-            alone = livi.plan(net, examples.train, livi.Categorical(), seed=seed, steps=steps, components=1)
-            row |= {"map_steps": alone.recipe.map_steps}  # a mixture's MAP fits are shorter than a network's own
-            del plan, alone
+            alone = default_recipe(Size.of(plan.problem))  # a mixture's MAP fits are shorter than a network's own
+            row |= {"map_steps": (alone if steps is None else alone.lasting(steps)).map_steps}
+            del plan
             fits = {
                 "start": partial(fit_map, steps=row["map_steps"]),
                 "livi": partial(livi.fit, steps=steps, progress=False),
