@@ -1,15 +1,12 @@
-"""Corners that a second reading found: rounding, odd names, one example, numbers that are none."""
+"""Corners of families: rounding, constant generators, names that look like patterns, labels that are none."""
 
-import json
 import math
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import livi
-from livi.experiments.scoreboard import markdown
 from livi.family.entropy import Exact, Lanczos, SmallestSingularValue
 from livi.family.generators import Affine
 from livi.family.jacobian import Jacobian
@@ -18,14 +15,6 @@ from livi.family.last_layer.problem import integrate_last_layer
 from livi.family.products import Chain, Cut, Dense, Gate, _absorbed
 from livi.model.problem import Problem
 from livi.network import Layout
-from livi.report import figures, results, results_page
-from livi.report.bands import predictive_bands
-from livi.report.compared import Compared
-from livi.report.comparison_figure import comparison_figure
-from livi.report.comparison_page import headline
-from livi.report.demo_figures import FunctionBand
-from livi.report.image_figures import _looks
-from livi.report.interactive import padded
 
 
 def with_an_outlier(size):
@@ -114,65 +103,6 @@ def test_a_wrong_label_far_behind_is_seen_where_the_last_layer_is_conditional(li
         integrate_last_layer(Problem.of(net, (x, labels), likelihood), labels=True)
 
 
-def compared(title, *log_prob, **more):
-    values = np.array(log_prob)
-    return Compared(title, title, scores={"nll": -float(values.mean())}, log_prob=values, **more)
-
-
-def test_one_example_does_not_tell_methods_apart():
-    assert headline([compared("A", -1.0), compared("B", -1.0001)]) == "A has the best score, and none is clearly behind"
-
-
-def test_every_method_is_drawn_under_its_own_name():
-    rows = [compared(name, -1.0 - 0.01 * i, -1.1) for i, name in enumerate(["a $^$ b", "_mine", *map(str, range(28))])]
-    figure = comparison_figure(rows)
-    scores = figure.axes[0]
-    figure.canvas.draw()
-    assert len(scores.containers) + sum(line.get_marker() == ">" for line in scores.lines) == 30
-    assert [label.get_text() for label in scores.get_yticklabels()][:2] == [r"a \$^\$ b", "\u200b_mine"]
-
-
-def test_curves_of_many_methods_of_ours_can_be_told_apart():
-    looks = _looks([f"livi@prior={number}" for number in range(20)])
-    assert len(looks) == 20
-    assert len({str(look["linestyle"]) for look in looks[:8]}) == 8
-
-
-def test_bars_in_names_are_no_borders():
-    text = markdown(["data", "method"], [["a|b.csv", "x"]])
-    assert results_page._cells(text.splitlines()[2]) == ["a|b.csv", "x"]
-    assert results_page._block("    livi compare 'a -5.csv' `x`", {}) == (
-        "<pre><code>livi compare &#x27;a -5.csv&#x27; `x`</code></pre>"
-    )
-
-
-def test_steps_without_a_finite_term_are_left_out_of_the_curve():
-    history = [
-        {"step": i, "bound": -1.0 - i, "log_likelihood": -1.0, "log_prior": 0.0, "entropy": 1.0} for i in range(40)
-    ]
-    history[3]["bound"], history[30]["entropy"] = math.nan, -math.inf
-    del history[5]["log_prior"]
-    axes = figures.learning_curve(history).axes
-    assert [len(ax.lines[0].get_xdata()) for ax in axes[:4]] == [39, 40, 39, 39]
-    assert all(np.isfinite(ax.lines[1].get_ydata()).all() for ax in axes[:4])
-    with pytest.raises(ValueError, match="expected at least two rows with a step and a finite bound"):
-        figures.learning_curve([row | {"bound": math.nan} for row in history])
-
-
-def test_outlines_are_drawn_along_the_axis():
-    x = torch.tensor([3.0, 1.0, 2.0])
-    band = FunctionBand(torch.tensor([30.0, 10.0, 20.0]), torch.full((3,), 0.1))
-    figure = predictive_bands({"one": band}, x, outlined=("NUTS", band))
-    outline = figure.axes[0].lines[-1]
-    assert outline.get_xdata().tolist() == [1.0, 2.0, 3.0]
-    assert np.diff(outline.get_ydata()).min() > 0
-
-
-def test_ranges_are_of_finite_numbers():
-    assert padded(np.array([0.0, math.inf, 1.0]), np.array([math.nan])) == pytest.approx([-0.05, 1.05])
-    assert padded(np.array([math.nan])) == pytest.approx([-0.05, 1.05])
-
-
 def test_products_are_counted_where_the_problem_is_solved_densely():
     with torch.no_grad():
         for d in (1, 9):
@@ -180,10 +110,3 @@ def test_products_are_counted_where_the_problem_is_solved_densely():
             estimator = SmallestSingularValue()
             found = estimator(made, torch.randn(2, d), torch.tensor(0.1), torch.Generator().manual_seed(0))
             assert found.report.products == 2 * (min(estimator.block_size, d) + d)  # of the start, and the identity
-
-
-@pytest.mark.parametrize("part", [{"rows": None}, {"config": []}])
-def test_files_with_other_contents_are_passed_over(tmp_path, part):
-    document = {"experiment": "toy", "config": {}, "rows": []} | part
-    (tmp_path / "toy.json").write_text(json.dumps(document))
-    assert results._document(tmp_path / "toy.json") is None
