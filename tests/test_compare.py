@@ -192,3 +192,12 @@ def test_livi_with_options_of_its_own_has_the_same_budget():
     assert spent["one"] == pytest.approx(3_000, rel=0.05)
     assert spent["two"] == pytest.approx(3_000, rel=0.05)
     assert spent["fixed"] < 2_000
+
+
+def test_one_held_out_example_is_compared_and_written():
+    x = torch.linspace(-1, 1, 30)[:, None].float()
+    net = nn.Sequential(nn.Linear(1, 5), nn.Tanh(), nn.Linear(5, 1)).float()
+    options = {"methods": ["map", "ensemble"], "gradients": 100, "progress": False}
+    found = livi.compare(net, (x, x**2), validation=(x[:1], x[:1] ** 2), **options)
+    assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["methods"]["map"]["nll_standard_error"] == 0.0
+    assert all(row.as_good_as(found.rows[0]) for row in found.rows)

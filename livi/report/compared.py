@@ -51,9 +51,9 @@ class Compared:
         return float(differences.mean()), standard_error(differences)
 
     def as_good_as(self, best: Compared) -> bool:
-        """Not behind by more than two standard errors."""
+        """Not behind by more than two standard errors; of one example there is none, and nothing to tell."""
         difference, error = self.behind(best)
-        return difference <= 2.0 * error
+        return len(self.log_prob) < 2 or difference <= 2.0 * error
 
 
 def ranked(rows: Sequence[Compared]) -> list[Compared]:
@@ -62,5 +62,4 @@ def ranked(rows: Sequence[Compared]) -> list[Compared]:
 
 
 def standard_error(values: Numbers) -> float:
-    """Infinite for one value, which says nothing of others."""
-    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("inf")
+    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0

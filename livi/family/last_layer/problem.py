@@ -111,7 +111,8 @@ def _check_targets(base: Likelihood, name: str, linear: nn.Linear, targets: Tens
     if isinstance(base, Categorical):
         if targets.ndim > 1 or bool((targets == base.ignore_index).any()):
             raise NotExactError("not every example has one class")
-        if bool(((targets < 0) | (targets >= linear.out_features)).any()):
+        classes = targets.long()  # of uint8 the number of outputs would wrap
+        if bool(((classes < 0) | (classes >= linear.out_features)).any()):
             raise NotExactError(f"not every class is one of the {linear.out_features} outputs of {name!r}")
         return
     if isinstance(base, Bernoulli) and not bool(((targets >= 0) & (targets <= 1)).all()):
