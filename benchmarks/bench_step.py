@@ -36,7 +36,7 @@ QUICK = ("--only", "LeNet", "--ways", "plain,livi", "--samples", "1")
 FULL = ("--out", "results")
 
 SAMPLES = (1, 2, 4)
-ON_THE_BOUND = ("livi", "mean field")  # ways with a number of samples; others have one weight vector
+BASIC = ("plain", "livi")  # the ways of every network; livi's has a number of samples, others one weight vector
 
 
 @dataclass(frozen=True)
@@ -62,15 +62,13 @@ class Config:
         return [name for name in cases(self.kind) if not self.only or name.startswith(self.only)]
 
     def jobs(self) -> list[Job]:
-        """Plain steps first, which all others are compared with; the dense networks by plain and livi's steps only."""
-        named = NETWORKS[self.kind]
-        return [
-            (name, way, samples)
-            for name in self.chosen()
-            for way in self.ways
-            if name in named or way in ("plain", "livi")
-            for samples in (self.samples if way in ON_THE_BOUND and name in named else (1,))
-        ]
+        """All networks by plain and livi's steps first, then more samples, then the other ways; dense ones by two only."""
+        named, least = NETWORKS[self.kind], self.samples[0]
+        first = [(way, least if way == "livi" else 1) for way in self.ways if way in BASIC]
+        more = [("livi", samples) for samples in self.samples[1:] if "livi" in self.ways]
+        others = [(way, 1) for way in self.ways if way not in BASIC]
+        basic = [(name, *way) for name in self.chosen() for way in first]
+        return basic + [(name, *way) for way in more + others for name in self.chosen() if name in named]
 
 
 def bench(config: Config, out: Path, minutes: float | None = None) -> tuple[Path, dict[str, Any]]:

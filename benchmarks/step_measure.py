@@ -114,7 +114,7 @@ def ensemble_member(bench: Bench, _: int) -> Row:
     """A MAP fit, as the members of livi's ensembles are."""
     made = livi.Problem.of(bench.network(), bench.data, livi.Categorical(), batch_size=bench.case.batch)
     recipe = Recipe(map_steps=LAST[bench.device.type], map_restarts=1, map_rate=1e-3)
-    search = MapStart(made, recipe, seed=0)
+    search = MapStart(replace(made, autocast=bench.case.autocast), recipe, seed=0)
     batch = made.data.first()
     for _ in range(5):
         search.stepper(batch)
@@ -277,9 +277,9 @@ def laplace_torch(bench: Bench, _: int) -> Row:
 PEERS = {"bayesian-torch": "bayesian_torch", "laplace-torch fit": "laplace"}  # and their packages
 WAYS: dict[str, Callable[[Bench, int], Row]] = {
     "plain": plain,
-    "ensemble member": ensemble_member,
-    "mean field": mean_field,
     "livi": ours,
+    "mean field": mean_field,
+    "ensemble member": ensemble_member,
     "L'' by LOBPCG": smallest,
     "bayesian-torch": bayesian_torch,
     "laplace-torch fit": laplace_torch,

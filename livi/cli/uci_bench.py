@@ -49,6 +49,7 @@ def add_command(benches: argparse._SubParsersAction[Any]) -> None:
     command.add_argument(
         "--search-rows", type=int, default=2000, help="most rows that candidates are fitted to (default %(default)s)"
     )
+    command.add_argument("--device", default="cpu", help="default %(default)s")
     command.add_argument("--limit-minutes", type=float, metavar="M", help="stop after so long, ready to go on")
 
 
@@ -63,6 +64,7 @@ def _run(chosen: argparse.Namespace) -> int:
             first_split=chosen.first_split,
             steps=chosen.steps,
             search_rows=chosen.search_rows,
+            device=chosen.device,
         )
 
     return run_bench(chosen, bench, configure, minutes=chosen.limit_minutes)

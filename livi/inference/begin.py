@@ -41,7 +41,7 @@ def begin(
     bound = prepared.bound
     likelihood = bound.likelihood.for_map(prepared.data.first()[1])
     search = MapStart(
-        replace(prepared.problem, likelihood=likelihood),
+        replace(prepared.problem, likelihood=likelihood, autocast=bound.autocast),
         prepared.recipe,
         seed=seed,
         capture=prepared.capture,

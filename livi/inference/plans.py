@@ -252,7 +252,8 @@ def make_plan(problem: Problem, choices: Choices, *, seed: int) -> Plan:
         autocast=choices.autocast,
     )
     cost = measure_step(bound, problem.data.first(), recipe, capture=choices.capture)
-    climbing = measure_start(problem, recipe.map_restarts) if recipe.map_steps or polished else 0.0
+    starting = replace(problem, autocast=choices.autocast)
+    climbing = measure_start(starting, recipe.map_restarts) if recipe.map_steps or polished else 0.0
     chains = Chains() if polished else None
     return Plan(bound, problem, recipe, cost, climbing, choices.capture, choices.start, chains)
 

@@ -53,6 +53,7 @@ class Problem:
         integrated: the last layer where it is integrated out; layout, likelihood and prior are then those of the
             earlier weights, and the likelihood is the evidence of their features.
         why_sampled: the last layer, in words, where it is not.
+        autocast: run the network in this dtype, as in `livi.plan`; chains and what is exact stay in full precision.
 
     >>> from livi.model.likelihoods import Gaussian
     >>> problem = Problem.of(nn.Linear(2, 1), (torch.randn(20, 2), torch.randn(20, 1)), Gaussian(1.0))
@@ -68,6 +69,7 @@ class Problem:
     strategy: Strategy
     integrated: Integrated | None = None
     why_sampled: str = ""
+    autocast: torch.dtype | None = None
 
     @classmethod
     def of(
@@ -141,7 +143,8 @@ class Problem:
 
     def log_likelihood(self, theta: Tensor, batch: Batch) -> Tensor:  # (S, m) -> (S, B)
         """log p(y | x, theta) of each example, not scaled."""
-        return log_likelihood(self.layout, self.likelihood, theta, batch, strategy=self.strategy)
+        how = {"strategy": self.strategy, "autocast": self.autocast}
+        return log_likelihood(self.layout, self.likelihood, theta, batch, **how)
 
     def on_batch(self, theta: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:  # (S, m) -> (S,), (S,)
         """log p(D | theta), scaled up from the batch to all examples, and log p(theta)."""

@@ -33,7 +33,7 @@ def fit_ensemble(
 
     Args:
         steps: of each MAP fit, in place of `recipe.map_steps`.
-        **options: as in `livi.Problem.of`, and `recipe` and `seed`. `progress` is accepted, and there is none.
+        **options: as in `livi.Problem.of`, and `recipe`, `seed` and `autocast`. `progress` is accepted, and there is none.
     """
     checks.positive_int("members", members)
     problem, recipe, starts = map_fits("fit_ensemble", net, data, likelihood, members, steps, options)
@@ -54,6 +54,7 @@ def map_fits(
     problem = Problem.of(
         net, data, likelihood, **{name: value for name, value in options.items() if name not in _IGNORED}
     )
+    problem = replace(problem, autocast=options.get("autocast"))
     recipe = (options.get("recipe") or Recipe()).over(default_recipe(Size.of(problem)))
     recipe = replace(
         recipe,

@@ -40,7 +40,7 @@ __all__ = [
 FILE = "uci.json"
 LEVEL = 0.9
 PACKAGES = ("numpyro", "laplace-torch", "ivon-opt")
-_WANTED = ("sets", "methods", "splits", "first_split")  # what may differ between runs that add to one file
+_WANTED = ("sets", "methods", "splits", "first_split", "device")  # what may differ between runs that add to one file
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ class Config:
         splits, first_split: how many of the published splits of each set, and the first one.
         steps: of every fit, see `livi.experiments.uci.methods`.
         search_rows: most rows to which candidates are fitted.
+        device: of networks and rows while they are fitted.
     """
 
     sets: tuple[str, ...]
@@ -59,6 +60,7 @@ class Config:
     first_split: int = 0
     steps: int = 1000
     search_rows: int = 2000
+    device: str = "cpu"
 
     def __post_init__(self) -> None:
         check_names("sets", self.sets, tuple(uci.NAMES))
@@ -68,6 +70,7 @@ class Config:
             checks.positive_int(name, getattr(self, name))
         if self.first_split < 0:
             raise ValueError(f"first_split: expected 0 or more, got {self.first_split}.")
+        checks.device(self.device)
 
     def jobs(self, folder: Path) -> list[Job]:
         """Split by split, so that a run that was stopped has every method equally often; only splits that exist."""
@@ -147,6 +150,7 @@ def fit_row(job: Job, config: Config, folder: Path) -> Row:
         "features": split.whole.inputs.shape[1],
         "train_rows": len(split.whole.targets),
         "test_rows": len(split.whole.scored_targets),
+        "device": config.device,
     }
     found: dict[str, Any] = dict.fromkeys((*QUANTITIES, "fit_seconds", "chosen", "validation", "last_layer"))
     error: str | None = None
@@ -154,8 +158,8 @@ def fit_row(job: Job, config: Config, folder: Path) -> Row:
     begun = time.perf_counter()
     with threads(1), listening() as caught:
         try:
-            choice = choose(METHODS[method], split, steps=config.steps, seed=number)
-            found |= _final(method, split, choice, config.steps, number)
+            choice = choose(METHODS[method], split, steps=config.steps, seed=number, device=config.device)
+            found |= _final(method, split, choice, config, number)
         except Exception as problem:  # the other methods are worth having
             error = f"{type(problem).__name__}: {problem}"
     said = list(dict.fromkeys(str(warning.message) for warning in caught))
@@ -178,9 +182,9 @@ def notes(config: Config, folder: Path | None) -> list[str]:
     return found
 
 
-def _final(method: str, split: Split, choice: Choice, steps: int, seed: int) -> dict[str, Any]:
-    begun = time.perf_counter()
-    posterior = fitted(METHODS[method], choice.candidate, split.whole, steps=steps, seed=seed, noise=choice.noise)
+def _final(method: str, split: Split, choice: Choice, config: Config, seed: int) -> dict[str, Any]:
+    begun, how = time.perf_counter(), {"steps": config.steps, "seed": seed, "device": config.device}
+    posterior = fitted(METHODS[method], choice.candidate, split.whole, noise=choice.noise, **how)
     seconds = time.perf_counter() - begun
     prediction = predicted(posterior, split.whole, seed)
     facts = {"chosen": str(choice.candidate), "validation": choice.scores, "fit_seconds": seconds}

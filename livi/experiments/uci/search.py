@@ -28,7 +28,7 @@ class Choice:
     scores: dict[str, float] = field(default_factory=dict)
 
 
-def choose(method: Method, split: Split, *, steps: int, seed: int) -> Choice:
+def choose(method: Method, split: Split, *, steps: int, seed: int, device: str = "cpu") -> Choice:
     """The candidate with the highest mean log density of the validation rows, fitted in half of the steps.
 
     A candidate that fails has no score. With one candidate whose noise is learned there is nothing to choose.
@@ -43,7 +43,8 @@ def choose(method: Method, split: Split, *, steps: int, seed: int) -> Choice:
     trouble: Exception | None = None
     for candidate in method.candidates:
         try:
-            posterior = fitted(method, candidate, split.search, steps=max(1, round(SHORTER * steps)), seed=seed)
+            shorter = max(1, round(SHORTER * steps))
+            posterior = fitted(method, candidate, split.search, steps=shorter, seed=seed, device=device)
             prediction = predicted(posterior, split.search, seed)
         except (ArithmeticError, RuntimeError, ValueError) as error:
             trouble = error
@@ -61,11 +62,18 @@ def choose(method: Method, split: Split, *, steps: int, seed: int) -> Choice:
 
 
 def fitted(
-    method: Method, candidate: Candidate, fold: Fold, *, steps: int, seed: int, noise: float | None = None
+    method: Method,
+    candidate: Candidate,
+    fold: Fold,
+    *,
+    steps: int,
+    seed: int,
+    noise: float | None = None,
+    device: str = "cpu",
 ) -> Posterior:
     """The method with a candidate's prior, on the rows to fit to, in about so many steps."""
     posterior = method.fit(
-        candidate.network(fold.inputs.shape[1], seed),
+        candidate.network(fold.inputs.shape[1], seed).to(device),
         fold.data,
         Gaussian(1.0, learned=True) if noise is None else Gaussian(noise),
         prior=candidate.prior,
@@ -81,10 +89,10 @@ def fitted(
 
 def predicted(posterior: Posterior, fold: Fold, seed: int) -> RegressionPrediction:
     """Of the rows to score, in the targets' own units."""
-    rng = torch.Generator().manual_seed(seed)
+    rng = torch.Generator(posterior.layout.device).manual_seed(seed)
     prediction = posterior.predict(fold.scored_inputs, num_samples=PREDICTED, rng=rng)
     assert isinstance(prediction, RegressionPrediction)
-    return prediction.rescaled(fold.centre, fold.unit)
+    return RegressionPrediction(prediction.means.cpu(), prediction.stds.cpu()).rescaled(fold.centre, fold.unit)
 
 
 def log_score(prediction: RegressionPrediction, fold: Fold) -> float:
