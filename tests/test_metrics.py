@@ -82,6 +82,20 @@ def test_crps_of_one_gaussian_is_the_known_formula():
     assert crps(prediction, torch.tensor([3.0 + 2.0 * z])) == pytest.approx(expected)
 
 
+def test_crps_of_thousands_of_draws_is_that_of_all_their_pairs_within_a_thousandth():
+    rng = torch.Generator().manual_seed(0)
+    chains = 3.0 * torch.randn(8, 1, 5, generator=rng, dtype=torch.float64)  # far apart, one after the other
+    means = (chains + torch.randn(8, 250, 5, generator=rng, dtype=torch.float64).cumsum(1) / 16.0).flatten(0, 1)
+    stds = 0.05 + torch.rand(2000, 5, generator=rng, dtype=torch.float64)
+    targets = torch.randn(5, generator=rng, dtype=torch.float64)
+    apart, width = (means[:, None] - means).numpy(), torch.hypot(stds[:, None], stds).numpy()
+    z, off = apart / width, ((targets - means) / stds).numpy()
+    pairs = (width * (z * (2 * stats.norm.cdf(z) - 1) + 2 * stats.norm.pdf(z))).mean((0, 1))
+    single = (stds.numpy() * (off * (2 * stats.norm.cdf(off) - 1) + 2 * stats.norm.pdf(off))).mean(0)
+    expected = (single - 0.5 * pairs).mean()
+    assert crps(RegressionPrediction(means, stds), targets) == pytest.approx(expected, rel=1e-3)
+
+
 def test_coverage_counts_targets_inside_the_interval(regression, targets):
     for level in (0.3, 0.5, 0.9):
         lower, upper = regression.interval(level)
