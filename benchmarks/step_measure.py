@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
 import torch
@@ -32,6 +34,7 @@ from livi.inference.start import MapStart
 from livi.rivals.mean_field import Constant
 
 FIRST, LAST = {"cuda": 210, "cpu": 10}, {"cuda": 410, "cpu": 30}  # steps between which a fit is timed: all are recorded
+STRETCH = {"cuda": 50, "cpu": 10}  # steps, with as many of every kind as any other
 REPEATS = {"cuda": 30, "cpu": 5}
 EVERY = 10  # steps from one entropy to the next, as the default above 5,000 weights has it
 SLOW_STEPS = 2  # with an entropy by LOBPCG
@@ -290,19 +293,21 @@ WAYS: dict[str, Callable[[Bench, int], Row]] = {
 
 
 class _Clock(Callback):
-    """Seconds of the steps in between."""
+    """Seconds of the steps in between: the median of a few stretches, in one of which a step may be recorded anew."""
 
     def __init__(self, device: torch.device) -> None:
+        kind = device.type
         self.device, self.moments = device, list[float]()
+        self.looks = range(FIRST[kind], LAST[kind] + 1, STRETCH[kind])
 
     def on_step(self, run: Run) -> None:
-        if run.step in (FIRST[self.device.type], LAST[self.device.type]):
+        if run.step in self.looks:
             synchronise(self.device)
             self.moments.append(time.perf_counter())
 
     @property
     def per_step(self) -> float:
-        return (self.moments[-1] - self.moments[0]) / (LAST[self.device.type] - FIRST[self.device.type])
+        return median(later - earlier for earlier, later in pairwise(self.moments)) / self.looks.step
 
 
 def held(device: torch.device) -> int:
