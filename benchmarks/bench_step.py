@@ -62,7 +62,7 @@ class Config:
         return [name for name in cases(self.kind) if not self.only or name.startswith(self.only)]
 
     def jobs(self) -> list[Job]:
-        """All networks by plain and livi's steps first, then more samples, then the other ways; dense ones by two only."""
+        """All networks by plain and livi's steps first, all that dense ones have; then more samples, other ways."""
         named, least = NETWORKS[self.kind], self.samples[0]
         first = [(way, least if way == "livi" else 1) for way in self.ways if way in BASIC]
         more = [("livi", samples) for samples in self.samples[1:] if "livi" in self.ways]

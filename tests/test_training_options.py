@@ -1,6 +1,7 @@
 """What can be chosen in a fit, what comes back, and what is refused."""
 
 import io
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from training import QUICK, data, draws, network, quick_fit
 import livi
 from livi.inference import FitWarning
 from livi.inference.progress import Progress
+from livi.model import problem as problem_module
 from livi.model.data import TensorData
 from livi.model.likelihoods import Weighted, pass_weights
 
@@ -133,19 +135,50 @@ def test_unused_parameters_are_named():
 
 
 def test_alarms_name_collapse_runaway_convergence_and_lost_likelihood():
-    plan = livi.plan(network(), data(), livi.Gaussian(0.1), recipe=QUICK, last_layer="sampled")
+    fixed = {"noise": livi.FixedNoise(0.01), "last_layer": "sampled"}
+    plan = livi.plan(network(), data(), livi.Gaussian(0.1), recipe=QUICK, **fixed)
     generator = plan.bound.posterior.generators[0]
     rng = torch.Generator().manual_seed(0)
     alarms = livi.inference.alarms.alarms
     generator.init_around(torch.zeros(16), 0.3)
     assert alarms(plan.bound, -10.0, -9.0, 0.0, rng) == []
-    generator.init_around(torch.zeros(16), 1e-5)
+    generator.init_around(torch.ones(16), 1e-5)
     assert "Collapsed spread: the weights of 0, 2" in alarms(plan.bound, -10.0, -9.0, 0.0, rng)[0]
     generator.init_around(torch.zeros(16), 50.0)
     assert "Runaway spread" in alarms(plan.bound, -10.0, -9.0, 0.0, rng)[0]
     generator.init_around(torch.zeros(16), 0.3)
     assert "50% of the entropy estimates" in alarms(plan.bound, -10.0, -9.0, 0.5, rng)[0]
     assert "Likelihood far below the MAP start" in alarms(plan.bound, -100.0, -9.0, 0.0, rng)[0]
+
+
+def test_starts_and_ensembles_run_in_the_precision_of_the_fit(monkeypatch):
+    seen = []
+    taken = problem_module.log_likelihood
+
+    def spy(*args, autocast=None, **kwargs):
+        seen.append(autocast)
+        return taken(*args, autocast=autocast, **kwargs)
+
+    monkeypatch.setattr(problem_module, "log_likelihood", spy)  # that of problems: a bound has its own
+    x, y = data()
+    for autocast in (torch.bfloat16, None):
+        seen.clear()
+        recipe = replace(QUICK, steps=1, map_steps=3)
+        how = {"recipe": recipe, "autocast": autocast, "last_layer": "sampled", "progress": False}
+        livi.fit(network(), (x, y), livi.Gaussian(0.1), **how)
+        assert set(seen) == {autocast}
+        seen.clear()
+        livi.rivals.fit_ensemble(network(), (x, y), livi.Gaussian(0.1), members=2, steps=3, autocast=autocast)
+        assert set(seen) == {autocast}
+
+
+def test_a_layer_that_varies_by_a_noise_worth_having_has_not_collapsed():
+    for share, expected in ((0.2, False), (0.01, True)):
+        noise = livi.FixedNoise(3.0 * share)
+        plan = livi.plan(network(), data(), livi.Gaussian(0.1), recipe=QUICK, last_layer="sampled", noise=noise)
+        plan.bound.posterior.generators[0].init_around(torch.full((16,), 3.0), 1e-5)
+        found = livi.inference.alarms.alarms(plan.bound, -10.0, -9.0, 0.0, torch.Generator().manual_seed(0))
+        assert any("Collapsed" in text for text in found) == expected
 
 
 def test_spreads_are_held_against_the_scale_of_a_learned_prior_too():

@@ -17,6 +17,7 @@ from livi.model.priors import Laplace, Normal, Relevance
 from livi.posterior.diagnostics.verdict import COLLAPSED, RUNAWAY
 
 DRAWS = 64  # that spreads are measured by
+SMALL_NOISE = 0.05  # of the size of the weights, from which on a fixed noise is a spread worth having by itself
 
 
 @torch.no_grad()
@@ -36,9 +37,9 @@ def alarms(
     runaway = [name for i, name in enumerate(names) if spread[i] > RUNAWAY]
     if collapsed and bound.posterior.learns_spread:
         found.append(
-            f"Collapsed spread: the weights of {', '.join(collapsed[:4])} vary no more than their fixed noise, or less "
-            "than 1/1000 of their prior scale; uncertainty will be too small. Raise Recipe.steps or spread, or check "
-            "num_data."
+            f"Collapsed spread: the weights of {', '.join(collapsed[:4])} vary no more than their small fixed noise, "
+            "or less than 1/1000 of their prior scale; uncertainty will be too small. Raise Recipe.steps or spread, or "
+            "check num_data."
         )
     if runaway:
         found.append(
@@ -60,7 +61,7 @@ def alarms(
 
 
 def _spreads(bound: Bound, rng: torch.Generator) -> tuple[Tensor, Tensor]:  # (layers,), (layers,)
-    """Whether each layer's generated part is lost in a fixed noise, and its largest deviation over the prior's.
+    """Whether each layer's generated part is lost in a small fixed noise, and its largest deviation over the prior's.
 
     Both within a component: the distance between components must not hide that each of them has collapsed.
     """
@@ -78,12 +79,15 @@ def _spreads(bound: Bound, rng: torch.Generator) -> tuple[Tensor, Tensor]:  # (l
         assert isinstance(generator, Generator)
         assert isinstance(noise, Noise)
         z = Independent().draw(DRAWS, generator.latent_dim, rng, dtype=layout.dtype, device=layout.device)
-        made = moments(partial(_rows_of, generator, z), DRAWS, layout.num_params)[1]
+        centre, made = moments(partial(_rows_of, generator, z), DRAWS, layout.num_params)
         std = noise.std().expand(layout.num_params)
         total = (made.square() + std.square()).sqrt() / scale
-        lost = torch.stack([_rms(made[part]) < 0.1 * _rms(std[part]) for part in slices])
-        idle.append(lost & (not any(True for _ in noise.parameters())))  # fixed
-        widest.append(torch.stack([_rms(total[part]) for part in slices]))
+        size, own, fixed, wide = (
+            torch.stack([_rms(values[part]) for part in slices]) for values in (centre, made, std, total)
+        )
+        lost = (own < 0.1 * fixed) & (fixed < SMALL_NOISE * size)
+        idle.append(lost & (not any(True for _ in noise.parameters())))
+        widest.append(wide)
     return torch.stack(idle).any(0), torch.stack(widest).amax(0)
 
 

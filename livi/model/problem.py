@@ -143,8 +143,8 @@ class Problem:
 
     def log_likelihood(self, theta: Tensor, batch: Batch) -> Tensor:  # (S, m) -> (S, B)
         """log p(y | x, theta) of each example, not scaled."""
-        how = {"strategy": self.strategy, "autocast": self.autocast}
-        return log_likelihood(self.layout, self.likelihood, theta, batch, **how)
+        layout, likelihood = self.layout, self.likelihood
+        return log_likelihood(layout, likelihood, theta, batch, strategy=self.strategy, autocast=self.autocast)
 
     def on_batch(self, theta: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:  # (S, m) -> (S,), (S,)
         """log p(D | theta), scaled up from the batch to all examples, and log p(theta)."""

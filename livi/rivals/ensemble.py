@@ -33,7 +33,7 @@ def fit_ensemble(
 
     Args:
         steps: of each MAP fit, in place of `recipe.map_steps`.
-        **options: as in `livi.Problem.of`, and `recipe`, `seed` and `autocast`. `progress` is accepted, and there is none.
+        **options: as in `livi.Problem.of`, and `recipe`, `seed`, `autocast`. `progress` is accepted, and there is none.
     """
     checks.positive_int("members", members)
     problem, recipe, starts = map_fits("fit_ensemble", net, data, likelihood, members, steps, options)

@@ -183,8 +183,16 @@ def notes(config: Config, folder: Path | None) -> list[str]:
 
 
 def _final(method: str, split: Split, choice: Choice, config: Config, seed: int) -> dict[str, Any]:
-    begun, how = time.perf_counter(), {"steps": config.steps, "seed": seed, "device": config.device}
-    posterior = fitted(METHODS[method], choice.candidate, split.whole, noise=choice.noise, **how)
+    begun = time.perf_counter()
+    posterior = fitted(
+        METHODS[method],
+        choice.candidate,
+        split.whole,
+        steps=config.steps,
+        seed=seed,
+        noise=choice.noise,
+        device=config.device,
+    )
     seconds = time.perf_counter() - begun
     prediction = predicted(posterior, split.whole, seed)
     facts = {"chosen": str(choice.candidate), "validation": choice.scores, "fit_seconds": seconds}
