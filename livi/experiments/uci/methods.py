@@ -185,9 +185,9 @@ METHODS: dict[str, Method] = {
     "kivi": _rival("kivi", _on_the_bound, FIXED),
     "sivi": _rival("sivi", _on_the_bound, FIXED),
     "mnf": _rival("mnf", _on_the_bound, FIXED),
-    "laplace_last_layer": _rival("laplace_last_layer", _map, FIXED, package="laplace"),
-    "laplace_linearised": _rival("laplace_linearised", _map, FIXED, package="laplace"),
-    "laplace_low_rank": _rival("laplace_low_rank", _map, FIXED, package="laplace"),
+    "laplace_last_layer": _rival("laplace_last_layer", _map, FIXED, noise="validated", package="laplace"),
+    "laplace_linearised": _rival("laplace_linearised", _map, FIXED, noise="validated", package="laplace"),
+    "laplace_low_rank": _rival("laplace_low_rank", _map, FIXED, noise="validated", package="laplace"),
     "nuts": _rival("nuts", _chains, ALONE, package="numpyro"),
 }
 OURS = "livi"
