@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from livi.inference import Recipe
+from livi.inference import FitError, Recipe
 from livi.model.likelihoods import Gaussian
 from livi.model.priors import Laplace, Normal
 from livi.rivals import fit_ivon
@@ -50,6 +50,17 @@ def test_a_noise_is_learned_along(rng):
     data = (inputs, inputs.sum(1) + OBS_STD * torch.randn(200, generator=rng))
     posterior = fit_ivon(nn.Linear(2, 1), data, Gaussian(), recipe=SHORT, steps=300)
     assert float(posterior.likelihood.obs_std()) == pytest.approx(OBS_STD, rel=0.15)
+
+
+def test_steps_that_diverge_are_taken_again_at_a_lower_rate(rng):
+    pytest.importorskip("ivon")
+    inputs = torch.randn(50, 2, generator=rng)
+    data, options = (inputs, inputs.sum(1)), {"recipe": SHORT, "steps": 200, "hessian_start": 1e-3}
+    posterior = fit_ivon(nn.Linear(2, 1), data, Gaussian(OBS_STD), rate=0.1, **options)
+    assert posterior.plan["rate"] < 0.1
+    assert bool(torch.isfinite(posterior.sampler.mean).all())
+    with pytest.raises(FitError, match=r"fit_ivon: steps diverged at every rate down to"):
+        fit_ivon(nn.Linear(2, 1), data, Gaussian(OBS_STD), rate=1e6, **options)
 
 
 def test_priors_without_a_weight_decay_are_refused():

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from livi import checks
 from livi.draws import rademacher
 from livi.family.gaussians import LowRankCovariance
+from livi.inference.divergence import FitError
 from livi.inference.recipe import cosine
 from livi.model.data import remaining_batches
 from livi.model.likelihoods import Likelihood
@@ -26,6 +27,7 @@ INSTALL = 'pip install "livi[ivon]".'
 RATE = 0.1  # by `python -m benchmarks.choose_ivon`: 0.3 is best there, and 1 diverges
 PROBES = 16  # products with the Hessian at the MAP estimate
 NOISE_RATE = 1e-2  # of Adam, for a noise that is learned
+ATTEMPTS, LOWER = 4, 1.0 / 3.0  # rates that are tried, and the share of one that the next is
 
 
 def fit_ivon(
@@ -47,7 +49,8 @@ def fit_ivon(
     for a Hessian that is h, so that a rate means the same for every problem.
 
     Args:
-        rate: of the mean, at its peak; it falls to zero by a cosine.
+        rate: of the mean, at its peak; it falls to zero by a cosine. Steps that end far from what the MAP estimate
+            explains are taken again, from the start, at a third of it, a ninth, a 27th.
         num_samples: weight vectors per step.
         hessian_start: h before the first step, by default the mean curvature of the weights at the MAP estimate.
         hessian_memory: what is kept of h at each step, of which the rest takes the new estimate's place.
@@ -57,16 +60,27 @@ def fit_ivon(
     Raises:
         ImportError: ivon-opt is not installed.
         TypeError: the prior is not Normal.
+        FitError: steps diverge at every rate.
     """
     for name, value in (("steps", steps), ("num_samples", num_samples)):
         checks.positive_int(name, value)
     package = needed("fit_ivon", "ivon", INSTALL)
     start = best_map("fit_ivon", net, data, likelihood, options)
     level = _mean_curvature(start, options.get("seed", 0)) if hessian_start is None else hessian_start
-    settings = {"lr": rate, "hess_init": level, "beta2": hessian_memory, "ess": start.problem.data.num_data}
-    groups = _groups(start)
-    optimiser = package.IVON(groups, rescale_lr=False, **settings)
-    _train(start.problem, optimiser, groups, steps, num_samples, options.get("seed", 0))
+    settings = {"hess_init": level, "beta2": hessian_memory, "ess": start.problem.data.num_data}
+    before = {name: value.clone() for name, value in start.problem.likelihood.state_dict().items()}
+    for rate in (rate * LOWER**attempt for attempt in range(ATTEMPTS)):
+        groups = _groups(start)
+        optimiser = package.IVON(groups, lr=rate, rescale_lr=False, **settings)
+        _train(start.problem, optimiser, groups, steps, num_samples, options.get("seed", 0))
+        if _stayed(start, optimiser):
+            break
+        start.problem.likelihood.load_state_dict(before)
+    else:
+        raise FitError(
+            f"fit_ivon: steps diverged at every rate down to {rate:.2g}; lower `rate`, raise `num_samples` or "
+            "`hessian_start`, or check the data for extreme values."
+        )
     mean = torch.cat([group["params"][0].detach().flatten() for group in groups])
     std = torch.cat([_std(group) for group in optimiser.param_groups])
     sampler = LowRankCovariance(start.problem.layout, mean, std).requires_grad_(False)
@@ -130,6 +144,17 @@ def _train(
             optimiser.step()
             if noise is not None:
                 noise.step()
+
+
+@torch.no_grad()
+def _stayed(start: Start, optimiser: Any) -> bool:
+    """Whether the mean explains the data about as well as the start, which is the best there is, and all is finite."""
+    mean = torch.cat([group["params"][0].flatten() for group in optimiser.param_groups])
+    spread = torch.cat([_std(group).flatten() for group in optimiser.param_groups])
+    if not (torch.isfinite(mean).all() and torch.isfinite(spread).all()):
+        return False
+    best, reached = (start.problem.on_data(row[None])[0] for row in (start.theta, mean))
+    return bool(reached > best - len(mean) - 0.1 * best.abs())
 
 
 def _std(group: dict[str, Any]) -> Tensor:  # (size of the group,)
