@@ -1,6 +1,7 @@
 """How clearly chains must lead in their trial: what is chosen under several rules, and what the fits are then worth.
 
     LIVI_DATA_DIR=... python -m benchmarks.choose_sure [--data boston,concrete,...] [--splits 10,11,12] [--jobs 2]
+    LIVI_DATA_DIR=... python -m benchmarks.choose_sure --data kin8nm,naval,power --splits 10
 
 Training rows alone of UCI sets and of scikit-learn's diabetes: a fifth of them is held out, `LIVIRegressor` makes its
 choice on the others by each rule, and what was chosen is fitted to them in full and scored on the fifth.
@@ -37,10 +38,16 @@ from livi.tables.estimators.choice import (
 )
 from livi.tables.estimators.scaling import Array
 
-RULES = (-math.inf, 0.0, 1.0, 1.64)  # standard errors; by the first, chains are taken wherever they are tried
+RULES = {  # standard errors by which chains must lead, and whether the best of the others in a trial as long as theirs
+    "always": (-math.inf, False),
+    "ahead": (0.0, False),
+    "ahead of one as long": (0.0, True),
+    "1 standard error": (1.0, False),
+    "1.64 standard errors": (1.64, False),
+}
 
 
-def compare(name: str, number: int, steps: int | None) -> dict[float, tuple[str, float]]:
+def compare(name: str, number: int, steps: int | None) -> dict[str, tuple[str, float]]:
     """By rule, what is chosen, and its log score on the held-out rows."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
@@ -68,8 +75,9 @@ def compare(name: str, number: int, steps: int | None) -> dict[float, tuple[str,
         models, inputs[both], targets[both], *trial(models[0], STEPS).predict(inputs[both], return_std=True)
     )
     found = {}
-    for rule in RULES:
-        best, _ = chosen(models, score, sampled_like, lambda model: score(model, LOOK_STEPS), sure=rule)
+    for rule, (sure, long) in RULES.items():
+        longer = (lambda model: score(model, SAMPLED_STEPS)) if long else None
+        best, _ = chosen(models, score, sampled_like, lambda model: score(model, LOOK_STEPS), longer, sure)
         found[rule] = best.label, worth(best)
     return found
 
@@ -82,8 +90,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args()
     cases = [(name, int(number)) for number in given.splits.split(",") for name in given.data.split(",")]
-    titles = ["always" if rule < 0.0 else f"{rule:g} standard errors" for rule in RULES]
-    print(f"| | {' | '.join(titles)} |\n|{'---|' * (len(RULES) + 1)}")
+    print(f"| | {' | '.join(RULES)} |\n|{'---|' * (len(RULES) + 1)}")
     with ProcessPoolExecutor(given.jobs, mp_context=get_context("spawn")) as pool:
         runs = pool.map(compare, *zip(*cases, strict=True), [given.steps] * len(cases))
         rows = []

@@ -9,7 +9,16 @@ from sklearn.datasets import make_friedman1
 from livi.posterior import metrics
 from livi.posterior.prediction import LogNormalPrediction, RegressionPrediction
 from livi.tables.estimators import LIVIRegressor, load
-from livi.tables.estimators.choice import FEWEST, Model, candidates, chosen, plausible, sampled_like, trial_rows
+from livi.tables.estimators.choice import (
+    FEWEST,
+    Model,
+    candidates,
+    chosen,
+    has_many,
+    plausible,
+    sampled_like,
+    trial_rows,
+)
 from livi.tables.estimators.noise import first_noise
 from livi.tables.estimators.scaling import Scaling
 from livi.tables.estimators.target import TargetScale, stretched
@@ -159,6 +168,17 @@ def test_chains_are_scored_where_a_look_is_ahead():
         best, trials = chosen([model], score, sampled_like, lambda _, lead=lead: known + lead)
         assert [trial.model for trial in trials] == [model, chains]
         assert (best, trials[1].log_score) == (expected, pytest.approx(known.mean() + told))
+
+
+def test_of_many_rows_chains_must_lead_a_trial_as_long_as_theirs():
+    model, random = Model("plain", "varying"), np.random.default_rng(0)
+    known, chains = random.normal(size=100), sampled_like(model)
+    score = {model: known, chains: known + 1.0}.__getitem__
+    for gain, expected in ((0.5, chains), (2.0, model)):
+        best, trials = chosen([model], score, sampled_like, longer=lambda _, gain=gain: known + gain)
+        assert best == expected
+        assert trials[0].log_score == pytest.approx(known.mean() + gain)  # what was compared in the end is told
+    assert [has_many(rows) for rows in (3000, 3001)] == [False, True]
 
 
 def test_where_noise_varies_chains_are_scored_without_a_look():

@@ -11,7 +11,9 @@ Trials cost as much as a fit where all are made, and most tables do not need mos
 first, and others of its kind follow where its residuals or the targets speak for them (`plausible`). Where constant
 noise is the best of them, chains begin with a look, a trial of a fourth of the length, and go on where it is ahead;
 where noise varies, which such a network gets right only late, they are tried at once (`chosen`). Chosen by
-`python -m benchmarks.choose_looks`; docs/benchmarks/choices.md has the numbers.
+`python -m benchmarks.choose_looks`; docs/benchmarks/choices.md has the numbers. On tables of many rows, whose fits take
+minutes, chains that are ahead are then held against the best of the others in a trial as long as theirs: a target that
+is all but a function of the inputs is learned by steps, and short trials tell nothing about it.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from livi.tables.estimators.scaling import Array
 
 FEWEST = 60  # rows that are worth a trial
 ROWS = 600  # of a trial, or
-SHARE = 0.2  # of all rows where that is more: a longer fit is worth a better choice;
+SHARE = 0.2  # of all rows where that is more, and then chains have a second trial to pass: many rows are worth it;
 MOST = 2000  # but no more than that
 HELD = 0.3  # of which are scored
 TIME = 0.4  # of a budget, for all trials
@@ -132,6 +134,11 @@ def trial_rows(num_rows: int, seed: int) -> tuple[NDArray[np.intp], NDArray[np.i
     return np.sort(drawn[held:]), np.sort(drawn[:held])
 
 
+def has_many(num_rows: int) -> bool:
+    """Rows that are worth a second trial."""
+    return SHARE * num_rows > ROWS
+
+
 def plausible(models: Sequence[Model], inputs: Array, targets: Array, mean: Array, std: Array) -> list[Model]:
     """The first of these models, which predicts mean and std of the targets, and those worth a trial beside it.
 
@@ -182,6 +189,7 @@ def chosen(
     score: Callable[[Model], Array],
     last: Callable[[Model], Model | None] = lambda _: None,
     look: Callable[[Model], Array] | None = None,
+    longer: Callable[[Model], Array] | None = None,
     sure: float = SURE_OF_CHAINS,
 ) -> tuple[Model, list[Trial]]:
     """The model with the best score, and all scores; a simpler one where the best does not clearly lead.
@@ -191,6 +199,7 @@ def chosen(
         last: of the best of these models, another to hold against it.
         look: a cheaper `score` of that one, which comes first where the best has constant noise: it is scored then only
             if its look is ahead. What was only looked at is among the scores, but not chosen.
+        longer: a more costly `score` of the best, which that one must lead too.
         sure: standard errors by which it must lead.
     """
     scores = {model: score(model) for model in models}
@@ -202,7 +211,11 @@ def chosen(
         other = other if _ahead(scores[other], scores[best]) else None
     if other is not None:
         scores[other] = score(other)
-        simplest = other if _clearly_below(scores[simplest], scores[other], sure) else simplest
+        leads = _clearly_below(scores[simplest], scores[other], sure)
+        if leads and longer is not None:
+            scores[simplest] = longer(simplest)
+            leads = _clearly_below(scores[simplest], scores[other], sure)
+        simplest = other if leads else simplest
     return simplest, [Trial(model, _mean(found)) for model, found in scores.items()]
 
 
