@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,9 @@ ROOT = Path(__file__).resolve().parents[1]
 VERSIONS = {"livi": "0.1.0", "torch": "2.13.0"}
 
 
-def written(path, experiment, rows, **config):
-    document = {"experiment": experiment, "config": config, "versions": VERSIONS, "rows": rows, "notes": [], "jobs": 2}
+def written(path, experiment, rows, notes=(), **config):
+    document = {"experiment": experiment, "config": config, "versions": VERSIONS, "rows": rows, "jobs": 2}
+    document["notes"] = list(notes)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document | {"machine": {"cpu": "a processor", "cores": 4}}), encoding="utf-8")
     return path
@@ -144,3 +146,20 @@ def test_markdown_becomes_the_html_that_says_the_same():
         "<code>livi x</code>",
     ):
         assert part in made
+
+
+def test_commands_of_the_results_that_are_kept_are_commands():
+    commands = [command for result in joined([ROOT / "results"]) for command in result.commands]
+    assert len(commands) > 5
+    for command in commands:
+        _, rest = cli._parser().parse_known_args(shlex.split(command)[1:])
+        assert rest == [], command
+
+
+def test_a_method_that_another_file_has_is_not_left_out(tmp_path):
+    row = {"target": "banana", "seed": 0, "kl": 0.1, "w2": 0.1, "w2_floor": 0.1, "seconds": 1.0, "error": None}
+    written(tmp_path / "one.json", "densities", [row | {"method": "livi"}], notes=["Left out: sivi.", "Left out: hmc."])
+    written(tmp_path / "two.json", "densities", [row | {"method": "sivi"}])
+    text = page(joined([tmp_path]), {})
+    assert "Left out: hmc." in text
+    assert "Left out: sivi." not in text

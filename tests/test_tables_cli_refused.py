@@ -1,6 +1,7 @@
 """What livi fit, predict and evaluate refuse, and in which words."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -50,6 +51,26 @@ def test_a_bad_value_in_the_fit(here, capsys, column, value, complaint):
 )
 def test_a_fit_that_makes_no_sense(here, capsys, options, complaint):
     assert complaint in failed(capsys, "fit", "houses.csv", "--out", "m.livi", *options)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("a|b\n" + "1|2\n" * 9, "it has a|b alone; if another character separates the columns, pass --delimiter."),
+        ("a,b\n1,2\n", "expected at least 5 rows to fit to, got 1; add rows."),
+        ("a,b\n" + "".join(f"{i},2024-01-{i:02}\n" for i in range(1, 29)), "dates cannot be predicted"),
+    ],
+    ids=["another delimiter", "one row", "dates"],
+)
+def test_a_file_that_makes_no_sense(here, capsys, text, complaint):
+    Path("odd.csv").write_text(text, encoding="utf-8")
+    target = "price" if "|" in text else "b"
+    assert complaint in failed(capsys, "fit", "odd.csv", "--target", target, "--out", "m.livi", "--delimiter", ",")
+
+
+def test_words_alone_are_no_gaps(here, capsys):
+    line = failed(capsys, "fit", "houses.csv", "--out", "m.livi", "--target", "town", "--task", "regression")
+    assert "--missing" not in line
 
 
 def test_conformal_intervals_need_rows(here, capsys):

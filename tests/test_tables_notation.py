@@ -162,7 +162,7 @@ def test_words_among_numbers_are_counted_and_named():
         column_kinds(table(price=values), ["price"])
     assert str(caught.value) == (
         "some.csv, row 102, column 'price': expected a number as in 100 other rows, got 50 words: 'unknown' (30), "
-        "'on request' (20); correct it, pass --missing unknown,\"on request\" if that means a gap, or pass "
+        "'on request' (20); correct it, pass --missing 'unknown,on request' if that means a gap, or pass "
         "--categorical price if these are names, or --drop price."
     )
     with pytest.raises(TableError, match=r"got 50 words: 'unknown' \(30\).*or pass --task classification"):

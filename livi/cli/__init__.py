@@ -41,7 +41,7 @@ examples:
   livi report results                 all results of benchmarks in a folder, as one page
   livi demo                           four posteriors on one page, in two minutes: livi-demo/index.html
   livi bench toy --quick              try out the toy benchmark; the numbers mean nothing
-  livi bench toy --out results        every method on both toy problems, 5 seeds: about an hour on one core
+  livi bench toy --out results        every method on both toy problems, 5 seeds: two to three hours on one core
   livi bench toy --data A --methods livi,full_rank --seeds 10
   livi bench tables --quick           try out the benchmark on tables; the numbers mean nothing
   livi bench tables --out results     livi beside other methods on bundled and UCI tables: hours on one core

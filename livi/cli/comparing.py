@@ -16,8 +16,8 @@ on held-out rows: negative log likelihood with its standard error, errors, cover
 two standard errors of the best.
 
 Methods are livi, map, ensemble, mean_field, full_rank, mc_dropout, swag and others; a wrong name is answered with all
-of them. Some need an extra: ivon, laplace_last_layer, laplace_linearised and laplace_low_rank (livi[laplace]),
-nuts (livi[baselines]). One that cannot be fitted is listed with the reason.
+of them. Some need an extra: ivon (livi[ivon]), laplace_last_layer, laplace_linearised and laplace_low_rank
+(livi[laplace]), nuts (livi[baselines]). One that cannot be fitted is listed with the reason.
 """
 EXAMPLES = """\
 examples:

@@ -6,6 +6,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+REMEDY = (
+    "Standardise inputs and targets, check the data for extreme values, or raise Recipe.num_samples or lower its rates"
+)
+
 
 class FitError(RuntimeError):
     """A fit that could not go on, or ended far from where it began; the message says what to try.

@@ -16,7 +16,7 @@ from livi.family.ensemble import Ensemble
 from livi.inference.alarms import alarms
 from livi.inference.begin import Beginning, begin, spread_out
 from livi.inference.callbacks import Callback, Callbacks, Row, as_callbacks
-from livi.inference.divergence import FitError
+from livi.inference.divergence import REMEDY, FitError
 from livi.inference.judgement import expected_log_likelihood, lost_likelihood
 from livi.inference.loop import Trainer
 from livi.inference.memory import kept_memory
@@ -209,8 +209,7 @@ def _run(prepared: Plan, trainer: Trainer, result: Result, state: dict[str, Any]
     posterior = _finish(result, trainer)
     if trouble:
         error = FitError(
-            f"{trouble} Standardise inputs and targets, check the data for extreme values, or raise "
-            "Recipe.num_samples or lower its rates; what was reached is this error's `posterior`."
+            f"{trouble.removesuffix(f' {REMEDY}.')} {REMEDY}; what was reached is this error's `posterior`."
         )
         error.posterior = posterior
         raise error

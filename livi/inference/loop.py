@@ -14,7 +14,7 @@ from livi.family.entropy import Capturable, Valueless
 from livi.family.objective import Bound, BoundTerms, EntropyPart
 from livi.inference.callbacks import Callbacks
 from livi.inference.capture import CaptureError, Stepper
-from livi.inference.divergence import FitError, Window
+from livi.inference.divergence import REMEDY, FitError, Window
 from livi.inference.optimiser import clip, load_state, make_optimiser, own_state, set_rate, whole_state
 from livi.inference.parameters import assign, blend, copied, values
 from livi.inference.progress import Progress
@@ -303,8 +303,7 @@ class Trainer:
         if rollbacks > MAX_ROLLBACKS:
             raise FitError(
                 f"{trouble} at step {failed_at}, after {MAX_ROLLBACKS} attempts with smaller steps, the last at "
-                f"{2 * scale:g} of the learning rate. Check the data for extreme values, standardise inputs and "
-                "targets, raise num_samples, or lower the Recipe's rates."
+                f"{2 * scale:g} of the learning rate. {REMEDY}."
             )
         self.progress.say(f"{trouble} at step {failed_at}: back to step {self.step} with {scale:g} of the rate")
         self.rng.manual_seed(self.seed + 1_000_003 * (rollbacks + self.step))  # the same draws would fail again

@@ -279,10 +279,13 @@ def machine_of(document: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
+_OPTIONS = {"targets": "only", "problems": "only"}  # settings whose options have other names
+
+
 def _option(name: str, value: Any) -> list[str]:
     if value is None or value is False or value == []:
         return []
-    option = f"--{name.replace('_', '-')}"
+    option = f"--{_OPTIONS.get(name, name).replace('_', '-')}"
     if value is True:
         return [option]
     return [option, ",".join(map(str, value)) if isinstance(value, list) else str(value)]

@@ -53,7 +53,9 @@ def section(result: Result, figure: str | None, further: Mapping[str, str]) -> l
         for row in result.rows
         if row.get("error") is not None
     ]
-    notes = [*result.notes, *(f"Failed: {one}" for one in dict.fromkeys(failed))]
+    there = {f"Left out: {row['method']}." for row in result.sound}  # by one of several files only
+    notes = [note for note in result.notes if note not in there]
+    notes += [f"Failed: {one}" for one in dict.fromkeys(failed)]
     return [*parts, "\n".join(f"- {note}" for note in notes)] if notes else parts
 
 

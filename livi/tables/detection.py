@@ -159,6 +159,8 @@ def choose_task(table: Table, target: str, wanted: Task | None, say: Say) -> Tas
         refuse_huge(table, target, values)
     elif different > MAX_CLASSES or different > max(2, len(table) // 2):
         how = how_to_write(str(cells[0])) or "choose another target, or --task regression if they are numbers"
+        if parsed(cells, day)[1].all():
+            how = "dates cannot be predicted; write the days since some date as a number"
         raise table.error(
             f"expected at most {min(MAX_CLASSES, max(2, len(table) // 2))} classes for {len(table)} rows, got "
             f"{different}, {cells[0]!r} among them; {how}.",

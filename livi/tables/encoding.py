@@ -61,7 +61,7 @@ def target_numbers(table: Table, schema: Schema) -> NDArray[np.float64]:  # (n,)
     _refuse_gaps(table, schema)
     values, fine = parsed(in_notation(table, schema.target, schema.notation, _nothing), number)
     if not fine.all():
-        refuse_text(table, schema.target, fine, "leave the row out")
+        refuse_text(table, schema.target, fine, "leave the row out", gaps=False)
     refuse_huge(table, schema.target, values)
     return values
 

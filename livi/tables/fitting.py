@@ -193,6 +193,8 @@ def _check_names(table: Table, target: str, options: FitOptions) -> None:
         if name not in table.columns:
             close = difflib.get_close_matches(name, table.columns, 1)
             hint = f"; did you mean {close[0]!r}?" if close else f"; it has {', '.join(list(table.columns)[:8])}."
+            if len(table.columns) == 1:
+                hint = f"{hint[:-1]} alone; if another character separates the columns, pass --delimiter."
             raise table.error(f"expected a column {name!r}, got none of that name{hint}")
     for name in (*options.drop, *options.categorical):
         if name == target:
@@ -209,6 +211,8 @@ def _with_target(table: Table, target: str, note: Say) -> Table:
         raise table.error("expected a target, got a column without values.", column=target)
     if missing.any():
         note(f"left out: {int(missing.sum()):,} of {len(table):,} rows, which have no {target!r}")
+    if len(table) - missing.sum() < MIN_ROWS:
+        raise table.error(f"expected at least {MIN_ROWS} rows to fit to, got {len(table) - missing.sum()}; add rows.")
     return table.rows(~missing)
 
 
@@ -365,7 +369,8 @@ def _family(plan: Mapping[str, Any]) -> str:
 
 
 def _exact(plan: Mapping[str, Any]) -> str:
-    return "" if plan.get("last_layer", "sampled") == "sampled" else "; the last layer integrated out"
+    said = {"sampled": "", "conditional": "; the last layer given the others, by a bound"}
+    return said.get(plan.get("last_layer", "sampled").split(":")[0], "; the last layer integrated out")
 
 
 def _diagnosed(estimator: Any, training: Table, schema: Schema) -> tuple[Finding, ...]:

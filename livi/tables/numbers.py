@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -123,17 +124,25 @@ def listed_words(words: dict[str, int]) -> str:
 
 
 def as_gaps(words: dict[str, int]) -> str:
-    """The option that makes gaps of these words."""
-    return "--missing " + ",".join(f'"{word}"' if set(" ,") & set(word) else word for word in list(words)[:_NAMED])
+    """The option that makes gaps of these words, as it is typed in a shell.
+
+    >>> print(as_gaps({"unknown": 3, "(none)": 2}), as_gaps({"no, thanks": 1}))
+    --missing 'unknown,(none)' --missing '"no, thanks"'
+    """
+    return "--missing " + shlex.quote(",".join(f'"{word}"' if "," in word else word for word in list(words)[:_NAMED]))
 
 
-def refuse_text(table: Table, name: str, fine: NDArray[np.bool_], remedy: str) -> NoReturn:
-    """The error about what is no number in a column of numbers: one value, or how many and which."""
+def refuse_text(table: Table, name: str, fine: NDArray[np.bool_], remedy: str, *, gaps: bool = True) -> NoReturn:
+    """The error about what is no number in a column of numbers: one value, or how many and which.
+
+    Args:
+        gaps: whether words may still be said to be gaps; where there is no number, nothing would be left.
+    """
     row = int(np.argmin(fine))
     others = "" if fine.sum() < 2 else f" as in {int(fine.sum())} other rows"
     value = str(table.columns[name][row])
     words = counted(table.columns[name], fine)
     how = how_to_write(value)
     got = repr(value) if how or sum(words.values()) < 2 else f"{sum(words.values())} words: {listed_words(words)}"
-    how = how or f"correct it, pass {as_gaps(words)} if that means a gap"
+    how = how or ("correct it" + (f", pass {as_gaps(words)} if that means a gap" if gaps and fine.any() else ""))
     raise table.error(f"expected a number{others}, got {got}; {how}, or {remedy}.", row=row, column=name)
