@@ -48,17 +48,29 @@ def differences(one: Values, other: Values) -> list[float]:
     return [one[repeat] - other[repeat] for repeat in sorted(one.keys() & other.keys())]
 
 
+def often_enough(methods: Mapping[str, Values]) -> dict[str, Values]:
+    """Those with at least half as many repeats as there are: others had easier or harder ones, and are not compared.
+
+    >>> list(often_enough({"a": {0: 1.0, 1: 2.0, 2: 1.0}, "b": {0: 1.1, 1: 1.8}, "c": {0: 5.0}}))
+    ['a', 'b']
+    """
+    most = max(map(len, methods.values()), default=0)
+    return {method: values for method, values in methods.items() if 2 * len(values) >= most}
+
+
 def best_of(methods: Mapping[str, Values], better: str | None) -> tuple[str | None, set[str]]:
     """The method with the best mean, and those whose mean difference to it is within its standard error.
+
+    Of methods that were repeated often enough.
 
     >>> best_of({"a": {0: 1.0, 1: 2.0}, "b": {0: 1.1, 1: 1.8}, "c": {0: 0.0, 1: 0.1}}, "higher")
     ('a', {'b'})
     """
     if better is None or not methods:
         return None, set()
-    sign = 1.0 if better == "higher" else -1.0
-    best = max(methods, key=lambda method: sign * mean(methods[method].values()))
-    return best, {method for method in methods if method != best and _tied(methods[method], methods[best])}
+    sign, compared = 1.0 if better == "higher" else -1.0, often_enough(methods)
+    best = max(compared, key=lambda method: sign * mean(compared[method].values()))
+    return best, {method for method in compared if method != best and _tied(compared[method], compared[best])}
 
 
 def mean_ranks(boards: Board, better: str) -> dict[str, float]:
@@ -67,6 +79,7 @@ def mean_ranks(boards: Board, better: str) -> dict[str, float]:
     >>> mean_ranks({"x": {"a": {0: 2.0}, "b": {0: 1.0}}, "y": {"a": {0: 1.0}, "b": {0: 1.0}}}, "higher")
     {'a': 1.25, 'b': 1.75}
     """
+    boards = {place: often_enough(methods) for place, methods in boards.items()}
     everywhere = [method for method in _methods(boards) if all(method in methods for methods in boards.values())]
     sign = -1.0 if better == "higher" else 1.0
     ranks: dict[str, list[float]] = {method: [] for method in everywhere}
@@ -111,8 +124,16 @@ def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 def across(boards: Board, column: Column, titles: Mapping[str, str]) -> list[list[str]]:
-    """A line for each method: its title, and a cell for each place."""
-    columns = [cells(methods, column) for methods in boards.values()]
+    """A line for each method: its title, and a cell for each place, with the number of repeats where these are few."""
+    columns = []
+    for methods in boards.values():
+        compared = often_enough(methods)
+        columns.append(
+            {
+                method: cell if method in compared else f"{cell} ({len(methods[method])})"
+                for method, cell in cells(methods, column).items()
+            }
+        )
     return [[titles.get(method, method), *(found.get(method, "–") for found in columns)] for method in _methods(boards)]
 
 

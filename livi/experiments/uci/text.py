@@ -33,11 +33,12 @@ OTHERS = (
     Column("seconds", "Seconds of a run on one core: all fits and predictions", None, 0),
     Column("memory", "MB of a run at the most, PyTorch itself included", None, 0),
 )
+MEASURED = (OURS, "livi-polished")  # against the rivals
 TITLES = {name: method.title for name, method in METHODS.items()}
 LEGEND = """\
 Mean ± standard error over splits; log likelihood is the mean log density of the test targets in their own units. Bold:
 the best mean, and every other within one standard error of it, that of the difference over the splits. Rank: mean over
-the sets of the place by the mean, of methods that have them all."""
+the sets of the place by the mean, of methods that have them all. (n): of n splits only, too few to compare."""
 
 
 def text(document: Mapping[str, Any], level: int = 2) -> str:
@@ -53,7 +54,8 @@ def text(document: Mapping[str, Any], level: int = 2) -> str:
     if rows:
         parts += [f"{sign} Test log likelihood (higher is better)", table(rows, LOG_SCORE), LEGEND, sources(rows)]
         parts += [f"{sign} Test RMSE (lower is better)", table(rows, RMSE)]
-        parts += [f"{sign} LIVI and the best rival", against_rivals(rows), _listed(verdicts(rows))]
+        parts += [f"{sign} LIVI and the best rival", against_rivals(rows)]
+        parts += [_listed(verdicts(rows, ours)) for ours in MEASURED]
         for column in OTHERS:
             parts += [f"{sign} {column.title}", table(rows, column)]
         parts += [f"{sign} What validation chose", choices(rows)]
@@ -85,29 +87,28 @@ def sources(rows: Rows) -> str:
 
 
 def against_rivals(rows: Rows) -> str:
-    """livi's log likelihood minus that of the best method that is not livi, set by set."""
+    """The log likelihoods of livi minus that of the best method that is not livi, set by set."""
     lines = []
     sizes = {row["data"]: (row["train_rows"], row["test_rows"]) for row in rows}
     for name, methods in _board(rows, "log_score").items():
         rivals = {method: values for method, values in methods.items() if not is_livi(method)}
         best, _ = best_of(rivals, "higher")
-        if best is None or OURS not in methods:
-            continue
-        found = differences(methods[OURS], rivals[best])
-        if found:
-            difference = corrected_difference(found, *sizes[name])
-            lines.append([name, TITLES[best], f"{len(found)}", str(difference)])
-    return markdown(["set", "best rival", "splits", f"{TITLES[OURS]} minus it"], lines) if lines else ""
+        for ours in MEASURED:
+            found = differences(methods[ours], rivals[best]) if best is not None and ours in methods else []
+            if found and best is not None:
+                difference = corrected_difference(found, *sizes[name])
+                lines.append([name, TITLES[ours], TITLES[best], f"{len(found)}", str(difference)])
+    return markdown(["set", "method", "best rival", "splits", "difference"], lines) if lines else ""
 
 
-def verdicts(rows: Rows) -> list[str]:
-    """On how many sets livi is level with or above each of what it is measured by."""
-    boards = {name: methods for name, methods in _board(rows, "log_score").items() if OURS in methods}
-    found = [_at_least(boards, name, f"{TITLES[name]} here") for name in METHODS if not is_livi(name)]
+def verdicts(rows: Rows, ours: str = OURS) -> list[str]:
+    """On how many sets one of livi's methods is level with or above each of what it is measured by."""
+    boards = {name: methods for name, methods in _board(rows, "log_score").items() if ours in methods}
+    found = [_at_least(boards, ours, name, f"{TITLES[name]} here") for name in METHODS if not is_livi(name)]
     for one in (figure("MC dropout", DROPOUT), figure("LIVI (L')", PAPER)):
         known = {name: one.log_score[name][0] for name in boards if name in one.log_score}
-        behind = [name for name, value in known.items() if round(mean(boards[name][OURS].values()), 2) < value]
-        found.append(_sentence(f"{one.title} as published {_mark(one.source)}", len(known), behind))
+        behind = [name for name, value in known.items() if round(mean(boards[name][ours].values()), 2) < value]
+        found.append(_sentence(ours, f"{one.title} as published {_mark(one.source)}", len(known), behind))
     return [sentence for sentence in found if sentence]
 
 
@@ -149,17 +150,17 @@ def _listed(sentences: Sequence[str]) -> str:
     return "\n".join(f"- {sentence}" for sentence in sentences)
 
 
-def _at_least(boards: Board, rival: str, title: str) -> str:
-    both = {name: differences(methods[OURS], methods[rival]) for name, methods in boards.items() if rival in methods}
+def _at_least(boards: Board, ours: str, rival: str, title: str) -> str:
+    both = {name: differences(methods[ours], methods[rival]) for name, methods in boards.items() if rival in methods}
     known = {name: found for name, found in both.items() if found}  # on splits that both have
-    return _sentence(title, len(known), [name for name, found in known.items() if mean(found) < 0.0])
+    return _sentence(ours, title, len(known), [name for name, found in known.items() if mean(found) < 0.0])
 
 
-def _sentence(rival: str, count: int, behind: Sequence[str]) -> str:
+def _sentence(ours: str, rival: str, count: int, behind: Sequence[str]) -> str:
     if not count:
         return ""
     listed = f"; behind on {', '.join(behind)}" if behind else ""
-    return f"Mean log likelihood at least that of {rival}: on {count - len(behind)} of {count} sets{listed}."
+    return f"{TITLES[ours]}: log likelihood at least that of {rival} on {count - len(behind)} of {count} sets{listed}."
 
 
 def _board(rows: Rows, name: str) -> Board:
