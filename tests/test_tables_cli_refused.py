@@ -45,6 +45,7 @@ def test_a_bad_value_in_the_fit(here, capsys, column, value, complaint):
         (["--target", "town", "--task", "regression"], "column 'town': expected a number, got"),
         (["--target", "country"], "column 'country': expected a target that varies, got 'X' in all rows"),
         (["--target", "town", "--noise", "varying"], "column 'town': expected --noise for regression only"),
+        (["--target", "price", "--noise", "poisson"], "column 'price': expected small counts for --noise poisson"),
         (["--target", "price", "--validation", "0.99"], "expected at least 5 rows to fit to, got 1"),
         (["--target", "price", "--drop", "id,area,rooms,town,built"], "expected a column to predict 'price' from"),
     ],

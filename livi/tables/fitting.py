@@ -18,6 +18,7 @@ from livi.tables.content import Finding, Task
 from livi.tables.detection import choose_task, column_kinds, learn_schema
 from livi.tables.encoding import encode, target_classes, target_numbers
 from livi.tables.estimators import LIVIClassifier, LIVIRegressor
+from livi.tables.estimators.choice import look_counted
 from livi.tables.estimators.network import network_facts
 from livi.tables.gaps import with_gaps
 from livi.tables.model import TableModel, warnings_said
@@ -26,7 +27,7 @@ from livi.tables.numbers import Say, as_gaps, listed_words, read_numbers, words_
 from livi.tables.reading import Table
 from livi.tables.schema import Dropped, Schema
 from livi.tables.suspects import giveaway_notes, left_out, numbering_notes, oddity_notes
-from livi.tables.values import how_to_write, is_missing, labels
+from livi.tables.values import how_to_write, is_missing, labels, number, parsed
 from livi.tables.wording import in_options
 from livi.version import __version__
 
@@ -109,6 +110,8 @@ def prepare(table: Table, target: str, options: FitOptions, note: Say) -> Prepar
             raise table.error(
                 f"expected {option} for regression only, got classification; leave it out.", column=target
             )
+    if task == "regression":
+        _check_model(table, target, options)
     if options.noise == "network" and options.checkpoint is not None:
         raise table.error("expected no --checkpoint with --noise network, whose chains cannot go on, got both.")
     names = [name for name in table.columns if name != target and name not in options.drop]
@@ -203,6 +206,24 @@ def _check_names(table: Table, target: str, options: FitOptions) -> None:
         both = [name for name in chosen if name in options.drop]
         if both:
             raise table.error(f"expected --drop or {option}, got both.", column=both[0])
+
+
+def _check_model(table: Table, target: str, options: FitOptions) -> None:
+    """Whether numbers as these can have the noise and the scale that were asked for."""
+    values, _ = parsed(table.columns[target], number)
+    counts = {"poisson", "negative-binomial"}
+    if options.noise in counts and options.target_scale in (None, "auto") and not look_counted(values):
+        raise table.error(
+            f"expected small counts for --noise {options.noise}, got other numbers; pass --target-scale count too if "
+            "they are counts, or leave --noise out.",
+            column=target,
+        )
+    if options.target_scale == "log" and not (values > 0).all():
+        raise table.error(
+            f"expected positive targets for --target-scale log, got {values.min():g}; pass --target-scale plain.",
+            row=int(values.argmin()),
+            column=target,
+        )
 
 
 def _with_target(table: Table, target: str, note: Say) -> Table:
