@@ -31,8 +31,9 @@ import livi
 from livi.posterior.storage import StorageError, read, read_checkpoint
 from livi.tables import Table, TableError
 from livi.tables.estimators import load as load_estimator
-from livi.tables.fitting import FitOptions, fit_table
+from livi.tables.fitting import fit_table
 from livi.tables.model import load_model
+from livi.tables.options import FitOptions
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from crafted import mutated, write_text

@@ -197,3 +197,13 @@ def test_numbers_that_never_change_agree_and_few_draws_say_nothing():
     assert effective_size(torch.ones(20, 3, 1)).item() == 60.0
     assert torch.isnan(split_rhat(torch.ones(3, 3, 1)))
     assert torch.isnan(effective_size(torch.ones(7, 3, 1)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_chains_that_start_at_the_mode_leave_it(rng, dtype):
+    start = torch.zeros(4, 5, dtype=dtype)
+    target = gaussian(torch.zeros(5, dtype=dtype), torch.eye(5, dtype=dtype))
+    run = run_chains(target, start, rng=rng, steps=400, warm_up=100, draws=100)
+    assert run.dropped == {}
+    assert run.failed < 0.1
+    assert run.draws.std() > 0.5

@@ -201,3 +201,30 @@ def test_one_held_out_example_is_compared_and_written():
     found = livi.compare(net, (x, x**2), validation=(x[:1], x[:1] ** 2), **options)
     assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["methods"]["map"]["nll_standard_error"] == 0.0
     assert all(row.as_good_as(found.rows[0]) for row in found.rows)
+
+
+def test_a_recipe_is_everybodys_and_the_budget_stays_equal():
+    x = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
+    recipe = livi.Recipe(num_samples=2, map_restarts=2, map_rate=1e-4)
+    methods = ["map", "mean_field", "swag"]
+    found = livi.compare(NET, (x, x[:, :1]), methods=methods, gradients=600, recipe=recipe, progress=False)
+    for name in methods:
+        kept = found.posteriors[name].plan["recipe"]
+        assert kept["map_rate"] == 1e-4
+        assert gradients_of(found.posteriors[name]) == pytest.approx(600, rel=0.35), name
+
+
+def test_what_a_method_of_ones_own_raises_is_told_beside_the_others():
+    def broken(net, data, likelihood, **options):
+        raise KeyError("scale")
+
+    x = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
+    found = livi.compare(NET, (x, x[:, :1]), methods={"map": {}, "mine": broken}, gradients=200, progress=False)
+    assert {row.name: row.trouble for row in found.rows} == {"map": "", "mine": "missing key 'scale'"}
+
+
+def test_a_validation_loader_that_drops_examples_is_named():
+    x = torch.randn(60, 2)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, x[:, :1]), 8, drop_last=True)
+    with pytest.raises(ValueError, match=r"validation: expected each example once.*drop_last=False"):
+        livi.compare(NET, (x, x[:, :1]), methods=["map"], validation=loader, gradients=200, progress=False)

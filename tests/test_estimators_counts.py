@@ -10,7 +10,8 @@ from livi.model.likelihoods import Poisson
 from livi.posterior.prediction import DrawnPrediction
 from livi.tables.estimators import LIVIRegressor, load
 from livi.tables.estimators.choice import MODELS, Model, candidates, chosen, look_counted
-from livi.tables.fitting import FitOptions, fit_table
+from livi.tables.fitting import fit_table
+from livi.tables.options import FitOptions
 from livi.tables.reading import Table
 
 SHORT = {"hidden": (4,), "steps": 80, "num_samples": 32, "random_state": 0}

@@ -14,7 +14,8 @@ from livi.inference.stacking import left_out_scores, picked, stacked
 from livi.model.likelihoods import HeteroscedasticGaussian
 from livi.rivals import fit_ensemble, fit_langevin
 from livi.tables.estimators import LIVIRegressor, load
-from livi.tables.fitting import FitOptions, fit_table
+from livi.tables.fitting import fit_table
+from livi.tables.options import FitOptions
 from livi.tables.reading import Table, TableError
 
 QUICK = {"chains": 4, "draws": 64, "steps": 60, "map_steps": 20, "progress": False}

@@ -183,3 +183,19 @@ def test_a_missing_package_is_named_with_what_to_install(monkeypatch):
     for function in FORMS.values():
         with pytest.raises(ImportError, match=r"expected laplace, got no such package; install it: pip install .livi"):
             function(network(), data, Gaussian(), recipe=TINY)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_torchs_own_random_stream_and_augmentation_are_left_alone(form):
+    inputs, before = torch.randn(30, 3), torch.get_rng_state()
+    calls = []
+
+    def augment(batch, rng):
+        calls.append(len(batch))
+        return batch
+
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    before = torch.get_rng_state()
+    FORMS[form](net, (inputs, inputs[:, :1]), Gaussian(OBS_STD), recipe=TINY, augment=augment)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert calls  # the MAP fit has it; the curvature is that of the examples as they are

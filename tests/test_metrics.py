@@ -245,3 +245,10 @@ def test_outputs_are_scored_one_by_one(regression):
 
 def test_one_output_is_scored_as_a_whole(regression, targets):
     assert score_outputs(regression, targets) == {name: [value] for name, value in score(regression, targets).items()}
+
+
+def test_nll_leaves_examples_without_a_label_out():
+    even = ClassificationPrediction(torch.zeros(3, 4, 2), Categorical(ignore_index=-1))
+    targets = torch.tensor([0, 1, -1, -1])
+    assert nll(even, targets) == pytest.approx(math.log(2.0))
+    assert accuracy(even, targets) == 0.5

@@ -117,3 +117,14 @@ def test_where_the_last_layer_has_only_a_bound_all_weights_are_moved(plane):
     assert target.moved.layout.num_params == 22
     value, _ = _differentiated(target.moved, 3)(start.sample(3))
     assert torch.isfinite(value).all()
+
+
+@quietly
+def test_a_posterior_that_was_saved_is_polished_as_before(plane, path):
+    start = livi.fit(network(), plane, Gaussian(3.0, learned=True), recipe=SHORT, progress=False)
+    start.save(path)
+    loaded = load(path, network())
+    assert loaded.likelihood is loaded.sampler.likelihood.observed
+    here, there = (livi.polish(one, **QUICK) for one in (start, loaded))
+    assert here.likelihood.log_std.item() == there.likelihood.log_std.item() != start.likelihood.log_std.item()
+    torch.testing.assert_close(here.predict(plane[0]).total_std, there.predict(plane[0]).total_std, rtol=0, atol=0)

@@ -90,3 +90,14 @@ def test_impossible_ranks_and_steps_are_refused():
         fit_swag(nn.Linear(1, 1), data, Gaussian(), steps=100)
     with pytest.raises(TypeError, match="fit_swag: expected no generator"):
         fit_swag(nn.Linear(1, 1), data, Gaussian(), generator=1)
+
+
+def test_augmentation_goes_on_behind_the_start():
+    seen = []
+
+    def augment(inputs, rng):
+        seen.append(len(inputs))
+        return inputs
+
+    fit_swag(nn.Linear(3, 1), linear_data(200), Gaussian(0.5), recipe=SHORT, steps=150, batch_size=20, augment=augment)
+    assert len(seen) > 150

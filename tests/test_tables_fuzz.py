@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from livi import cli
 from livi.tables import read_table
-from livi.tables.fitting import FitOptions, fit_table
+from livi.tables.fitting import fit_table
 from livi.tables.model import load_model
+from livi.tables.options import FitOptions
 
 
 def examples(count):

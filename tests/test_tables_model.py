@@ -16,9 +16,10 @@ from livi.posterior.diagnostics import verdict
 from livi.tables import Table, read_table, write_frame
 from livi.tables.encoding import encode
 from livi.tables.estimators import LIVIRegressor
-from livi.tables.fitting import FitOptions, fit_table, split
+from livi.tables.fitting import fit_table, split
 from livi.tables.formulas import protected_frame
 from livi.tables.model import load_model
+from livi.tables.options import FitOptions
 from livi.tables.values import texts
 from livi.tables.wording import in_options
 

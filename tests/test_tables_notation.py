@@ -12,11 +12,12 @@ from livi import cli
 from livi.tables import Table, TableError, read_table
 from livi.tables.detection import choose_task, column_kinds
 from livi.tables.encoding import encode, target_numbers
-from livi.tables.fitting import FitOptions, fit_table
+from livi.tables.fitting import fit_table
 from livi.tables.gaps import with_gaps
 from livi.tables.model import load_model
 from livi.tables.notation import Notation, could_be_decimals, in_common, written
 from livi.tables.numbers import read_numbers
+from livi.tables.options import FitOptions
 from livi.tables.schema import Column, Schema
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from livi.tables import predicting as module
 from livi.tables.encoding import encode, target_numbers
-from livi.tables.fitting import FitOptions, fit_table
+from livi.tables.fitting import fit_table
+from livi.tables.options import FitOptions
 from livi.tables.predicting import LEVELS, in_blocks, regression_rows, usable_levels
 
 

@@ -9,7 +9,8 @@ from tabled import silent
 
 from livi.tables import TableError, one_ahead, read_parts, read_table, write_frames
 from livi.tables import model as module
-from livi.tables.fitting import FitOptions, fit_table
+from livi.tables.fitting import fit_table
+from livi.tables.options import FitOptions
 from livi.tables.predicting import MonteCarlo
 from livi.tables.reading import Table
 

@@ -6,7 +6,8 @@ from scipy import stats
 from tabled import table
 
 from livi.tables import Table
-from livi.tables.fitting import FitOptions, fit_table
+from livi.tables.fitting import fit_table
+from livi.tables.options import FitOptions
 from livi.tables.schema import Column, Schema
 from livi.tables.suspects import giveaway_notes, left_out, numbering_notes, oddity_notes, one_to_one, rank_correlation
 from livi.tables.values import texts

@@ -74,7 +74,7 @@ def _compare(chosen: argparse.Namespace) -> int:
     if chosen.methods:
         for name in chosen.methods:
             load("livi.rivals").method_named(name)  # before any work
-    options = load("livi.tables.fitting").FitOptions(
+    options = load("livi.tables.options").FitOptions(
         task=chosen.task,
         drop=chosen.drop,
         use=chosen.use,

@@ -187,7 +187,7 @@ def _fit(chosen: argparse.Namespace) -> int:
         tables.check_output(chosen.checkpoint, force=True, inputs=others)
     fitting = load("livi.tables.fitting")
     say = _quiet if chosen.quiet else _note
-    options = fitting.FitOptions(
+    options = load("livi.tables.options").FitOptions(
         task=chosen.task,
         drop=chosen.drop,
         categorical=chosen.categorical,

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 
 from livi import checks
 from livi.comparison.result import Comparison, comparison_of
-from livi.inference import FitError, FitWarning, Recipe, plan
+from livi.inference import FitWarning, Recipe, plan
 from livi.inference.options import PlanOptions
 from livi.inference.plans import Plan
 from livi.inference.rules import Size, default_recipe
 from livi.inference.validation import split_off
-from livi.model.data import as_data, gathered
+from livi.model.data import NotGatheredError, as_data, gathered
 from livi.model.likelihoods import Categorical, Gaussian, Likelihood
 from livi.model.problem import Problem
 from livi.posterior import metrics
@@ -117,7 +117,7 @@ def compare(
     problem = Problem.of(net, data, likelihood, **problem_of)
     prepared = plan(net, data, likelihood, seed=seed, **options)
     budget = prepared.gradients if gradients is None else checks.positive_int("gradients", gradients)
-    recipe = default_recipe(Size.of(problem))
+    recipe = (options.get("recipe") or Recipe()).over(default_recipe(Size.of(problem)))
 
     def own(given: Mapping[str, Any]) -> Plan | None:
         """livi's plan with a candidate's options, by which its gradients are counted; None leaves it to the rules."""
@@ -170,6 +170,12 @@ def _candidate(
     return _Candidate(name, method.title if name in METHODS else name, method.fit, spent | given)
 
 
+def _together(options: dict[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of all methods and those of one; of recipes what each names."""
+    recipes = [one["recipe"] for one in (own, options) if one.get("recipe") is not None]
+    return options | dict(own) | ({"recipe": recipes[0].joined(recipes[1])} if len(recipes) == 2 else {})
+
+
 def _of_chains(budget: int, prepared: Plan) -> int:
     """Of a budget, what chains behind a fit take: a share of a smaller one than the plan's, but no more of a larger."""
     return round(prepared.gradients_of_chains * min(1.0, budget / prepared.gradients))
@@ -183,7 +189,7 @@ def _compared(
     try:
         with warnings.catch_warnings(record=True) as heard:
             warnings.simplefilter("always")
-            posterior = candidate.fit(*problem, progress=False, **options | candidate.options)
+            posterior = candidate.fit(*problem, progress=False, **_together(options, candidate.options))
         fitted = time.perf_counter()
         prediction = held.predict(posterior)
         predicted = time.perf_counter()
@@ -202,8 +208,9 @@ def _compared(
             gradients=gradients_of(posterior),
             notes=tuple(dict.fromkeys(str(one.message) for one in heard if issubclass(one.category, FitWarning))),
         )
-    except (ArithmeticError, FitError, ImportError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
-        return Compared(name, title, trouble=str(error).strip().partition("\n")[0] or type(error).__name__), None
+    except Exception as error:  # of a method of the user's own, too: the others are worth having
+        told = str(error).strip().partition("\n")[0] or type(error).__name__
+        return Compared(name, title, trouble=f"missing key {told}" if isinstance(error, KeyError) else told), None
     return row, posterior
 
 
@@ -212,7 +219,14 @@ def _held_out(
 ) -> _HeldOut:
     layout = problem.layout
     unpack = options.get("unpack") if not isinstance(validation, (tuple, list)) else None
-    whole = gathered(as_data(validation, device=layout.device, dtype=layout.dtype, unpack=unpack))
+    given = as_data(validation, device=layout.device, dtype=layout.dtype, unpack=unpack)
+    try:
+        whole = gathered(given)
+    except NotGatheredError as reason:
+        raise ValueError(
+            f"validation: expected each example once, in every epoch, but {reason}; pass a loader with "
+            "drop_last=False and without augmentation, or (X, y)."
+        ) from reason
     return _HeldOut(whole.inputs, whole.targets, units, num_samples)
 
 

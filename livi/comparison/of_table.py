@@ -16,8 +16,9 @@ from livi.model.likelihoods import Categorical, Gaussian
 from livi.tables.encoding import encode, target_classes, target_numbers
 from livi.tables.estimators.base import ACTIVATION, HIDDEN
 from livi.tables.estimators.network import build_network, threads
-from livi.tables.fitting import FitOptions, Prepared, prepare
+from livi.tables.fitting import Prepared, prepare
 from livi.tables.numbers import Say
+from livi.tables.options import FitOptions
 from livi.tables.reading import Table
 
 DROPOUT = 0.05  # in front of the last layer, where MC dropout is asked for; all other methods leave it off

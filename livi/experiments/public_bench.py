@@ -27,7 +27,8 @@ from livi.experiments.table_scores import LEAST_PROBABILITY
 from livi.tables import Table
 from livi.tables.content import RegressionRows
 from livi.tables.encoding import encode, target_classes, target_numbers
-from livi.tables.fitting import FitOptions, fit_table
+from livi.tables.fitting import fit_table
+from livi.tables.options import FitOptions
 from livi.tables.parts import LEVEL, parts_of
 from livi.tables.schema import Schema
 

@@ -169,7 +169,8 @@ class MovingChains:
         self.lost = self._replace_lost()
         self.u = self._direction()
         # Short: a step that bends no direction by much, however stiff, for |grad|^2 is a sum of curvatures.
-        norm: Tensor = self.gradient.norm(dim=1, keepdim=True).clamp_min(1e-12)
+        # At a mode there is none, and a step as long as the rows are wide will do: they are of order one.
+        norm: Tensor = self.gradient.norm(dim=1, keepdim=True).clamp_min(0.1 * math.sqrt(self.dim))
         self.first_step = 0.1 * math.sqrt(self.dim) / norm
         self.step_size = self.first_step
         self.shorter = torch.ones_like(self.step_size)  # in force where steps have failed

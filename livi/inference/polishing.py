@@ -35,6 +35,7 @@ from livi.model.likelihoods import (
 from livi.model.problem import Problem
 from livi.model.trial import FitWarning
 from livi.network import Layout, apply_many, as_call, multiplications
+from livi.network.linearised import Linearised
 from livi.posterior.posterior import Posterior
 from livi.posterior.prediction import with_statistics
 
@@ -114,6 +115,11 @@ def polish(
         raise ValueError(f"start: expected 'draws' or 'prior', got {start!r}.")
     if not isinstance(posterior, Posterior):
         raise TypeError(f"posterior: expected what livi.fit returns, got {type(posterior).__name__}.")
+    if isinstance(posterior.layout, Linearised):
+        raise TypeError(
+            "polish: expected weights of the network itself, got those of its linearisation; polish a fit of the "
+            "network, such as livi.fit's or fit_map's."
+        )
     started = time.perf_counter()
     target = ChainTarget.of(posterior, data, unpack)
     rng = torch.Generator(posterior.layout.device).manual_seed(seed)

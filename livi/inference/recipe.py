@@ -95,6 +95,14 @@ class Recipe:
             values["num_samples"] = max(other.num_samples, values["num_entropy_samples"])
         return replace(other, **values)
 
+    def joined(self, other: Recipe) -> Recipe:
+        """What either of them names, and no more; this one's where both do.
+
+        >>> Recipe(steps=100).joined(Recipe(steps=200, map_rate=1e-3)).named == {"steps", "map_rate"}
+        True
+        """
+        return Recipe(**{name: getattr(one, name) for one in (other, self) for name in one.named})
+
     def lengthened(self, steps: int) -> Recipe:
         """The same warm-ups, in steps, within a longer fit."""
         return self if steps == self.steps else replace(self, steps=steps, lengthened_from=self._first_steps)

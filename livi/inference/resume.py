@@ -41,7 +41,7 @@ def plan_again(
     if options.setdefault("polish", chained is not None) not in (None, chained is not None):
         raise ValueError(f"checkpoint: expected polish={chained is not None} as before, got {options['polish']}.")
     options["polish"] = chained is not None
-    if options.get("components") is None:  # likewise of the rule for mixtures
+    if options.get("components") is None and options.get("family") is None:  # likewise of the rule for mixtures
         options["components"] = before.get("components")
     prepared = plan(net, data, likelihood, seed=seed, recipe=asked, **options)
     prepared = replace(prepared, chains=None if chained is None else Chains(**chained))

@@ -53,10 +53,14 @@ def stacked(scores: Tensor, least: float = LEAST) -> Tensor:  # (C, N) -> (C,)
 def picked(weights: Tensor, draws: int, each: int) -> list[list[int]]:
     """Which draws of each chain to keep, of `each` that it has, so that about `draws` are kept in the weights' shares.
 
-    At equal distances along the chain. Of a chain that would have to give more than it has, all are kept.
+    At equal distances along the chain. Where one would have to give more than it has, all give less: it is the shares
+    that count.
 
     >>> picked(torch.tensor([0.25, 0.75]), draws=8, each=6)
     [[1, 4], [0, 1, 2, 3, 4, 5]]
+    >>> [len(some) for some in picked(torch.tensor([0.1, 0.9]), draws=20, each=9)]
+    [1, 9]
     """
-    counts = [min(each, round(draws * weight)) for weight in weights.tolist()]
+    total = min(float(draws), each / float(weights.max()))
+    counts = [round(total * weight) for weight in weights.tolist()]
     return [[(2 * i + 1) * each // (2 * count) for i in range(count)] for count in counts]

@@ -75,7 +75,7 @@ class Validation:
 def _count(name: str, prediction: Any, targets: Tensor) -> int:
     """Of how many values a batch's score is the mean."""
     ignored = getattr(prediction, "ignore_index", None)
-    if name == "accuracy" and ignored is not None:
+    if ignored is not None and (name == "accuracy" or (name == "nll" and targets.ndim == 1)):
         return int((targets != ignored).sum())
     return len(targets)
 

@@ -78,6 +78,9 @@ class LabelPrediction(Protocol):
 def nll(prediction: Scored, targets: Tensor) -> float:
     """Negative log predictive density, nats an example: -1/B sum_b log 1/S sum_s p(y_b | x_b, theta_s)."""
     densities: Tensor = _of(prediction, "log_prob")(targets)
+    ignored = getattr(prediction, "ignore_index", None)
+    if ignored is not None and targets.ndim == 1:  # an example without its only label is none
+        densities = densities[targets != ignored]
     return -densities.mean().item()
 
 

@@ -69,9 +69,12 @@ class Posterior:
     @classmethod
     def from_parts(cls, parts: storage.LoadedParts) -> Posterior:
         """The posterior that was saved as these parts."""
+        likelihood = parts.likelihood
+        if isinstance(parts.sampler, ExactLastLayer):  # which knows it too: there is one for both, as behind a fit
+            likelihood = parts.sampler.likelihood.observed
         return cls(
             parts.sampler,
-            parts.likelihood,
+            likelihood,
             parts.prior,
             buffers=parts.buffers,
             calibration=parts.calibration,

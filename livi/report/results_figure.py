@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from statistics import mean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from livi.experiments.images.problems import PROBLEMS
-from livi.experiments.scoreboard import Values, board, standard_error
+from livi.experiments.scoreboard import Values, board, often_enough, standard_error
+from livi.experiments.uci.methods import METHODS as UCI_METHODS
 from livi.report.image_figures import correlation_figure, figure_named, figure_names, runtime_curves
 from livi.report.results import Result
 from livi.report.style import COLOURS, FAINT, TEXT_WIDTH, new_figure, plainly, style
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDE = 3  # panels in a line
+ORDER = tuple(UCI_METHODS)  # of methods, as far as they are among these; others come behind as they appear
 FAR = 4.0  # times as far from the best as half of the methods, beyond which a mean is put at the edge
 
 
@@ -37,7 +39,8 @@ def results_figure(result: Result) -> Figure | None:
     boards = board(rows, column.name, place=kind.place, repeat=kind.repeat)
     if not boards:
         return None
-    methods = list(dict.fromkeys(row["method"] for row in rows))
+    there = list(dict.fromkeys(row["method"] for row in rows))
+    methods = sorted(there, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER) + there.index(name))
     lines = -(-len(boards) // WIDE)
     with style():
         figure = new_figure(1.4 * TEXT_WIDTH, lines * (0.55 + 0.14 * len(methods)) + 0.4)
@@ -73,9 +76,9 @@ def further_figure(result: Result, name: str) -> Figure:
 
 
 def _panel(ax: Axes, found: dict[str, Values], methods: list[str], better: str | None) -> None:
-    means = {method: mean(values.values()) for method, values in found.items()}
-    best = (max if better == "higher" else min)(means.values())
-    reach = FAR * float(np.median([abs(value - best) for value in means.values()])) or max(1e-9, 0.1 * abs(best))
+    means, compared = {method: mean(values.values()) for method, values in found.items()}, often_enough(found)
+    best = (max if better == "higher" else min)(means[method] for method in compared)
+    reach = FAR * float(np.median([abs(means[method] - best) for method in compared])) or max(1e-9, 0.1 * abs(best))
     for place, method in enumerate(methods):
         if method not in means:
             continue
@@ -86,7 +89,9 @@ def _panel(ax: Axes, found: dict[str, Values], methods: list[str], better: str |
             ax.annotate(f"{means[method]:.3g}", (edge, place), fontsize=6, xytext=(0, 3), textcoords="offset points")
         else:
             error = standard_error(found[method].values()) or 0.0
-            ax.errorbar(means[method], place, xerr=error, fmt="o", markersize=3.5, color=colour, elinewidth=1.0)
+            filled = colour if method in compared else "white"  # hollow: of few repeats, and not compared
+            at: dict[str, Any] = {"markersize": 3.5, "markerfacecolor": filled}
+            ax.errorbar(means[method], place, xerr=error, fmt="o", color=colour, elinewidth=1.0, **at)
     ax.axvline(best, color=FAINT, linewidth=0.7, dashes=(4, 2.5), zorder=0)
     ax.set_yticks(range(len(methods)), [""] * len(methods))
     ax.set_ylim(len(methods) - 0.5, -0.5)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from livi.model.data import NotGatheredError, gathered
+from livi.model.data import NotGatheredError, TensorData, gathered
 from livi.model.likelihoods import Categorical, Gaussian
 from livi.model.priors import Normal
 from livi.model.problem import Problem
@@ -20,6 +20,7 @@ from livi.rivals.options import needed
 
 INSTALL = 'pip install "livi[laplace]".'
 BATCH = 512  # examples whose curvature is computed at a time
+WHOLE = 2048  # up to which statistics of BatchNorm are of all together
 TUNING_STEPS, TUNING_RATE = 300, 0.1  # of Adam, on logarithms of the prior precision and the noise
 WIDEST = 12.0  # what those logarithms may be from 0
 
@@ -91,7 +92,8 @@ class Model:
             )
         inputs, targets = _examples(function, problem)
         layout.load_(start.theta)
-        buffers = estimate_statistics(layout, start.theta[None], [inputs]) if layout.statistics() else {}
+        some = [inputs] if len(inputs) <= WHOLE else list(inputs.split(BATCH)[:20])  # as ensembles have them
+        buffers = estimate_statistics(layout, start.theta[None], some) if layout.statistics() else {}
         for name, value in buffers.items():
             layout.module.get_buffer(name).copy_(value)
         stochastic = {slot.name for slot in layout.slots}
@@ -100,7 +102,8 @@ class Model:
         outputs = apply_many(layout, start.theta[None], inputs[:2], buffers=buffers)[0]
         likelihood, targets = _targets(function, problem, outputs, targets)
         given = inputs if layout.scaling is None else layout.scaling(inputs)
-        loader = DataLoader(TensorDataset(given, targets), BATCH)
+        own = torch.Generator()  # else a pass would draw from torch's global stream
+        loader = DataLoader(TensorDataset(given, targets), BATCH, generator=own)
         return cls(start, layout.module.eval(), loader, likelihood, outputs.shape[-1], buffers)
 
     @property
@@ -177,8 +180,9 @@ class Model:
 
 
 def _examples(function: str, problem: Problem) -> tuple[Tensor, Tensor]:
+    data = problem.data.plain() if isinstance(problem.data, TensorData) else problem.data  # examples as they were given
     try:
-        whole = gathered(problem.data)
+        whole = gathered(data)
     except NotGatheredError as reason:
         raise ValueError(
             f"{function}: expected the same examples at every epoch, all in memory, but {reason}; pass (X, y)."

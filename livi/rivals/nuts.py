@@ -180,7 +180,9 @@ def _density(jax: Any, problem: Problem) -> Callable[[dict[str, Any]], Any]:
     inputs, targets = (numpy.asarray(_double(part)) for part in (given, whole.targets))
     forward, fit = translated(layout.module), log_likelihood(problem.likelihood)
     prior = log_prior(problem.prior, layout.num_params)
-    parameters = dict(layout.module.named_parameters(remove_duplicate=False))
+    module = layout.module
+    parameters: dict[str, Tensor] = dict(module.named_parameters(remove_duplicate=False))
+    parameters |= dict(module.named_buffers(remove_duplicate=False))
     fixed = {name: numpy.asarray(_double(value)) for name, value in parameters.items()}
     noise = _learned_noise(problem.likelihood)
     centre = None if noise is None else numpy.asarray(_double(noise))

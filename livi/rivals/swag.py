@@ -139,7 +139,7 @@ def _minibatches(data: Data, batch_size: int | None) -> Data:
             raise ValueError("batch_size: expected only with (X, y) data; a DataLoader has its own.")
         return data
     size = max(1, min(LARGEST_BATCH, data.num_data // BATCHES)) if batch_size is None else batch_size
-    return TensorData(data.inputs, data.targets, size)
+    return TensorData(data.inputs, data.targets, size, augment=data.augment)
 
 
 def _largest_curvature(problem: Problem, theta: Tensor, batch: Batch, seed: int) -> float:

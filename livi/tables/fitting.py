@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,65 +16,22 @@ from livi.tables.content import Finding, Task
 from livi.tables.detection import choose_task, column_kinds, learn_schema
 from livi.tables.encoding import encode, target_classes, target_numbers
 from livi.tables.estimators import LIVIClassifier, LIVIRegressor
-from livi.tables.estimators.choice import look_counted
 from livi.tables.estimators.network import network_facts
 from livi.tables.gaps import with_gaps
 from livi.tables.model import TableModel, warnings_said
 from livi.tables.notation import Notation
 from livi.tables.numbers import Say, as_gaps, listed_words, read_numbers, words_among_numbers
+from livi.tables.options import MIN_ROWS, FitOptions, check_model, check_names, check_size
 from livi.tables.reading import Table
 from livi.tables.schema import Dropped, Schema
 from livi.tables.suspects import giveaway_notes, left_out, numbering_notes, oddity_notes
-from livi.tables.values import how_to_write, is_missing, labels, number, parsed
+from livi.tables.values import how_to_write, is_missing, labels
 from livi.tables.wording import in_options
 from livi.version import __version__
 
-MIN_ROWS = 5
-MIN_CALIBRATION = 45  # rows of which a fifth is enough for a conformal interval of 90 %
 _LISTED = 10  # names of classes or columns
 EXAMINING = "while it was examined"
 _DIAGNOSED, _DRAWS = 500, 64  # rows and weight draws of the diagnosis
-
-
-@dataclass(frozen=True)
-class FitOptions:
-    """What may be chosen about a fit; None leaves it to the estimator or to detection.
-
-    Args:
-        task: overrules the detection.
-        drop, categorical: names of columns to leave out, and to take as categories even if they are numbers.
-        use: columns to read even if they look like row numbers.
-        missing: words that mean a gap, besides the usual ones.
-        validation: share of the rows that is held out and only used to report how good the model is; 0 fits to all.
-        seed: of the split and of the fit.
-        hidden, activation, steps, budget, components, target_scale, noise, interval: as in `livi.LIVIRegressor`.
-        threads: of torch.
-        diagnose: examine the posterior too, which takes seconds.
-        progress: show the course of the fit on stderr.
-        checkpoint: a file to write now and then, and when the fit is interrupted; where it exists, the fit goes on
-            from it, bit for bit on a CPU.
-    """
-
-    task: Task | None = None
-    drop: Sequence[str] = ()
-    categorical: Sequence[str] = ()
-    use: Sequence[str] = ()
-    missing: Sequence[str] = ()
-    validation: float = 0.2
-    seed: int = 0
-    hidden: tuple[int, ...] | None = None
-    activation: str | None = None
-    steps: int | None = None
-    budget: float | None = None
-    components: int | None = None
-    target_scale: Literal["plain", "log", "count", "auto"] | None = None
-    noise: Literal["constant", "varying", "network", "poisson", "negative-binomial", "auto"] | None = None
-    interval: Literal["posterior", "conformal"] | None = None
-    threads: int | None = None
-    diagnose: bool = True
-    progress: bool = False
-    explain: bool = False
-    checkpoint: str | Path | None = None
 
 
 @dataclass(frozen=True)
@@ -99,7 +54,7 @@ class Prepared:
 
 def prepare(table: Table, target: str, options: FitOptions, note: Say) -> Prepared:
     """Read a table's columns, and learn from the rows to fit to what its features are; see `fit_table`."""
-    _check_names(table, target, options)
+    check_names(table, target, options)
     table = _with_target(with_gaps(table, options.missing, note), target, note)
     as_written = table
     named = {*options.drop, *options.categorical, *([target] if options.task == "classification" else [])}
@@ -111,7 +66,7 @@ def prepare(table: Table, target: str, options: FitOptions, note: Say) -> Prepar
                 f"expected {option} for regression only, got classification; leave it out.", column=target
             )
     if task == "regression":
-        _check_model(table, target, options)
+        check_model(table, target, options)
     if options.noise == "network" and options.checkpoint is not None:
         raise table.error("expected no --checkpoint with --noise network, whose chains cannot go on, got both.")
     names = [name for name in table.columns if name != target and name not in options.drop]
@@ -119,7 +74,7 @@ def prepare(table: Table, target: str, options: FitOptions, note: Say) -> Prepar
     numbering = left_out(table, kinds, options.use)
     kinds = {name: kind for name, kind in kinds.items() if name not in {column.name for column in numbering}}
     fitted, held = split(table, target, task, options.validation, options.seed)
-    _check_size(table, len(fitted), options)
+    check_size(table, len(fitted), options)
     schema = learn_schema(table.rows(fitted), target, task, kinds, options.categorical)
     schema = replace(_as_written(schema, as_written, notations), missing=tuple(options.missing))
     asked = tuple(Dropped(name, "as asked") for name in options.drop)
@@ -191,41 +146,6 @@ def split(
     return np.flatnonzero(~out), np.flatnonzero(out)
 
 
-def _check_names(table: Table, target: str, options: FitOptions) -> None:
-    for name in (target, *options.drop, *options.categorical, *options.use):
-        if name not in table.columns:
-            close = difflib.get_close_matches(name, table.columns, 1)
-            hint = f"; did you mean {close[0]!r}?" if close else f"; it has {', '.join(list(table.columns)[:8])}."
-            if len(table.columns) == 1:
-                hint = f"{hint[:-1]} alone; if another character separates the columns, pass --delimiter."
-            raise table.error(f"expected a column {name!r}, got none of that name{hint}")
-    for name in (*options.drop, *options.categorical):
-        if name == target:
-            raise table.error("expected a target to keep, got it among the columns to drop or convert.", column=name)
-    for option, chosen in (("--categorical", options.categorical), ("--use", options.use)):
-        both = [name for name in chosen if name in options.drop]
-        if both:
-            raise table.error(f"expected --drop or {option}, got both.", column=both[0])
-
-
-def _check_model(table: Table, target: str, options: FitOptions) -> None:
-    """Whether numbers as these can have the noise and the scale that were asked for."""
-    values, _ = parsed(table.columns[target], number)
-    counts = {"poisson", "negative-binomial"}
-    if options.noise in counts and options.target_scale in (None, "auto") and not look_counted(values):
-        raise table.error(
-            f"expected small counts for --noise {options.noise}, got other numbers; pass --target-scale count too if "
-            "they are counts, or leave --noise out.",
-            column=target,
-        )
-    if options.target_scale == "log" and not (values > 0).all():
-        raise table.error(
-            f"expected positive targets for --target-scale log, got {values.min():g}; pass --target-scale plain.",
-            row=int(values.argmin()),
-            column=target,
-        )
-
-
 def _with_target(table: Table, target: str, note: Say) -> Table:
     missing = is_missing(table.columns[target])
     if missing.all():
@@ -235,14 +155,6 @@ def _with_target(table: Table, target: str, note: Say) -> Table:
     if len(table) - missing.sum() < MIN_ROWS:
         raise table.error(f"expected at least {MIN_ROWS} rows to fit to, got {len(table) - missing.sum()}; add rows.")
     return table.rows(~missing)
-
-
-def _check_size(table: Table, rows: int, options: FitOptions) -> None:
-    least = MIN_CALIBRATION if options.interval == "conformal" else MIN_ROWS
-    if rows < least:
-        remedy = "lower --validation or add rows" if rows < len(table) else "add rows"
-        why = " for conformal intervals" if options.interval == "conformal" else ""
-        raise table.error(f"expected at least {least} rows to fit to{why}, got {rows}; {remedy}.")
 
 
 def _as_written(schema: Schema, table: Table, notations: Mapping[str, Notation]) -> Schema:

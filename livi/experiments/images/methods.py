@@ -15,6 +15,7 @@ it has none, from scratch, as the methods do by themselves.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import time
@@ -282,8 +283,8 @@ def _together(*options: dict[str, Any]) -> dict[str, Any]:
     """Options of several sources, later ones before earlier ones; of recipes what each names."""
     found = {name: value for each in options for name, value in each.items()}
     recipes = [each["recipe"] for each in options if each.get("recipe") is not None]
-    if len(recipes) > 1:
-        found["recipe"] = Recipe(**{name: getattr(recipe, name) for recipe in recipes for name in recipe.named})
+    if recipes:
+        found["recipe"] = functools.reduce(lambda before, later: later.joined(before), recipes)
     return found
 
 

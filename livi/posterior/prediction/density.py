@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol, Self, runtime_checkable
@@ -126,13 +127,14 @@ class DrawnPrediction(Quantiles, DensityPrediction):
         """Probability integral transforms, uniform on [0, 1] over new data if the prediction is calibrated.
 
         That is `cdf`, except for counts, of which it is not uniform: theirs are randomised, P(Y < y) + U P(Y = y) with
-        U uniform, from `seed`.
+        U uniform, from `seed` and the rows: those of another block of them are others.
         """
         if not self.likelihood.whole_numbers:
             return self.cdf(targets)
         found = self._as_outputs(targets).to(self.outputs.dtype)  # bytes would wrap at 0 - 1
         highest, lowest = self.cdf(found), self.cdf(found - 1)
-        rng = torch.Generator().manual_seed(self.seed + 1)
+        known = zlib.crc32(torch.stack([lowest, highest]).cpu().numpy().tobytes())
+        rng = torch.Generator().manual_seed(self.seed + 1 + known)
         return lowest + torch.rand(found.shape, generator=rng, dtype=highest.dtype).to(highest) * (highest - lowest)
 
     def crps(self, targets: Targets) -> Tensor:  # (B, ...)
