@@ -120,3 +120,14 @@ def test_the_crps_of_counts_is_that_of_their_distribution():
         below = poisson.cdf(places, float(log_mean.exp()))
         exact = ((below - (places >= float(target))) ** 2).sum()  # a step of one for each count
         assert float(value) == pytest.approx(exact, rel=0.1)  # by 2,000 draws
+
+
+def test_blocks_of_rows_are_randomised_apart():
+    log_means, targets = torch.full((4, 6, 1), 0.5), torch.tensor([0.0, 1.0, 2.0, 3.0, 1.0, 0.0])[:, None]
+    whole = DrawnPrediction(log_means, Poisson(), seed=1).pit(targets)
+    assert torch.equal(whole, DrawnPrediction(log_means, Poisson(), seed=1).pit(targets))
+    low, high = (DrawnPrediction(log_means[:, :3], Poisson(), seed=1).pit(part) for part in (targets[:3], targets[3:]))
+    parts = torch.cat([low, high])
+    cdf = [DrawnPrediction(log_means, Poisson(), seed=1).cdf(targets - back) for back in (1, 0)]
+    shares = ((parts - cdf[0]) / (cdf[1] - cdf[0])).flatten()
+    assert len(shares.unique()) == 6

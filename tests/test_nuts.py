@@ -155,3 +155,22 @@ def test_a_missing_package_is_named_with_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "jax", None)
     with pytest.raises(ImportError, match=r"fit_nuts: expected jax, got no such package; install it: pip install "):
         fit_nuts(nn.Linear(3, 1), (torch.randn(8, 3), torch.randn(8)), Gaussian())
+
+
+class Scaled(nn.Module):
+    """With a tensor that is neither a parameter nor a layer's."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 1)
+        self.register_buffer("scale", torch.tensor([2.0, 0.5]))
+
+    def forward(self, x):
+        return self.layer(x * self.scale)
+
+
+def test_a_network_may_have_buffers_of_its_own():
+    pytest.importorskip("numpyro")
+    x = torch.randn(20, 2)
+    posterior = fit_nuts(Scaled(), (x, x[:, :1]), Gaussian(0.5), prior=Normal(1.0), recipe=TINY, **SHORT)
+    assert bool(torch.isfinite(posterior.predict(x).mean).all())

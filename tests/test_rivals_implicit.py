@@ -249,12 +249,14 @@ def test_a_conjugate_posterior_is_found(fit, options, within):
 
 
 @pytest.mark.filterwarnings("ignore::livi.FitWarning")
-@pytest.mark.parametrize("fit", [fit_avb, fit_kivi, fit_sivi, fit_mnf])
-def test_a_fit_goes_on_from_its_checkpoint_and_is_diagnosed(fit, tmp_path):
+@pytest.mark.parametrize(
+    ("fit", "components"), [(fit_avb, 1), (fit_avb, 2), (fit_kivi, 1), (fit_sivi, 1), (fit_mnf, 1)]
+)
+def test_a_fit_goes_on_from_its_checkpoint_and_is_diagnosed(fit, components, tmp_path):
     recipe = Recipe(steps=20, map_steps=20, map_restarts=1, num_samples=8, num_entropy_samples=2)
     net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
     data = (torch.randn(10, 2), torch.randn(10))
-    options = {"recipe": recipe, "progress": False}
+    options = {"recipe": recipe, "progress": False} | ({"components": components} if components > 1 else {})
     whole = fit(copy.deepcopy(net), data, livi.Gaussian(0.5), **options)
     path = tmp_path / "half.livi"
 

@@ -235,10 +235,10 @@ def make_plan(problem: Problem, choices: Choices, *, seed: int) -> Plan:
     if choices.start != "map":
         rule = from_trained if choices.start == "net" else from_posterior
         recipe = replace(choices.recipe.over(rule(recipe)), map_steps=0)
-    recipe = replace(recipe, map_restarts=max(recipe.map_restarts, components))
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)  # generators initialise themselves from torch's global stream
         family = chosen_for(choices.family, problem.layout) or _implicit(size, choices, components)
+    recipe = replace(recipe, map_restarts=max(recipe.map_restarts, family.num_components))
     bound = Bound(
         family,
         problem.likelihood,
