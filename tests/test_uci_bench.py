@@ -229,10 +229,15 @@ def test_tables_have_the_best_in_bold_ranks_and_published_figures():
 
 def test_wins_and_losses_are_told_by_name():
     told = " ".join(verdicts(ROWS))
-    assert "MAP here: on 1 of 2 sets; behind on boston." in told
-    assert "Deep ensemble here: on 1 of 1 sets." in told
-    assert "MC dropout as published [2]: on 1 of 2 sets; behind on boston." in told
-    assert "| boston | MAP | 3 | -0.367 ±" in against_rivals(ROWS)
+    assert "LIVI (L'): log likelihood at least that of MAP here on 1 of 2 sets; behind on boston." in told
+    assert "at least that of Deep ensemble here on 1 of 1 sets." in told
+    assert "at least that of MC dropout as published [2] on 1 of 2 sets; behind on boston." in told
+    assert "| boston | LIVI (L') | MAP | 3 | -0.367 ±" in against_rivals(ROWS)
+    chained = [*ROWS, *made_up("boston", "livi-polished", [-1.9, -2.0, -2.1])]
+    assert "| boston | LIVI (L'), then chains | MAP | 3 | +0.133 ±" in against_rivals(chained)
+    assert "LIVI (L'), then chains: log likelihood at least that of MAP here on 1 of 1 sets." in text(
+        {"rows": chained, "notes": []}
+    )
     whole = text({"rows": [*ROWS, *made_up("yacht", "swag", [0.0], error="ValueError: no luck")], "notes": ["A note."]})
     assert "- A note.\n- yacht swag split 0: ValueError: no luck" in whole
 
@@ -283,9 +288,16 @@ def test_sets_of_fewer_splits_than_the_first_are_left_out(folder):
 
 def test_sets_without_a_common_split_say_nothing_of_who_is_ahead():
     board = {"yacht": {"livi": {0: -5.0}, "nuts": {7: -1.0}}, "boston": {"livi": {0: -2.0}, "nuts": {0: -1.0}}}
-    assert uci_text._at_least(board, "nuts", "NUTS") == (
-        "Mean log likelihood at least that of NUTS: on 0 of 1 sets; behind on boston."
+    assert uci_text._at_least(board, "livi", "nuts", "NUTS") == (
+        "LIVI (L'): log likelihood at least that of NUTS on 0 of 1 sets; behind on boston."
     )
+
+
+def test_methods_with_few_splits_are_shown_and_not_compared():
+    few = [*ROWS, *made_up("boston", "nuts", [-1.0])]
+    lines = table(few, Column("log_score", "", "higher", 2)).splitlines()
+    assert lines[3] == "| MAP | **-2.13** ± 0.09 | -2.10 ± 0.06 | 1.5 |"
+    assert any(line.startswith("| NUTS | -1.00 (1) | – |") for line in lines)
 
 
 def test_a_folder_without_uci_sets_is_told_what_is_missing(tmp_path):
