@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from any_modules import (
@@ -244,3 +245,14 @@ def test_a_fit_to_a_network_with_several_outputs_says_so_and_takes_the_remedy():
 def test_a_fit_to_a_network_in_half_precision_says_what_to_do(dtype):
     with pytest.raises(ValueError, match=r"fit `net.float\(\)`, with autocast=torch.bfloat16"):
         livi.plan(nn.Linear(1, 1, dtype=dtype), (torch.ones(4, 1), torch.ones(4)), livi.Gaussian())
+
+
+def test_whole_numbers_are_inputs_of_networks_of_floats_and_of_embeddings():
+    x, ids = torch.randn(20, 2), torch.randint(5, (20, 2))
+    posterior = livi.rivals.fit_map(nn.Linear(2, 1), (x, x[:, :1]), livi.Gaussian(0.5), steps=5)
+    expected = posterior.predict(torch.tensor([[1.0, 2.0], [3.0, 4.0]])).mean
+    for given in ([[1, 2], [3, 4]], np.array([[1, 2], [3, 4]]), torch.tensor([[1, 2], [3, 4]])):
+        torch.testing.assert_close(posterior.predict(given).mean, expected)
+    net = nn.Sequential(nn.Embedding(5, 3), nn.Flatten(), nn.Linear(6, 1))
+    words = livi.rivals.fit_map(net, (ids, x[:, :1]), livi.Gaussian(0.5), steps=5)
+    assert words.predict(ids).mean.shape == (20,)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from livi import checks
 from livi.family.ensemble import Ensemble
@@ -17,7 +18,7 @@ from livi.model.data import as_tensors, gathered, holds_batches, input_batches
 from livi.model.likelihoods import Likelihood
 from livi.model.priors import Prior
 from livi.model.problem import Problem
-from livi.network import Layout
+from livi.network import Layout, apply_many, as_call
 from livi.network.linearised import Linearised
 from livi.posterior import storage
 from livi.posterior.diagnostics import Diagnosis, diagnose
@@ -129,10 +130,29 @@ class Posterior:
         outputs = outputs_of(
             self.layout,
             networks,
-            [as_tensors(batch, self.layout.device, self.layout.dtype) for batch in batches],
+            [self._as_inputs(batch) for batch in batches],
             memory_limit=memory_limit,
         )
         return prediction_of(self.likelihood, outputs, rng)
+
+    def _as_inputs(self, batch: Any) -> Any:
+        """Tensors on the network's device, in its precision; whole numbers too, where it takes these and not those."""
+        found = as_tensors(batch, self.layout.device, self.layout.dtype)
+        if all(leaf.is_floating_point() for leaf in pytree.tree_leaves(found) if isinstance(leaf, Tensor)):
+            return found
+        real = pytree.tree_map(lambda leaf: leaf.to(self.layout.dtype) if isinstance(leaf, Tensor) else leaf, found)
+        return real if not self._takes(found) and self._takes(real) else found
+
+    @torch.no_grad()
+    def _takes(self, inputs: Any) -> bool:
+        """Whether the network has an answer to the first of these examples."""
+        first = pytree.tree_map(lambda leaf: leaf[:1] if isinstance(leaf, Tensor) and leaf.ndim else leaf, inputs)
+        args, kwargs = as_call(first)
+        try:
+            apply_many(self.layout, self.layout.flatten()[None], *args, **kwargs)
+        except RuntimeError:
+            return False
+        return True
 
     def frozen(self, num_samples: int = 200, rng: torch.Generator | None = None) -> Posterior:
         """A posterior of so many fixed networks in place of this one: quick to predict with, and free of data.
