@@ -33,9 +33,9 @@ from livi.inference.capture import recording_stream, replay_seconds
 from livi.inference.start import MapStart
 from livi.rivals.mean_field import Constant
 
-FIRST, LAST = {"cuda": 210, "cpu": 10}, {"cuda": 410, "cpu": 30}  # steps between which a fit is timed: all are recorded
-STRETCH = {"cuda": 50, "cpu": 10}  # steps, with as many of every kind as any other
-REPEATS = {"cuda": 30, "cpu": 5}
+FIRST, LAST = {"cuda": 210, "cpu": 10}, {"cuda": 410, "cpu": 90}  # steps between which a fit is timed: all are recorded
+STRETCH = {"cuda": 50, "cpu": 20}  # steps, with as many of every kind as any other
+REPEATS = {"cuda": 30, "cpu": 15}
 EVERY = 10  # steps from one entropy to the next, as the default above 5,000 weights has it
 SLOW_STEPS = 2  # with an entropy by LOBPCG
 
