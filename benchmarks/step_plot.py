@@ -19,6 +19,8 @@ def draw(document: Mapping[str, Any], stem: Path) -> list[Path]:
     matplotlib.use("Agg")
     rows = [row for row in document["rows"] if works(row)]
     named = [row for row in rows if row["way"] == "livi" and not row["network"].startswith("dense")]
+    order = list(dict.fromkeys(row["network"] for row in named))
+    named.sort(key=lambda row: (order.index(row["network"]), row["samples"]))
     scaled = [row for row in rows if row["network"].startswith("dense")]
     stem.parent.mkdir(parents=True, exist_ok=True)
     drawn = []

@@ -24,7 +24,7 @@ def _small(monkeypatch):
     monkeypatch.setitem(step_cases.NETWORKS, "cpu", {"tiny": tiny})
     monkeypatch.setitem(step_cases.EXAMPLES, "cpu", 200)
     monkeypatch.setitem(step_cases.SCALES, "cpu", (10**4,))
-    for numbers, value in ((step_measure.FIRST, 10), (step_measure.LAST, 20), (step_measure.REPEATS, 1)):
+    for numbers, value in ((step_measure.FIRST, 10), (step_measure.LAST, 30), (step_measure.REPEATS, 1)):
         monkeypatch.setitem(numbers, "cpu", value)
 
 
