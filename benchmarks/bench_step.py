@@ -36,7 +36,7 @@ QUICK = ("--only", "LeNet", "--ways", "plain,livi", "--samples", "1")
 FULL = ("--out", "results")
 
 SAMPLES = (1, 2, 4)
-BASIC = ("plain", "livi")  # the ways of every network; livi's has a number of samples, others one weight vector
+BASIC = (("plain", 1), ("livi", 1))  # ways, and their samples a step, of every network; of dense ones no others
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,12 @@ class Config:
 
     def jobs(self) -> list[Job]:
         """All networks by plain and livi's steps first, all that dense ones have; then more samples, other ways."""
-        named, least = NETWORKS[self.kind], self.samples[0]
-        first = [(way, least if way == "livi" else 1) for way in self.ways if way in BASIC]
-        more = [("livi", samples) for samples in self.samples[1:] if "livi" in self.ways]
-        others = [(way, 1) for way in self.ways if way not in BASIC]
-        basic = [(name, *way) for name in self.chosen() for way in first]
-        return basic + [(name, *way) for way in more + others for name in self.chosen() if name in named]
+        each = [(way, samples) for way in self.ways for samples in (self.samples if way == "livi" else (1,))]
+        first, others = [one for one in each if one in BASIC], [one for one in each if one not in BASIC]
+        named = [name for name in self.chosen() if name in NETWORKS[self.kind]]
+        return [(name, *one) for name in self.chosen() for one in first] + [
+            (name, *one) for one in others for name in named
+        ]
 
 
 def bench(config: Config, out: Path, minutes: float | None = None) -> tuple[Path, dict[str, Any]]:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from livi import checks
 from livi.comparison.result import Comparison, comparison_of
 from livi.inference import FitWarning, Recipe, plan
-from livi.inference.options import PlanOptions
+from livi.inference.options import PlanOptions, joined_options
 from livi.inference.plans import Plan
 from livi.inference.rules import Size, default_recipe
 from livi.inference.validation import split_off
@@ -170,12 +170,6 @@ def _candidate(
     return _Candidate(name, method.title if name in METHODS else name, method.fit, spent | given)
 
 
-def _together(options: dict[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of all methods and those of one; of recipes what each names."""
-    recipes = [one["recipe"] for one in (own, options) if one.get("recipe") is not None]
-    return options | dict(own) | ({"recipe": recipes[0].joined(recipes[1])} if len(recipes) == 2 else {})
-
-
 def _of_chains(budget: int, prepared: Plan) -> int:
     """Of a budget, what chains behind a fit take: a share of a smaller one than the plan's, but no more of a larger."""
     return round(prepared.gradients_of_chains * min(1.0, budget / prepared.gradients))
@@ -189,7 +183,7 @@ def _compared(
     try:
         with warnings.catch_warnings(record=True) as heard:
             warnings.simplefilter("always")
-            posterior = candidate.fit(*problem, progress=False, **_together(options, candidate.options))
+            posterior = candidate.fit(*problem, progress=False, **joined_options(options, candidate.options))
         fitted = time.perf_counter()
         prediction = held.predict(posterior)
         predicted = time.perf_counter()

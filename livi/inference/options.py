@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
-from typing import ParamSpec, TypedDict, TypeVar
+from typing import Any, ParamSpec, TypedDict, TypeVar
 
 import torch
 
@@ -94,3 +94,17 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
 
 def _of_recipe(name: str) -> str:
     return f"recipe=livi.Recipe({name}=...)"
+
+
+def joined_options(*options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of several sources, later ones before earlier ones; of recipes what each names.
+
+    >>> found = joined_options({"seed": 1, "recipe": Recipe(steps=5)}, {"seed": 2, "recipe": Recipe(map_steps=3)})
+    >>> found["seed"], sorted(found["recipe"].named)
+    (2, ['map_steps', 'steps'])
+    """
+    found = {name: value for each in options for name, value in each.items()}
+    recipes = [each["recipe"] for each in options if each.get("recipe") is not None]
+    if recipes:
+        found["recipe"] = functools.reduce(lambda before, later: later.joined(before), recipes)
+    return found

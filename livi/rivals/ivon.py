@@ -69,7 +69,10 @@ def fit_ivon(
     level = _mean_curvature(start, options.get("seed", 0)) if hessian_start is None else hessian_start
     settings = {"hess_init": level, "beta2": hessian_memory, "ess": start.problem.data.num_data}
     before = {name: value.clone() for name, value in start.problem.likelihood.state_dict().items()}
-    for rate in (rate * LOWER**attempt for attempt in range(ATTEMPTS)):
+    rates = [rate * LOWER**attempt for attempt in range(ATTEMPTS)]
+    gradients = 2 * PROBES
+    for rate in rates:
+        gradients += steps * num_samples
         groups = _groups(start)
         optimiser = package.IVON(groups, lr=rate, rescale_lr=False, **settings)
         _train(start.problem, optimiser, groups, steps, num_samples, options.get("seed", 0))
@@ -85,7 +88,13 @@ def fit_ivon(
     std = torch.cat([_std(group) for group in optimiser.param_groups])
     sampler = LowRankCovariance(start.problem.layout, mean, std).requires_grad_(False)
     return as_posterior(
-        start, sampler, "ivon", gradients=steps * num_samples + 2 * PROBES, steps=steps, rate=rate, hessian_start=level
+        start,
+        sampler,
+        "ivon",
+        gradients=taken * steps * num_samples + 2 * PROBES,
+        steps=steps,
+        rate=rate,
+        hessian_start=level,
     )
 
 

@@ -15,7 +15,6 @@ it has none, from scratch, as the methods do by themselves.
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 import time
@@ -34,6 +33,7 @@ from livi.experiments.images.settings import Settings, check_settings, parted
 from livi.experiments.images.training import Trained, Training, train
 from livi.family.entropy import SmallestSingularValue
 from livi.inference import Recipe
+from livi.inference.options import joined_options
 from livi.inference.plans import Choices
 from livi.inference.rules import Size, default_recipe
 from livi.model.data import CropFlip
@@ -230,8 +230,8 @@ def _registered(task: Task, method: str, name: str, member: int = 0, **options: 
     """A method of livi's register, from a fresh network or a trained one."""
     chosen = METHODS[method]
     on_the_bound = chosen.spend is steps_on_the_bound
-    options = _together(task.settings.options(), options)
-    options = _together(options, _schedule(task, method, _components(task, method, options)))
+    options = joined_options(task.settings.options(), options)
+    options = joined_options(options, _schedule(task, method, _components(task, method, options)))
     options |= {"seed": _seed(task, member), "progress": False}
     start, seconds = build(task.problem, _seed(task, member), quick=task.quick, norm=task.norm), 0.0
     if task.problem.epochs is not None:
@@ -268,7 +268,7 @@ def _quick_schedule(task: Task, method: str, components: int) -> dict[str, Any]:
     gradients = max(1, _quick_gradients(task) // components)  # of each component
     if chosen.spend is not steps_on_the_bound:
         spent = chosen.spend(gradients, _default_recipe(task))
-        return _together(spent, {"recipe": Recipe(map_rate=QUICK_RATE)}) | batches
+        return joined_options(spent, {"recipe": Recipe(map_rate=QUICK_RATE)}) | batches
     steps = max(1, round(QUICK_STEPS * gradients / QUICK_GRADIENTS))
     if task.problem.epochs is not None:
         return {"steps": steps} | batches
@@ -277,15 +277,6 @@ def _quick_schedule(task: Task, method: str, components: int) -> dict[str, Any]:
 
 def _quick_gradients(task: Task) -> int:
     return QUICK_GRADIENTS if task.gradients is None else task.gradients
-
-
-def _together(*options: dict[str, Any]) -> dict[str, Any]:
-    """Options of several sources, later ones before earlier ones; of recipes what each names."""
-    found = {name: value for each in options for name, value in each.items()}
-    recipes = [each["recipe"] for each in options if each.get("recipe") is not None]
-    if recipes:
-        found["recipe"] = functools.reduce(lambda before, later: later.joined(before), recipes)
-    return found
 
 
 def _epochs(task: Task) -> int | None:
