@@ -87,7 +87,7 @@ def fit_ivon(
     mean = torch.cat([group["params"][0].detach().flatten() for group in groups])
     std = torch.cat([_std(group) for group in optimiser.param_groups])
     sampler = LowRankCovariance(start.problem.layout, mean, std).requires_grad_(False)
-    facts = {"steps": steps, "rate": rate, "hessian_start": level}
+    facts: dict[str, Any] = {"steps": steps, "rate": rate, "hessian_start": level}
     return as_posterior(start, sampler, "ivon", gradients=gradients, **facts)
 
 
