@@ -8,7 +8,7 @@ from spoiled import SpoiledBatches
 from torch import nn
 
 import livi
-from livi.inference import Trainer
+from livi.inference import Trainer, capture
 from livi.inference.begin import begin
 from livi.inference.capture import CaptureError, Stepper
 from livi.inference.optimiser import adam, for_optimiser, set_rate
@@ -82,6 +82,35 @@ def test_a_recording_that_fails_gives_the_entropy_its_eager_form_back(monkeypatc
     assert plan.bound.entropy == livi.Exact()
     assert trainer.stepper.reason == "nothing to record on"
     assert trainer.step == SHORT.steps
+
+
+def test_steps_of_other_ways_keep_their_recordings_when_one_is_taken_otherwise(monkeypatch):
+    taken, recorded = [], []
+
+    class Recording:
+        def __init__(self, how):
+            recorded.append(how)
+
+        def replay(self, _):
+            pass
+
+    monkeypatch.setattr(Stepper, "_record", lambda _, __, how: Recording(how))
+    monkeypatch.setattr(capture, "_shapes", lambda _: "as on a GPU")
+    stepper = Stepper(lambda _, how: taken.append(how), list)
+    batch = (torch.ones(2), torch.ones(2))
+    for _ in range(4):
+        stepper(batch, "with")
+        stepper(batch, "without")
+    assert sorted(recorded) == [("with",), ("without",)]
+    taken.clear()
+    stepper.reset(lambda how: how == "with")
+    for _ in range(3):
+        stepper(batch, "with")
+        stepper(batch, "without")
+    assert taken == ["with"]  # which tells what the new recording needs
+    assert recorded[2:] == [("with",)]
+    stepper.reset()
+    assert not stepper.recordings
 
 
 # --- on a GPU -------------------------------------------------------------------------------------
@@ -218,6 +247,27 @@ def test_a_recording_that_breaks_off_leaves_all_random_numbers_usable():
     expected = sum(torch.randn((), device="cuda", generator=again) for _ in range(8))
     torch.testing.assert_close(total, expected)
     assert bool(torch.isfinite(torch.randn(3, device="cuda")).all())
+
+
+@on_gpu
+def test_recordings_of_other_ways_still_hold_when_one_is_made_anew():
+    parameter = torch.zeros(4, device="cuda")
+    amounts = {"a": 1.0, "b": 10.0}
+    stepper = Stepper(lambda _, how: parameter.add_(amounts[how]).clone(), lambda: [parameter], capture=True)
+    batch = (torch.ones(2, device="cuda"), torch.ones(2, device="cuda"))
+    for _ in range(6):
+        stepper(batch, "a")
+        stepper(batch, "b")
+    assert len(stepper.recordings) == 2
+    amounts["b"] = 100.0
+    stepper.reset(lambda how: how == "b")
+    assert len(stepper.recordings) == 1
+    for _ in range(5):
+        stepper(batch, "a")
+        assert stepper.captured
+        stepper(batch, "b")
+    assert stepper.captured
+    assert parameter.tolist() == [6 * 11.0 + 5 * 101.0] * 4
 
 
 @on_gpu

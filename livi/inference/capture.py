@@ -23,6 +23,8 @@ from livi.model.data import Batch
 
 T = TypeVar("T")
 
+_Kind = tuple[Hashable, tuple[Hashable, ...]]  # the shapes of a batch, and how to step
+
 WARM_UP = 3  # steps before a recording, in which optimisers and libraries allocate what they keep
 COMPARED = 3  # steps taken both ways
 DIFFERENCE = 5e-2  # between both ways, as a share of the distance that a tensor moved, that is never too much
@@ -67,13 +69,21 @@ class Stepper(Generic[T]):
         self.refused: dict[Hashable, str] = {}  # ways to step that are not recorded, and why
         self.reason = ""  # the last of these
         self.captured = False
+        self.taken = Counter[_Kind]()
+        self.recordings: dict[_Kind, _Recording[T]] = {}
+        self.pool: Any = None
         self.reset()
 
-    def reset(self) -> None:
-        """Forget the recordings: tensors that a step changes were replaced, or the step is to be taken otherwise."""
-        self.taken = Counter[Hashable]()
-        self.recordings: dict[tuple[Hashable, Hashable], _Recording[T]] = {}
-        self.pool: Any = None
+    def reset(self, outdated: Callable[..., bool] = lambda *_: True) -> None:
+        """Forget the recordings: tensors that a step changes were replaced, or the step is to be taken otherwise.
+
+        Args:
+            outdated: which ways to step are concerned, by default all; recordings of the others are kept.
+        """
+        self.taken = Counter({kind: times for kind, times in self.taken.items() if not outdated(*kind[1])})
+        self.recordings = {kind: kept for kind, kept in self.recordings.items() if not outdated(*kind[1])}
+        if not self.recordings:
+            self.pool = None
         self.release()
 
     def refuse(self, how: tuple[Hashable, ...], reason: str) -> None:
@@ -100,7 +110,7 @@ class Stepper(Generic[T]):
             return self(batch, *how)
         return self.step(batch, *how)
 
-    def _ready(self, shapes: Hashable, how: Hashable) -> bool:
+    def _ready(self, shapes: Hashable, how: tuple[Hashable, ...]) -> bool:
         others = sum(way == how for _, way in self.recordings)
         warm = self.taken.total() > WARM_UP and self.taken[shapes, how] > (RARE if others else 1)
         wanted = self.capture is not False and how not in self.refused and shapes is not None and warm

@@ -251,7 +251,7 @@ class Trainer:
         """
         if self.stepper.captured and self.converging and not _converged(terms):
             self.recordings += 1
-            self.stepper.reset()
+            self.stepper.reset(lambda part: part != "none")  # steps without an entropy are what they were
             if self.recordings == MAX_RECORDINGS:  # from now on as many products as are allowed, whatever they bring
                 self.products, self.converging = NEVER, False
 

@@ -19,6 +19,7 @@ from livi.model.priors import Prior
 from livi.model.trial import try_first_batch, warn_of_doubts
 from livi.model.units import in_natural_units
 from livi.network import InputScaling, Layout, Strategy, apply_many, as_call, multiplications, suitable_strategy
+from livi.network.evaluation import wake_autograd
 from livi.network.parameters import Forward
 
 FULL_BATCH_WORK = 2e6  # multiplications of the network on all examples, up to which a step uses them all
@@ -120,6 +121,7 @@ class Problem:
             num_data=num_data,
             augment=augment,
         )
+        wake_autograd(layout.device)
         own = copy.deepcopy(likelihood).to(layout.device, layout.dtype)
         trial, given = try_first_batch(layout, batches, own), layout
         if not isinstance(standardise, InputScaling):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from types import NoneType
 from typing import Any
 
@@ -174,3 +175,13 @@ def synchronise(tensor: Tensor) -> None:
     """Wait for the device that a tensor is on, before a clock is read."""
     if tensor.is_cuda:
         torch.cuda.synchronize(tensor.device)
+
+
+@cache
+def wake_autograd(device: torch.device) -> None:
+    """Give the thread in which a GPU's gradients are computed its context.
+
+    Where a matrix product is that thread's first work, torch warns that there is none.
+    """
+    if device.type == "cuda":
+        torch.ones((), device=device, requires_grad=True).square().backward()
