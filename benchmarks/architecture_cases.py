@@ -43,14 +43,14 @@ class Case:
 
     Args:
         examples: of a seed, that chooses which of the training examples are seen; few of them, and pictures that are
-            four times smaller, for the small one.
+            four times smaller, for the small one; to choose by, others of the training examples are scored.
         data: the set that must be there; None for one that always is.
     """
 
     title: str
     network: Callable[[], nn.Module]
     small: Callable[[], nn.Module]
-    examples: Callable[[int, bool], Examples]
+    examples: Callable[[int, bool, bool], Examples]
     data: str | None
 
     def available(self) -> bool:
@@ -63,21 +63,23 @@ class Case:
             return (self.small if quick else self.network)()
 
 
-def picture_examples(name: str) -> Callable[[int, bool], Examples]:
-    def examples(seed: int, quick: bool) -> Examples:
+def picture_examples(name: str) -> Callable[[int, bool, bool], Examples]:
+    def examples(seed: int, quick: bool, choosing: bool = False) -> Examples:
         folder = pictures.data_folder()
         train, test = (pictures.read(folder, name, part) for part in pictures.PARTS)
         order = torch.randperm(len(train.images), generator=torch.Generator().manual_seed(seed))
         seen, scored = (QUICK, QUICK) if quick else (TRAINED_ON, SCORED_ON)
-        shown = [_labelled(name, *part, quick) for part in (_some(train, order[:seen]), _some(test, slice(scored)))]
-        return Examples(*shown)
+        others = _some(train, order[seen : seen + scored]) if choosing else _some(test, slice(scored))
+        return Examples(*(_labelled(name, *part, quick) for part in (_some(train, order[:seen]), others)))
 
     return examples
 
 
-def text_examples(seed: int, quick: bool) -> Examples:
+def text_examples(seed: int, quick: bool, choosing: bool = False) -> Examples:
     """Characters, and for each the next one."""
     modules = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))
+    if choosing:  # as if the modules that are held out otherwise were not there
+        del modules[::HELD_OUT_MODULES]
     held_out = modules[::HELD_OUT_MODULES]
     seen = [path for path in modules if path not in held_out]
     count, scored = (QUICK // 4, QUICK // 4) if quick else (TEXTS_TRAINED_ON, TEXTS_SCORED_ON)

@@ -2,10 +2,12 @@
 
     LIVI_DATA_DIR=... python -m benchmarks.bench_architectures --device cuda --jobs 4 --out docs/benchmarks
     python -m benchmarks.bench_architectures --read docs/benchmarks/architectures.json
+    python -m benchmarks.bench_architectures --only decoder --choosing --components 1 --seeds 10,11 --device cuda
 
 A fit starts at a MAP estimate, which is scored as a network of its own; seeds choose the first weights, the random
 draws of the fit, and which training examples it sees. Scores are of test pictures, or of Python modules that were held
-out, then for one character. The file is added to after every fit, and the same command goes on with it.
+out, then for one character; with --choosing of other training examples, in a file of their own. The file is added to
+after every fit, and the same command goes on with it.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from livi.rivals import fit_map
 QUICK = ("--quick", "--seeds", "0")
 FULL = ("--out", "results")
 
-FILE = "architectures.json"
+FILE, CHOICES = "architectures.json", "architectures-choosing.json"
 DRAWS = 30  # networks that answer
 QUICK_STEPS = 60
 SCORES = ("nll", "ece", "accuracy")
@@ -45,11 +47,18 @@ SCORES = ("nll", "ece", "accuracy")
 
 @dataclass(frozen=True)
 class Config:
-    """What to run. A fit of `quick` is a small network's, of a few examples and steps: its numbers mean little."""
+    """What to run. A fit of `quick` is a small network's, of a few examples and steps: its numbers mean little.
+
+    Args:
+        choosing: score training examples that were not seen.
+        components: of the posterior, in place of livi's own number.
+    """
 
     architectures: tuple[str, ...] = tuple(CASES)
     seeds: tuple[int, ...] = (0, 1, 2)
     quick: bool = False
+    choosing: bool = False
+    components: int | None = None
 
     def __post_init__(self) -> None:
         check_names("architectures", self.architectures, tuple(CASES))
@@ -57,14 +66,14 @@ class Config:
     def jobs(self) -> list[Job]:
         """Seed by seed; architectures whose data are not there are left out."""
         there = [name for name in self.architectures if CASES[name].available()]
-        return [(name, "livi", seed) for seed in self.seeds for name in there]
+        return [(name, _way(self.components), seed) for seed in self.seeds for name in there]
 
 
 def bench(
     config: Config, out: Path, *, device: str = "cpu", jobs: int = 1, minutes: float | None = None
 ) -> dict[str, Any]:
     """Run what is not yet in out/architectures.json, and return its content."""
-    path, deadline = out / FILE, Deadline.after(minutes)
+    path, deadline = out / (CHOICES if config.choosing else FILE), Deadline.after(minutes)
     document = empty_document("architectures", config)
     document["config"] = {"quick": config.quick, "device": device}  # others may be added to the same file
     missing = [CASES[name].title for name in config.architectures if not CASES[name].available()]
@@ -73,8 +82,8 @@ def bench(
         path,
         document,
         config.jobs(),
-        partial(fit_row, quick=config.quick, device=device, deadline=deadline),
-        key=lambda row: (row["architecture"], "livi", row["seed"]),
+        partial(fit_row, config=config, device=device, deadline=deadline),
+        key=lambda row: (row["architecture"], _way(row.get("asked")), row["seed"]),
         notes=notes,
         jobs=jobs,
         summary=summary,
@@ -86,31 +95,36 @@ def bench(
     return document
 
 
-def fit_row(job: Job, *, quick: bool, device: str, deadline: Deadline) -> Row | None:
+def _way(components: int | None) -> str:
+    return "livi" if components is None else f"livi, {components}"
+
+
+def fit_row(job: Job, *, config: Config, device: str, deadline: Deadline) -> Row | None:
     """The MAP estimate and the fit from it, both scored; ready for JSON. None where the time is up."""
     if deadline.passed():
         return None
     name, _, seed = job
-    case = CASES[name]
-    row: Row = {"architecture": name, "seed": seed, "error": None}
+    case, quick = CASES[name], config.quick
+    row: Row = {"architecture": name, "seed": seed, "asked": config.components, "error": None}
+    options = {"seed": seed, "steps": QUICK_STEPS if quick else None, "components": config.components}
     with listening() as caught, threads(1 if device == "cpu" else torch.get_num_threads()):
         try:
-            examples = case.examples(seed, quick).to(device)
-            net, steps = case.build(seed, quick=quick).to(device), QUICK_STEPS if quick else None
+            examples = case.examples(seed, quick, config.choosing).to(device)
+            net, steps = case.build(seed, quick=quick).to(device), options["steps"]
             row |= {"weights": sum(p.numel() for p in net.parameters()), "examples": len(examples.train[1])}
-            plan = livi.plan(net, examples.train, livi.Categorical(), seed=seed, steps=steps)
+            plan = livi.plan(net, examples.train, livi.Categorical(), **options)
             row |= {"steps": plan.recipe.steps, "components": plan.bound.posterior.num_components}
             row |= {"strategy": repr(plan.problem.strategy)}
             alone = default_recipe(Size.of(plan.problem))  # a mixture's MAP fits are shorter than a network's own
             row |= {"map_steps": (alone if steps is None else alone.lasting(steps)).map_steps}
             del plan
             fits = {
-                "start": partial(fit_map, steps=row["map_steps"]),
-                "livi": partial(livi.fit, steps=steps, progress=False),
+                "start": partial(fit_map, steps=row["map_steps"], seed=seed),
+                "livi": partial(livi.fit, progress=False, **options),
             }
             for way, fit in fits.items():
                 begun = time.perf_counter()
-                posterior = fit(net, examples.train, livi.Categorical(), seed=seed)
+                posterior = fit(net, examples.train, livi.Categorical())
                 seconds = time.perf_counter() - begun
                 row[way] = scores(posterior, *examples.scored) | {"seconds": seconds}
         except Exception as trouble:  # the other architectures are worth having
@@ -133,21 +147,22 @@ def scores(posterior: livi.Posterior, inputs: Tensor, targets: Tensor) -> Row:
 def summary(rows: Sequence[Row]) -> list[Row]:
     """For each architecture mean and spread over seeds, before and after, and how often it became better."""
     found = []
-    for name in CASES:
-        group = [row for row in rows if row["architecture"] == name and row["error"] is None]
-        if group:
-            of_both = {
-                way: {score: spread([row[way][score] for row in group]) for score in (*SCORES, "seconds")}
-                for way in ("start", "livi")
-            }
-            better = {score: sum(row["livi"][score] < row["start"][score] for row in group) for score in ("nll", "ece")}
-            head = {"architecture": name, "seeds": len(group), "better": better}
-            found.append(head | {name: group[0][name] for name in ("weights", "examples", "steps")} | of_both)
+    sound = [row for row in rows if row["error"] is None]
+    ways = dict.fromkeys((name, row.get("asked")) for name in CASES for row in sound if row["architecture"] == name)
+    for name, asked in ways:
+        group = [row for row in sound if (row["architecture"], row.get("asked")) == (name, asked)]
+        of_both = {
+            way: {score: spread([row[way][score] for row in group]) for score in (*SCORES, "seconds")}
+            for way in ("start", "livi")
+        }
+        better = {score: sum(row["livi"][score] < row["start"][score] for row in group) for score in ("nll", "ece")}
+        head = {"architecture": name, "asked": asked, "seeds": len(group), "better": better}
+        found.append(head | {name: group[0][name] for name in ("weights", "examples", "steps")} | of_both)
     return found
 
 
 def line(row: Row) -> str:
-    head = f"{CASES[row['architecture']].title}, seed {row['seed']}: "
+    head = f"{_title(row)}, seed {row['seed']}: "
     if row["error"] is not None:
         return head + row["error"]
     both = [f"NLL {row[way]['nll']:.3f}, ECE {row[way]['ece']:.1%}" for way in ("start", "livi")]
@@ -167,11 +182,17 @@ def text(document: Mapping[str, Any]) -> str:
         ]
         better = f"{group['better']['nll']}, {group['better']['ece']} of {group['seeds']}"
         lines.append(
-            f"| {CASES[group['architecture']].title} | {group['weights']:,} | {group['examples']:,} | "
+            f"| {_title(group)} | {group['weights']:,} | {group['examples']:,} | "
             f"{group['seeds']} | {' | '.join(cells)} | {better} | {group['livi']['seconds']['mean']:.0f} |"
         )
     failed = [line(row) for row in document["rows"] if row["error"] is not None]
     return "\n".join([*lines, *([""] if failed else []), *failed, *document.get("notes", [])])
+
+
+def _title(row: Row) -> str:
+    """With the number of components where it is not livi's own."""
+    asked = row.get("asked")
+    return CASES[row["architecture"]].title + ("" if asked is None else f", components={asked}")
 
 
 def _cell(values: Mapping[str, float | None], digits: int, scale: float) -> str:
@@ -189,6 +210,8 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--jobs", type=count, default=1, help="fits at a time, a process each")
     parser.add_argument("--limit-minutes", type=float, help="stop after so long, ready to go on")
+    parser.add_argument("--choosing", action="store_true", help="score training examples that were not seen")
+    parser.add_argument("--components", type=count, help="default: livi's own")
     parser.add_argument("--quick", action="store_true", help="small networks, few examples and steps")
     parser.add_argument("--out", type=Path, default=Path("results"))
     parser.add_argument("--read", type=Path, help="show the table of a file, and run nothing")
@@ -196,7 +219,7 @@ def main() -> None:
     if chosen.read is not None:
         print(text(json.loads(chosen.read.read_text(encoding="utf-8"))))
         return
-    config = Config(chosen.only, chosen.seeds, chosen.quick)
+    config = Config(chosen.only, chosen.seeds, chosen.quick, chosen.choosing, chosen.components)
     running = {"device": chosen.device, "jobs": chosen.jobs, "minutes": chosen.limit_minutes}
     document = bench(config, chosen.out, **running)
     if first_rank():

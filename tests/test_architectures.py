@@ -58,6 +58,12 @@ def test_text_comes_from_modules_that_are_either_seen_or_held_out():
     assert torch.equal(scored[0], text_examples(1, quick=True).scored[0])
 
 
+def test_choices_are_made_on_modules_that_no_table_reports():
+    train, scored = text_examples(0, quick=True, choosing=True)
+    reported = {bytes(row.tolist()) for row in text_examples(0, quick=True).scored[0]}
+    assert not reported & {bytes(row.tolist()) for part in (train, scored) for row in part[0]}
+
+
 def test_a_decoder_looks_back_only():
     net, text = Decoder(16, 8, width=16, depth=1, heads=2), torch.arange(8)[None]
     changed = torch.cat([text[:, :5], text[:, 5:] + 1], 1)

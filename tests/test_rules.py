@@ -124,14 +124,23 @@ def test_a_mixture_of_few_examples_is_not_fitted_for_less_than_the_fewest_steps(
         (80, {}, 5),
         (16, {}, 1),
         (80, {"num_data": 4_999}, 1),
+        (80, {"num_data": 100, "labels": 50}, 5),
         (80, {"classes": False}, 1),
         (80, {"gram": 1e6}, 1),
     ],
-    ids=["large", "middle", "few examples", "numbers", "exact last layer"],
+    ids=["large", "middle", "few examples", "texts", "numbers", "exact last layer"],
 )
 def test_a_mixture_is_the_default_of_large_classifiers_with_many_examples(width, facts, expected):
     size = sizes(Layout(tabular(width)), work=1e6, **{"num_data": 5_000, "classes": True} | facts)
     assert default_components(size) == expected
+
+
+def test_labels_are_counted_one_by_one():
+    net = nn.Sequential(nn.Embedding(8, 4), nn.Linear(4, 8), nn.Flatten(1), nn.Unflatten(1, (8, -1)))
+    x = torch.randint(0, 8, (12, 5))
+    assert Size.of(livi.Problem.of(net, (x, x), livi.Categorical())).labels == 5
+    many = (torch.rand(12, 3), torch.rand(12, 4).round())
+    assert Size.of(livi.Problem.of(nn.Linear(3, 4), many, livi.Multilabel())).labels == 1
 
 
 def test_a_mixture_by_rule_only_where_its_parts_are_left_open():

@@ -89,8 +89,9 @@ def plan(
             or with more data: with its generator, noise, likelihood and prior as they were learned, without a MAP fit,
             spread or KL warm-up, and at lower rates, where the recipe does not name them.
         components: K, the number of mixture components trained jointly. By default 1, or 5 for classifiers of 5,000 to
-            a million weights that start from scratch with 5,000 examples and more, where generator, samples and
-            restarts are left open: the fit then takes as many gradients as an ensemble of five networks.
+            a million weights that start from scratch with 5,000 labels and more (a text has one a character), where
+            generator, samples and restarts are left open: the fit then takes as many gradients as an ensemble of five
+            networks.
         polish: follow the fit by Markov chains from its draws, `livi.polish`, and return their draws. By default where
             the likelihood is HeteroscedasticGaussian, there are 300 to 5,000 weights with a sampled last layer and one
             batch of data, and generator, noise and recipe are livi's own; the fit is then a short one.

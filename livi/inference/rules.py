@@ -23,9 +23,9 @@ predictions. Latents beyond the number of examples make a posterior unsure of wh
 Where the likelihood is Gaussian, the network ends in an nn.Linear and there are at most 20,000 examples, that layer is
 integrated out and m counts the other weights (`family/last_layer/problem.py`); so it is for classes and labels, by a
 bound, where there are 300 to 5,000 weights and about 1,000 examples in one batch (`wants_conditional`). A classifier of
-5,000 to a million weights with 5,000 examples gets a mixture of five, for as many gradients as five MAP fits take
-(`default_components`). A mixture's components start at different MAP estimates, up to 300 weights chosen from 8 K of
-them (`Starts.pick`). Latents are orthogonal and antithetic.
+5,000 to a million weights with 5,000 labels (of a text, one a character) gets a mixture of five, for as many gradients
+as five MAP fits take (`default_components`). A mixture's components start at different MAP estimates, up to 300 weights
+chosen from 8 K of them (`Starts.pick`). Latents are orthogonal and antithetic.
 
 A network of 300 to 5,000 weights that gives mean and noise (`HeteroscedasticGaussian`, sampled last layer, one batch)
 gets a short fit, and Markov chains from its draws (`wants_polish`): what comes back is an ensemble of their draws.
@@ -48,13 +48,13 @@ from livi.inference.polishing import WARM_UP
 from livi.inference.recipe import Recipe
 from livi.model.data import FULL_BATCH, Data, TensorData
 from livi.model.defaults import LARGE, MIDDLE, SMALL
-from livi.model.likelihoods import HeteroscedasticGaussian
+from livi.model.likelihoods import Categorical, HeteroscedasticGaussian
 from livi.model.problem import Problem
 from livi.network import Layout, Loop, as_call, multiplications
 
 COMPONENTS = 5  # of a mixture that is livi's own choice
 FEWEST = 600  # steps of a large network
-MANY = 5_000  # examples, for a mixture that is livi's own choice
+MANY = 5_000  # labels, for a mixture that is livi's own choice
 SHARE_OF_STARTS = 3 / 11  # of a mixture's gradients, those of the MAP fits that its components start at
 BUDGET = 1.5e7  # multiplications for the Gram matrices of a step's samples, of which there are at least four
 
@@ -66,6 +66,7 @@ class Size:
     Args:
         work: multiplications of one pass over a batch, for one weight vector.
         classes: the targets are labels.
+        labels: of one example; a text has one a character.
         one_by_one: weight vectors are evaluated one after the other, which makes many of them slow.
         gram: multiplications that the evidence of an integrated last layer takes, for one weight vector.
         polished: Markov chains will follow, for which a short fit is start enough.
@@ -76,6 +77,7 @@ class Size:
     steps_per_epoch: int
     work: float
     classes: bool = False
+    labels: int = 1
     one_by_one: bool = False
     gram: float | None = None
     polished: bool = False
@@ -90,6 +92,7 @@ class Size:
             data.steps_per_epoch,
             work=multiplications(problem.layout, *args, **kwargs),
             classes=problem.classes,
+            labels=data.first()[1][0].numel() if isinstance(problem.likelihood, Categorical) else 1,
             one_by_one=isinstance(problem.strategy, Loop),
             gram=None if integrated is None else integrated.multiplications,
             polished=polished,
@@ -159,8 +162,9 @@ def default_entropy(size: Size) -> EntropyEstimator:
 
 
 def default_components(size: Size) -> int:
-    """A mixture for networks of 5,000 to a million weights that tell classes, of which there are many examples."""
-    several = size.classes and size.gram is None and MIDDLE < size.num_params <= LARGE and size.num_data >= MANY
+    """A mixture for networks of 5,000 to a million weights that tell classes, of which many labels are known."""
+    middle = MIDDLE < size.num_params <= LARGE
+    several = size.classes and size.gram is None and middle and size.num_data * size.labels >= MANY
     return COMPONENTS if several else 1
 
 
