@@ -163,6 +163,7 @@ PROBLEMS = {
         {"recipe": livi.Recipe(steps=60, map_steps=30, num_samples=8, averaging=0.9, clip_factor=2.0)},
     ),
     "exact last layer": lambda: (mlp(), regression(), livi.Gaussian(), {"last_layer": "exact"}),
+    "labels given features": lambda: (mlp(outputs=3, width=64), classes(), livi.Categorical(), {}),
     "half precision": lambda: (mlp(), regression(), livi.Gaussian(), {"autocast": torch.bfloat16}),
 }
 

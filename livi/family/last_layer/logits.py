@@ -155,7 +155,7 @@ def _start(problem: Logits, design: Tensor) -> tuple[Tensor, Tensor, Tensor, Ten
     curvature = problem.curvature(guess)
     factor = _factor(problem, design, curvature)
     pull = design.mT @ problem.counted(curvature * logits)
-    mean = by_output(torch.cholesky_solve(by_noise(pull.double(), factor.shape[1]), factor)).to(design.dtype)
+    mean = by_output(_solved(factor, by_noise(pull.double(), factor.shape[1]))).to(design.dtype)
     means = design @ mean
     tilt = problem.probabilities(means)
     factor = _factor(problem, design, problem.curvature(tilt))
@@ -180,7 +180,7 @@ def _newton(
     direction, before = torch.zeros_like(slope), torch.ones_like(slope[:, :1, :1])
     tiny = torch.finfo(slope.dtype).tiny
     for turn in range(min(CONJUGATE, problem.contrasts) if problem.exclusive else 1):
-        solved = torch.cholesky_solve(by_noise(left.double(), factor.shape[1]), factor)
+        solved = _solved(factor, by_noise(left.double(), factor.shape[1]))
         near = by_output(solved).to(left.dtype)
         now = (left * near).sum((1, 2), keepdim=True)
         direction = near if turn == 0 else near + now / before * direction
@@ -196,6 +196,13 @@ def _tilted(problem: Logits, means: Tensor, variances: Tensor, tilt: Tensor) -> 
     """Nearer to the best a, by a step short enough for a map whose slope is between -v / 2 and 0."""
     best = problem.probabilities(means + (0.5 - tilt) * variances)
     return tilt + (best - tilt) / (1.0 + 0.25 * variances)
+
+
+def _solved(factor: Tensor, right: Tensor) -> Tensor:  # (S, K, P, P), (S, K, P, R) -> (S, K, P, R)
+    """(L L^T)^-1 right. torch.cholesky_solve takes MAGMA for it, which ends the process while a step is recorded."""
+    half = torch.linalg.solve_triangular(factor, right, upper=False)
+    solved: Tensor = torch.linalg.solve_triangular(factor.mT, half, upper=True)
+    return solved
 
 
 def _inverse(factor: Tensor) -> Tensor:  # (S, K, P, P)
