@@ -1,4 +1,4 @@
-"""The step benchmark drawn: where a step's time goes, and cost and memory against the number of weights."""
+"""The step benchmark drawn: where a step's time goes, other ways beside it, cost and memory against the weights."""
 
 from __future__ import annotations
 
@@ -10,10 +10,18 @@ from benchmarks.step_tables import over_plain, plain_of, split, works
 
 COLOURS = {"network": "#4477aa", "generator": "#ee6677", "entropy": "#228833", "rest": "#bbbbbb"}
 MARKS = {"plain": ("o", "black", "plain"), "livi": ("s", "#ee6677", "livi, S = 1")}
+WAYS = {
+    "ensemble member": ("o", "#bbbbbb"),
+    "livi": ("s", "#ee6677"),
+    "mean field": ("D", "#4477aa"),
+    "bayesian-torch": ("^", "#66ccee"),
+    "L'' by LOBPCG": ("v", "#228833"),
+    "laplace-torch fit": ("P", "#aa3377"),
+}
 
 
 def draw(document: Mapping[str, Any], stem: Path) -> list[Path]:
-    """Both figures, as far as there are rows for them."""
+    """All figures, as far as there are rows for them."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -26,6 +34,9 @@ def draw(document: Mapping[str, Any], stem: Path) -> list[Path]:
     drawn = []
     if any(plain_of(rows, row["network"]) for row in named):
         drawn.append(_parts(rows, named, stem.with_suffix(".png")))
+    beside = [row for row in rows if row["way"] in WAYS and row["samples"] == 1 and plain_of(rows, row["network"])]
+    if len({row["way"] for row in beside}) > 1:
+        drawn.append(_ways(rows, beside, order, stem.with_name(f"{stem.name}-ways.png")))
     if scaled:
         drawn.append(_scale(scaled, stem.with_name(f"{stem.name}-scale.png")))
     return drawn
@@ -57,6 +68,37 @@ def _parts(rows: list[Any], named: list[Any], path: Path) -> Path:
         axis.set_title(title, fontsize=10)
         axis.spines[["top", "right"]].set_visible(False)
     time.legend(frameon=False, fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+    return path
+
+
+def _ways(rows: list[Any], beside: list[Any], order: list[str], path: Path) -> Path:
+    """A line for each network, a mark for each way with one weight vector a step."""
+    from matplotlib import pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(7, 0.5 * len(order) + 1.4))
+    for way, (mark, colour) in WAYS.items():
+        points = [
+            (over_plain(row, plain_of(rows, row["network"]), "seconds"), order.index(row["network"]))
+            for row in beside
+            if row["way"] == way and row["network"] in order
+        ]
+        look = {"marker": mark, "color": colour, "s": 42, "label": way, "zorder": 3 if way == "livi" else 2}
+        axis.scatter(*zip(*points, strict=True), **look) if points else None
+    axis.axvline(1.0, color="black", linewidth=0.8)
+    axis.set_xscale("log")
+    axis.set_yticks(range(len(order)), order)
+    axis.set_ylim(len(order) - 0.5, -0.5)
+    ticks = [tick for tick in (1, 2, 5, 10, 20, 50, 100, 200) if tick <= axis.get_xlim()[1]]
+    axis.set_xticks(ticks, [str(tick) for tick in ticks])
+    axis.minorticks_off()
+    axis.grid(axis="x", color="#eeeeee")
+    axis.set_axisbelow(True)
+    axis.set_title("time of a step / plain step, one weight vector a step", fontsize=10)
+    axis.spines[["top", "right", "left"]].set_visible(False)
+    axis.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     figure.tight_layout()
     figure.savefig(path, dpi=150)
     plt.close(figure)
