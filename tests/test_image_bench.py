@@ -16,6 +16,7 @@ from livi.experiments.images import methods
 from livi.experiments.images.bench import Config, bench
 from livi.experiments.images.methods import Fitted, Task, default_methods, fit_method
 from livi.experiments.images.problems import PROBLEMS, Labelled, Sets, load
+from livi.experiments.images.scores import comparable
 from livi.experiments.images.text import summary, text
 from livi.family.ensemble import Ensemble
 from livi.model.likelihoods import Categorical
@@ -59,6 +60,21 @@ def made_row(method, seed, nll):
         "start_seconds": 0.0,
         "memory": None,
     }
+
+
+def test_means_over_foreign_sets_are_of_those_that_all_rows_have():
+    easy = {"confidence": 0.2, "auroc": 0.99, "fpr95": 0.0}
+    one, other = made_row("map", 0, 0.1), made_row("livi", 0, 0.1)
+    other["others"] = other["others"] | {"svhn": easy}
+    other["others_mean"] = {"confidence": 0.4, "auroc": 0.98, "fpr95": 0.05}
+    alike = comparable([one, other])
+    assert [row["others_mean"] for row in alike] == [made_row("map", 0, 0.1)["others_mean"]] * 2
+    assert other["others_mean"]["confidence"] == 0.4  # the rows themselves are as they were
+    found = text({"experiment": "mnist", "rows": [one, other], "notes": []})
+    assert "Means over foreign sets are of those that all runs have: kmnist." in found
+    assert "those that all runs have" not in text({"experiment": "mnist", "rows": [other], "notes": []})
+    apart = one | {"others": {"svhn": easy}, "method": "ensemble"}
+    assert [row["others_mean"] for row in comparable([one, apart])] == [None, None]
 
 
 # --- whole runs -----------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from livi.experiments.images.runtime_text import COLUMNS as RUNTIME
+from livi.experiments.images.scores import comparable, only_shared
 from livi.experiments.scoreboard import Column
 from livi.experiments.uci.methods import METHODS as UCI_METHODS
 
@@ -166,7 +167,16 @@ class Result:
 
     @property
     def sound(self) -> list[dict[str, Any]]:
-        return [row for row in self.rows if row.get("error") is None]
+        """Runs that did not fail, with means over foreign sets as numbers of their own, of which there are columns."""
+        return [
+            row | {f"foreign_{name}": value for name, value in (row.get("others_mean") or {}).items()}
+            for row in comparable([row for row in self.rows if row.get("error") is None])
+        ]
+
+    @property
+    def said(self) -> list[str]:
+        """Notes of the files, and which foreign sets the means are of."""
+        return [*self.notes, *only_shared(self.sound)]
 
     def add(self, document: Mapping[str, Any]) -> None:
         """Another file's runs; one that is there already is replaced."""
@@ -297,11 +307,10 @@ def _method(row: Row) -> str:
 
 
 def _flat(row: Row) -> list[dict[str, Any]]:
-    """A row a method, with means over foreign sets, or sizes of errors along a curve, beside its other numbers."""
-    means = {f"foreign_{name}": value for name, value in (row.get("others_mean") or {}).items()}
+    """A row a method, with sizes of errors along a curve beside its other numbers."""
     curve = row.get("curve")
     if not isinstance(curve, list):  # of the toy experiment it is a function, to be drawn
-        return [dict(row) | means | {"method": _method(row)}]
+        return [dict(row) | {"method": _method(row)}]
     methods = [name for name, found in curve[-1].items() if isinstance(found, dict) and "error_nats" in found]
     errors = {method: [abs(point[method]["error_nats"]) for point in curve] for method in methods}
     return [

@@ -54,7 +54,7 @@ def section(result: Result, figure: str | None, further: Mapping[str, str]) -> l
         if row.get("error") is not None
     ]
     there = {f"Left out: {row['method']}." for row in result.sound}  # by one of several files only
-    notes = [note for note in result.notes if note not in there]
+    notes = [note for note in result.said if note not in there]
     notes += [f"Failed: {one}" for one in dict.fromkeys(failed)]
     return [*parts, "\n".join(f"- {note}" for note in notes)] if notes else parts
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import mean
 from typing import Any, Protocol
 
@@ -44,10 +44,40 @@ def scores(fitted: Predicts, sets: Sets, *, quick: bool = False) -> dict[str, An
     return {
         **familiar.scores(sets.scored.labels),
         "others": told,
-        "others_mean": {each: mean(found[each] for found in told.values()) for each in OTHERS} if told else None,
+        "others_mean": _means(told),
         "shifts": dict(_shifts(fitted, sets, quick)),
         "entropy": {name: _distribution(answers.entropy, sets.problem.classes) for name, answers in every.items()},
     }
+
+
+def comparable(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with `others_mean` over the foreign sets that all of them have: one set is harder than another."""
+    shared = shared_sets(rows)
+    return [
+        dict(row) | {"others_mean": _means({name: row["others"][name] for name in shared})}
+        if row.get("others")
+        else dict(row)
+        for row in rows
+    ]
+
+
+def shared_sets(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Foreign sets that all rows have which have any."""
+    told = [row["others"] for row in rows if row.get("others")]
+    return [name for name in told[0] if all(name in one for one in told)] if told else []
+
+
+def only_shared(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A sentence, where some rows have other foreign sets than others."""
+    shared, known = shared_sets(rows), {name for row in rows for name in row.get("others") or {}}
+    if len(shared) == len(known):
+        return []
+    named = ", ".join(shared) if shared else "none"
+    return [f"Means over foreign sets are of those that all runs have: {named}."]
+
+
+def _means(told: Mapping[str, Mapping[str, float]]) -> dict[str, float] | None:
+    return {each: mean(found[each] for found in told.values()) for each in OTHERS} if told else None
 
 
 class Answers:

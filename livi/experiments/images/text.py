@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any
 
-from livi.experiments.images.scores import OTHERS, QUANTITIES
+from livi.experiments.images.scores import OTHERS, QUANTITIES, comparable, only_shared
 from livi.experiments.rows import Row, spread
 
 Rows = Sequence[Mapping[str, Any]]
@@ -53,7 +53,7 @@ started from. GB: of tensors on the GPU at the most. –: no result."""
 
 def text(document: Mapping[str, Any]) -> str:
     """All of a document: scores, foreign pictures one set at a time, drifts, the paper's numbers, and the notes."""
-    rows: Rows = [row for row in document["rows"] if row["error"] is None]
+    rows: Rows = comparable([row for row in document["rows"] if row["error"] is None])
     parts = ["## Scores", _table(rows), LEGEND] if rows else []
     if any(row["others"] for row in rows):
         parts += ["## Foreign pictures: confidence, % / AUROC, % / FPR95, %", _others(rows)]
@@ -61,7 +61,7 @@ def text(document: Mapping[str, Any]) -> str:
         parts += ["## Drift: NLL / ECE, %", _drifts(rows)]
     if document["experiment"] in PAPER:
         parts += ["## The paper's numbers", paper_table(document["experiment"]), _caution(document["experiment"])]
-    said = [*document["notes"], *_messages(document["rows"])]
+    said = [*document["notes"], *only_shared(rows), *_messages(document["rows"])]
     return "\n\n".join([*parts, "## Notes", "\n".join(f"- {sentence}" for sentence in said)])
 
 
@@ -71,7 +71,7 @@ def summary(rows: Rows) -> list[Row]:
         {"method": method, "seeds": len(_sound(group))}
         | {name: spread(_values(group, name)) for name in (*QUANTITIES, "seconds")}
         | {f"others_{name}": spread(_values(group, "others_mean", name)) for name in OTHERS}
-        for method, group in _grouped(rows).items()
+        for method, group in _grouped(comparable(rows)).items()
     ]
 
 
