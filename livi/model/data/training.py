@@ -32,6 +32,7 @@ from livi.model.data.conversion import (
 )
 
 FULL_BATCH = 2048  # tensors of at most so many examples are one batch
+_SEEDS_APART = 1_000_033  # more than the epochs of a fit
 
 
 class Data(Protocol):
@@ -207,12 +208,21 @@ def as_data(
     return LoaderData(data, unpack or default_unpack, device, dtype, num_data)
 
 
+def epoch_seed(seed: int, epoch: int) -> int:
+    """Of an epoch of a fit: no other epoch has it, of this fit or of one with a seed nearby.
+
+    >>> epoch_seed(0, 1) in {epoch_seed(1, epoch) for epoch in range(1000)}
+    False
+    """
+    return (_SEEDS_APART * (seed + 1) + epoch) % 2**32  # of which torch's generators on a CPU read no more
+
+
 def remaining_batches(data: Data, seed: int, step: int, steps: int) -> Iterator[Batch]:
     """The batches of steps `step` to `steps`, epoch after epoch, entering an epoch where a run left it."""
     epoch, position = divmod(step, data.steps_per_epoch)
     while step < steps:
         index = -1
-        for index, batch in enumerate(data.epoch(seed + epoch)):
+        for index, batch in enumerate(data.epoch(epoch_seed(seed, epoch))):
             if index < position:
                 continue
             yield batch
