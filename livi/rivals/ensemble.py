@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from livi import checks
 from livi.family.ensemble import Ensemble
-from livi.inference import Recipe, Starts, map_weights
+from livi.inference import Recipe, Starts, best_map_weights, map_weights
 from livi.inference.rules import Size, default_recipe
 from livi.model.likelihoods import Likelihood
 from livi.model.problem import Problem
@@ -50,6 +50,28 @@ def map_fits(
     options: dict[str, Any],
 ) -> tuple[Problem, Recipe, Starts]:
     """MAP estimates, best first, of what problem and by what recipe; which has their number if None."""
+    problem, recipe = posed(function, net, data, likelihood, members, steps, options)
+    return problem, recipe, map_weights(problem, recipe, seed=options.get("seed", 0))
+
+
+def best_map_fit(
+    function: str, net: nn.Module, data: Any, likelihood: Likelihood, steps: int | None, options: dict[str, Any]
+) -> tuple[Problem, Recipe, Starts]:
+    """The best of the recipe's MAP estimates, with a noise of its own."""
+    problem, recipe = posed(function, net, data, likelihood, None, steps, options)
+    return problem, recipe, best_map_weights(problem, recipe, seed=options.get("seed", 0))
+
+
+def posed(
+    function: str,
+    net: nn.Module,
+    data: Any,
+    likelihood: Likelihood,
+    members: int | None,
+    steps: int | None,
+    options: dict[str, Any],
+) -> tuple[Problem, Recipe]:
+    """What MAP fits are of, and the recipe that says how many and how long."""
     refuse(function, options, *_REFUSED)
     problem = Problem.of(
         net, data, likelihood, **{name: value for name, value in options.items() if name not in _IGNORED}
@@ -61,7 +83,7 @@ def map_fits(
         map_restarts=recipe.map_restarts if members is None else members,
         map_steps=recipe.map_steps if steps is None else steps,
     )
-    return problem, recipe, map_weights(problem, recipe, seed=options.get("seed", 0))
+    return problem, recipe
 
 
 def as_posterior(problem: Problem, recipe: Recipe, starts: Starts, method: str) -> Posterior:
