@@ -20,6 +20,6 @@ def fit_map(
 
     Args:
         steps: of each MAP fit, in place of `recipe.map_steps`.
-        **options: as in `livi.Problem.of`, and `recipe` and `seed`. `progress` is accepted, and there is none.
+        **options: as in `fit_ensemble`.
     """
     return as_posterior(*best_map_fit("fit_map", net, data, likelihood, steps, options), "map")

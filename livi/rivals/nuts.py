@@ -23,7 +23,7 @@ from livi.model.likelihoods import Gaussian, Likelihood
 from livi.model.problem import Problem
 from livi.network import Layout
 from livi.posterior.posterior import Posterior
-from livi.rivals.ensemble import posed
+from livi.rivals.ensemble import posed, searched
 from livi.rivals.jax_network import in_double, load, log_likelihood, log_prior, translated
 from livi.rivals.map_start import Start, as_posterior
 
@@ -101,8 +101,7 @@ def fit_nuts(
         draws: of each chain, behind `warmup` steps that choose step size and mass matrix.
         max_tree_depth: a draw takes at most 2^depth - 1 gradients.
         most_weights: refuse more, which would take days.
-        **options: as in `livi.Problem.of`, and `recipe` and `seed` of the MAP start. `progress` is accepted, and there
-            is none.
+        **options: as in `fit_ensemble`, of the MAP start.
 
     Raises:
         ImportError: jax or numpyro is not installed.
@@ -117,7 +116,7 @@ def fit_nuts(
     _check_size(net, options, most_weights)
     problem, recipe = posed("fit_nuts", net, data, likelihood, chains, steps, options)
     limits = problem.likelihood.lower_limits()
-    starts = map_weights(problem, recipe, seed=options.get("seed", 0))
+    starts = map_weights(problem, recipe, **searched(options))
     noises = _noise_of_each(problem, starts.theta, limits)
     started = time.perf_counter()
     with in_double(jax):

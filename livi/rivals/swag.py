@@ -51,8 +51,7 @@ def fit_swag(
         rate: of SGD on -log p(D, theta) / N.
         collected: weight vectors on the way.
         batch_size: by default an eighth of the examples, at most 128; a DataLoader has its own.
-        **options: as in `livi.Problem.of`, and `recipe` and `seed` of the MAP start. `progress` is accepted, and there
-            is none.
+        **options: as in `fit_ensemble`, of the MAP start.
     """
     if checks.positive_int("rank", rank) < 2 or checks.positive_int("collected", collected) < rank:
         raise ValueError(f"rank: expected 2 to collected = {collected}, got {rank}; collect more, or lower the rank.")
