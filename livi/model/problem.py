@@ -127,7 +127,7 @@ class Problem:
             layout, own = in_natural_units(layout, batches, own, standardise)
         own = own.to(layout.device, layout.dtype).started_from(batches.first()[1])
         trial = trial if layout is given else try_first_batch(layout, batches, own)
-        warn_of_doubts(trial, layout, own, batches.first())
+        warn_of_doubts(trial, layout, own, batches.first(), batches.lost)
         if isinstance(batches, TensorData) and batch_size is None:
             batches = batches.within(FULL_BATCH_WORK / _work_per_example(layout, batches))
         chosen = chosen_for(copy.deepcopy(prior), layout) or default_prior(layout, classes=are_labels(own))
