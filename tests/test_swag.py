@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from livi.inference import Recipe
+from livi.inference import FitError, Recipe
 from livi.model.likelihoods import Gaussian
 from livi.model.priors import Normal
 from livi.network import Layout
@@ -91,6 +91,12 @@ def test_impossible_ranks_and_steps_are_refused():
         fit_swag(nn.Linear(1, 1), data, Gaussian(), steps=100)
     with pytest.raises(TypeError, match="fit_swag: expected no generator"):
         fit_swag(nn.Linear(1, 1), data, Gaussian(), generator=1)
+
+
+def test_steps_that_diverge_say_what_to_do():
+    remedy = r"diverged at a rate of 50; pass a lower `rate` \(.* allows 0\.\d+\) or a larger `batch_size`"
+    with pytest.raises(FitError, match=remedy):
+        fit_swag(nn.Linear(3, 1), linear_data(200), Gaussian(0.5), recipe=SHORT, steps=400, rate=50.0)
 
 
 def test_augmentation_goes_on_behind_the_start():
