@@ -143,6 +143,17 @@ def test_classes_are_found_by_their_targets_and_have_a_reliability_curve():
     found.figure()
 
 
+def test_labels_that_are_ignored_are_in_no_score_and_no_curve():
+    x = torch.randn(80, 2)
+    labels = (x[:, 0] > 0).long()
+    held = (x, labels.where(torch.arange(80) % 2 == 0, -100))
+    options = {"methods": ["map"], "gradients": 400, "progress": False}
+    row = livi.compare(nn.Linear(2, 2), (x, labels), validation=held, **options).rows[0]
+    assert len(row.log_prob) == 40
+    assert row.scores["nll"] == pytest.approx(-row.log_prob.mean())
+    assert row.curve[1].mean() == pytest.approx(row.scores["accuracy"])
+
+
 def test_held_out_data_may_be_given_and_scores_be_in_the_users_units():
     net = nn.Linear(2, 1)
     x = torch.randn(60, 2)

@@ -18,7 +18,7 @@ from livi.experiments.images.scores import Answers, scores
 from livi.experiments.images.shifts import CORRUPTIONS, ROTATION, brightness, contrast, gaussian_blur, rotated
 from livi.experiments.images.training import Training, train
 from livi.inference.recipe import cosine
-from livi.model.data import TensorData
+from livi.model.data import TensorData, epoch_seed
 from livi.model.likelihoods import Categorical
 from livi.posterior import metrics
 from livi.posterior.prediction import ClassificationPrediction
@@ -134,7 +134,7 @@ def test_training_is_sgd_with_nesterov_momentum_and_weight_decay(monkeypatch):
     net = small_net().train()
     optimiser = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
     for step, (inputs, targets) in enumerate(
-        batch for epoch in range(3) for batch in TensorData(x, y, 10).epoch(5 + epoch)
+        batch for epoch in range(3) for batch in TensorData(x, y, 10).epoch(epoch_seed(5, epoch))
     ):
         optimiser.param_groups[0]["lr"] = 0.1 * min(1.0, (step + 1) / 3) * cosine(step / 9)
         optimiser.zero_grad()

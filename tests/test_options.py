@@ -13,9 +13,11 @@ from torch import nn
 
 import livi
 from livi.inference import fit as fit_function
+from livi.inference import start
+from livi.inference.capture import Stepper
 from livi.inference.options import PlanOptions
 from livi.inference.planning import plan as plan_function
-from livi.rivals import fit_ensemble, fit_map, fit_mean_field
+from livi.rivals import fit_ensemble, fit_langevin, fit_map, fit_mean_field, fit_swag
 
 ROOT = Path(__file__).resolve().parents[1]
 QUICK = livi.Recipe(steps=10, map_steps=10, map_restarts=1, num_samples=4)
@@ -62,6 +64,30 @@ def test_map_fits_refuse_what_they_have_no_use_for(function):
     for option in ({"validation": DATA}, {"callbacks": [print]}, {"validate_every": 10}):
         with pytest.raises(TypeError, match=f"expected no {next(iter(option))}"):
             function(nn.Linear(1, 1), DATA, livi.Gaussian(), recipe=QUICK, **option)
+
+
+@pytest.mark.parametrize("function", [fit_map, fit_ensemble, fit_swag, fit_langevin])
+def test_map_fits_sample_their_last_layer_like_all_others(function):
+    for asked in ("exact", "conditional", "exact if possible"):
+        with pytest.raises(TypeError, match=f"{function.__name__}: expected no last_layer"):
+            function(nn.Linear(1, 1), DATA, livi.Gaussian(), recipe=QUICK, last_layer=asked)
+    one = fit_map(nn.Linear(1, 1), DATA, livi.Gaussian(), recipe=QUICK, last_layer="sampled")
+    assert torch.isfinite(one.sampler.theta).all()
+
+
+@pytest.mark.parametrize("function", [fit_map, fit_ensemble])
+def test_map_fits_are_recorded_where_they_are_told_to(function, monkeypatch):
+    asked = []
+
+    class Asked(Stepper):
+        def __init__(self, *args, capture):
+            asked.append(capture)
+            super().__init__(*args, capture=capture)
+
+    monkeypatch.setattr(start, "Stepper", Asked)
+    for capture in (False, None):
+        function(nn.Linear(1, 1), DATA, livi.Gaussian(), recipe=QUICK, capture=capture)
+    assert asked == [False, None]
 
 
 def test_mean_field_fits_take_validation_and_callbacks():

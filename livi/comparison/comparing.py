@@ -195,7 +195,7 @@ def _compared(
             name,
             title,
             scores=scores,
-            log_prob=prediction.log_prob(answers).double().cpu().numpy(),
+            log_prob=prediction.log_prob(answers).double().cpu().numpy()[_counted(prediction, answers)],
             curve=_curve(prediction, answers),
             seconds=fitted - started,
             prediction_seconds=predicted - fitted,
@@ -263,8 +263,17 @@ def _curve(prediction: Any, targets: Tensor) -> tuple[Any, Any] | None:
 def _reliability(prediction: ClassificationPrediction, targets: Tensor) -> tuple[Any, Any] | None:
     if targets.ndim != 1:
         return None
-    confidence = prediction.confidence.double().cpu().numpy()
-    right = (prediction.label.cpu() == targets.cpu().long()).numpy()
+    counted = _counted(prediction, targets)
+    confidence = prediction.confidence.double().cpu().numpy()[counted]
+    right = (prediction.label.cpu() == targets.cpu().long()).numpy()[counted]
     groups = [group for group in np.array_split(np.argsort(confidence), BINS) if len(group)]
     pairs = [(confidence[group].mean(), right[group].mean()) for group in groups]
     return np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs])
+
+
+def _counted(prediction: Any, targets: Tensor) -> Any:  # (B,) of bool
+    """Which examples are scored: all but those whose only label is one to be ignored."""
+    ignored = getattr(prediction, "ignore_index", None)
+    if ignored is None or targets.ndim != 1:
+        return np.ones(len(targets), np.bool_)
+    return (targets != ignored).cpu().numpy()

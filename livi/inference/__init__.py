@@ -13,7 +13,7 @@ from livi.inference.plans import Plan
 from livi.inference.polish_report import PolishReport
 from livi.inference.polishing import polish
 from livi.inference.recipe import Recipe
-from livi.inference.start import Starts, map_weights
+from livi.inference.start import Starts, best_map_weights, map_weights
 from livi.inference.stopping import EarlyStopping
 from livi.model.trial import FitWarning
 
@@ -30,6 +30,7 @@ __all__ = [
     "Starts",
     "Trainer",
     "begin",
+    "best_map_weights",
     "fit",
     "fit_density",
     "make_optimiser",

@@ -137,7 +137,7 @@ class Trainer:
     def restart(self, rate_scale: float) -> None:
         """Forget everything but the bound's parameters as they are now, and take smaller steps."""
         self.optimiser = make_optimiser(self.bound, self.recipe, sharded=self.sharded)
-        self.rng.manual_seed(self.seed + 1)
+        self.rng.manual_seed(self.seed + 500_009)  # no stream of a seed nearby, nor of steps taken again
         self.step, self.rate_scale, self.rollbacks, self.rolled_back_at = 0, rate_scale, 0, 0
         self.history, self.windows, self.stopped, self.parameters_of = [], [], "", None
         for counter in (self.clock, self.missed, self.estimated, self.usual_norm):

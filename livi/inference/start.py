@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from livi.draws import normal
 from livi.inference.capture import Stepper
 from livi.inference.optimiser import adam, for_optimiser, set_rate
+from livi.inference.own_noise import fit_noise, learned_beside
 from livi.inference.progress import Progress
 from livi.inference.ranks import Alone
 from livi.inference.recipe import Recipe, cosine
@@ -57,6 +58,18 @@ def map_weights(problem: Problem, recipe: Recipe, *, seed: int, capture: bool | 
     if search.interrupted:
         raise KeyboardInterrupt
     return starts
+
+
+def best_map_weights(problem: Problem, recipe: Recipe, *, seed: int, capture: bool | None = None) -> Starts:
+    """The best of them alone, with a likelihood whose parameters are the best for it and not for all of them."""
+    limits = problem.likelihood.lower_limits()
+    starts = map_weights(problem, recipe, seed=seed, capture=capture)
+    best = Starts(*(values[:1] for values in starts))
+    if len(starts.theta) == 1 or not recipe.map_steps or not learned_beside(problem.likelihood):
+        return best
+    fit_noise(problem, best.theta[0], limits)
+    log_likelihood, log_prior = problem.on_data(best.theta)
+    return Starts(best.theta, log_likelihood, log_likelihood + log_prior)
 
 
 class MapStart:

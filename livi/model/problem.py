@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
@@ -128,7 +129,7 @@ class Problem:
             layout, own = in_natural_units(layout, batches, own, standardise)
         own = own.to(layout.device, layout.dtype).started_from(batches.first()[1])
         trial = trial if layout is given else try_first_batch(layout, batches, own)
-        warn_of_doubts(trial, layout, own, batches.first())
+        warn_of_doubts(trial, layout, own, batches.first(), batches.lost)
         if isinstance(batches, TensorData) and batch_size is None:
             batches = batches.within(FULL_BATCH_WORK / _work_per_example(layout, batches))
         chosen = chosen_for(copy.deepcopy(prior), layout) or default_prior(layout, classes=are_labels(own))
@@ -148,15 +149,23 @@ class Problem:
         layout, likelihood = self.layout, self.likelihood
         return log_likelihood(layout, likelihood, theta, batch, strategy=self.strategy, autocast=self.autocast)
 
+    def outputs(self, theta: Tensor, inputs: Any) -> Any:  # (S, m) -> (S, B, ...)
+        """The network's, for which `log_likelihood` is that of the targets."""
+        return network_outputs(self.layout, theta, inputs, strategy=self.strategy, autocast=self.autocast)
+
+    def batches(self, most: int = 40) -> Iterator[Batch]:
+        """One epoch's, at most so many, without examples that come twice."""
+        return itertools.islice(_each_once(self.data), most)
+
     def on_batch(self, theta: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:  # (S, m) -> (S,), (S,)
         """log p(D | theta), scaled up from the batch to all examples, and log p(theta)."""
         return self.data.num_data * self.log_likelihood(theta, batch).mean(1), self.prior.log_prob(theta)
 
     @torch.no_grad()
     def on_data(self, theta: Tensor, most: int = 40) -> tuple[Tensor, Tensor]:  # (S, m) -> (S,), (S,)
-        """The same from one epoch's batches, at most so many, by the number of their examples."""
+        """The same from `batches`, by the number of their examples."""
         total, seen, log_prior = torch.zeros_like(theta[:, 0]), 0, torch.zeros_like(theta[:, 0])
-        for batch, _ in zip(_each_once(self.data), range(most), strict=False):
+        for batch in self.batches(most):
             fit, log_prior = self.on_batch(theta, batch)
             total, seen = total + len(batch[1]) * fit, seen + len(batch[1])
         return total / max(1, seen), log_prior
@@ -173,6 +182,29 @@ def _each_once(data: Data) -> Iterator[Batch]:
             yield inputs, targets
 
 
+def network_outputs(
+    layout: Layout,
+    theta: Tensor,  # (S, m)
+    inputs: Any,
+    *,
+    strategy: Strategy | None = None,
+    batch_statistics: bool = True,
+    autocast: torch.dtype | None = None,
+) -> Any:  # (S, B, ...)
+    """What the network says at each weight vector, in the module's dtype.
+
+    Args:
+        batch_statistics: BatchNorm by the batch at hand; False uses the module's buffers.
+        autocast: run the network in this dtype by torch.autocast.
+    """
+    args, kwargs = as_call(inputs)
+    with torch.autocast(theta.device.type, autocast, enabled=autocast is not None):
+        outputs = apply_many(layout, theta, *args, batch_statistics=batch_statistics, strategy=strategy, **kwargs)
+    if autocast is None:
+        return outputs
+    return pytree.tree_map(lambda leaf: leaf.to(theta.dtype) if leaf.is_floating_point() else leaf, outputs)
+
+
 def log_likelihood(
     layout: Layout,
     likelihood: Likelihood,
@@ -183,18 +215,11 @@ def log_likelihood(
     batch_statistics: bool = True,
     autocast: torch.dtype | None = None,
 ) -> Tensor:  # (S, B)
-    """log p(y | x, theta) of each example at each weight vector.
-
-    Args:
-        batch_statistics: BatchNorm by the batch at hand; False uses the module's buffers.
-        autocast: run the network in this dtype by torch.autocast, the likelihood in the module's own.
-    """
+    """log p(y | x, theta) of each example at each weight vector, of outputs as in `network_outputs`."""
     inputs, targets = batch
-    args, kwargs = as_call(inputs)
-    with torch.autocast(theta.device.type, autocast, enabled=autocast is not None):
-        outputs = apply_many(layout, theta, *args, batch_statistics=batch_statistics, strategy=strategy, **kwargs)
-    if autocast is not None:
-        outputs = pytree.tree_map(lambda leaf: leaf.to(theta.dtype) if leaf.is_floating_point() else leaf, outputs)
+    outputs = network_outputs(
+        layout, theta, inputs, strategy=strategy, batch_statistics=batch_statistics, autocast=autocast
+    )
     values = likelihood.log_prob(outputs, targets)
     if values.shape != (theta.shape[0], len(targets)) or len(targets) == 0:
         raise ValueError(

@@ -41,10 +41,16 @@ def try_first_batch(layout: Layout, data: Data, likelihood: Likelihood) -> Trial
     return Trial(unused, outputs)
 
 
-def warn_of_doubts(trial: Trial, layout: Layout, likelihood: Likelihood, batch: Batch) -> None:
-    """Parameters that do not matter, images of bytes, outputs that are no logits, targets out of a prior's reach."""
+def warn_of_doubts(
+    trial: Trial, layout: Layout, likelihood: Likelihood, batch: Batch, lost: tuple[str, ...] = ()
+) -> None:
+    """Parameters that do not matter, images of bytes, outputs that are no logits, targets out of a prior's reach.
+
+    Args:
+        lost: digits that the data lost where they took the network's dtype, in words.
+    """
     doubts = _doubts(*trial, layout.module, likelihood, batch[1])
-    for doubt in (*doubts, *_on_bytes(layout, batch[0])):
+    for doubt in (*lost, *doubts, *_on_bytes(layout, batch[0])):
         warnings.warn(doubt, FitWarning, stacklevel=7)  # past of, plan and fit, and what checks their options
 
 

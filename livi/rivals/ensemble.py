@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from livi import checks
 from livi.family.ensemble import Ensemble
-from livi.inference import Recipe, Starts, map_weights
+from livi.inference import Recipe, Starts, best_map_weights, map_weights
 from livi.inference.rules import Size, default_recipe
 from livi.model.likelihoods import Likelihood
 from livi.model.problem import Problem
@@ -19,9 +19,9 @@ from livi.rivals.options import refuse
 
 _REFUSED = (
     *("generator", "noise", "entropy", "latents", "components", "family", "start"),
-    *("checkpoint", "log_dir", "validation", "validate_every", "callbacks"),
+    *("checkpoint", "log_dir", "validation", "validate_every", "callbacks", "last_layer"),
 )
-_IGNORED = {*_REFUSED, "progress", "checkpoint_every", "last_layer", "capture", "autocast", "seed", "recipe"}
+_IGNORED = {*_REFUSED, "progress", "checkpoint_every", "capture", "autocast", "seed", "recipe"}
 
 
 def fit_ensemble(
@@ -33,7 +33,8 @@ def fit_ensemble(
 
     Args:
         steps: of each MAP fit, in place of `recipe.map_steps`.
-        **options: as in `livi.Problem.of`, and `recipe`, `seed`, `autocast`. `progress` is accepted, and there is none.
+        **options: as in `livi.Problem.of`, and `recipe`, `seed`, `autocast`, `capture`. `progress` is accepted, and
+            there is none; of `last_layer` only "sampled", which all layers are.
     """
     checks.positive_int("members", members)
     problem, recipe, starts = map_fits("fit_ensemble", net, data, likelihood, members, steps, options)
@@ -50,7 +51,39 @@ def map_fits(
     options: dict[str, Any],
 ) -> tuple[Problem, Recipe, Starts]:
     """MAP estimates, best first, of what problem and by what recipe; which has their number if None."""
-    refuse(function, options, *_REFUSED)
+    problem, recipe = posed(function, net, data, likelihood, members, steps, options)
+    return problem, recipe, map_weights(problem, recipe, **searched(options))
+
+
+def best_map_fit(
+    function: str, net: nn.Module, data: Any, likelihood: Likelihood, steps: int | None, options: dict[str, Any]
+) -> tuple[Problem, Recipe, Starts]:
+    """The best of the recipe's MAP estimates, with a noise of its own."""
+    problem, recipe = posed(function, net, data, likelihood, None, steps, options)
+    return problem, recipe, best_map_weights(problem, recipe, **searched(options))
+
+
+def searched(options: dict[str, Any]) -> dict[str, Any]:
+    """What they say of how MAP estimates are looked for."""
+    return {"seed": options.get("seed", 0), "capture": options.get("capture")}
+
+
+def posed(
+    function: str,
+    net: nn.Module,
+    data: Any,
+    likelihood: Likelihood,
+    members: int | None,
+    steps: int | None,
+    options: dict[str, Any],
+) -> tuple[Problem, Recipe]:
+    """What MAP fits are of, and the recipe that says how many and how long.
+
+    Raises:
+        TypeError: an option that a MAP fit has no use for, such as a last layer that is not "sampled" like all others.
+    """
+    sampled = options.get("last_layer") == "sampled"
+    refuse(function, options | {"last_layer": None} if sampled else options, *_REFUSED)
     problem = Problem.of(
         net, data, likelihood, **{name: value for name, value in options.items() if name not in _IGNORED}
     )
@@ -61,7 +94,7 @@ def map_fits(
         map_restarts=recipe.map_restarts if members is None else members,
         map_steps=recipe.map_steps if steps is None else steps,
     )
-    return problem, recipe, map_weights(problem, recipe, seed=options.get("seed", 0))
+    return problem, recipe
 
 
 def as_posterior(problem: Problem, recipe: Recipe, starts: Starts, method: str) -> Posterior:

@@ -54,8 +54,7 @@ def fit_ivon(
         num_samples: weight vectors per step.
         hessian_start: h before the first step, by default the mean curvature of the weights at the MAP estimate.
         hessian_memory: what is kept of h at each step, of which the rest takes the new estimate's place.
-        **options: as in `livi.Problem.of`, and `recipe` and `seed` of the MAP start. `progress` is accepted, and there
-            is none.
+        **options: as in `fit_ensemble`, of the MAP start.
 
     Raises:
         ImportError: ivon-opt is not installed.

@@ -46,7 +46,7 @@ def fit_langevin(
         map_steps: of each MAP fit, by default 300, or `steps` where those are fewer. The first starts at the network's
             own weights.
         budget: seconds, or words such as "1 min": fewer steps where so many would take longer.
-        **options: as in `livi.Problem.of`, and `recipe`, `seed` and `progress`.
+        **options: as in `fit_ensemble`, and `progress`.
     """
     checks.positive_int("chains", chains)
     progress, seed = options.pop("progress", True), options.get("seed", 0)

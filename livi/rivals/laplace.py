@@ -34,8 +34,7 @@ def fit_laplace_last_layer(
 
     Args:
         tune_prior: False keeps the problem's own prior, which must be Normal, and its noise.
-        **options: as in `livi.Problem.of`, and `recipe` and `seed` of the MAP start. `progress` is accepted, and there
-            is none.
+        **options: as in `fit_ensemble`, of the MAP start.
 
     Raises:
         ImportError: laplace-torch is not installed.

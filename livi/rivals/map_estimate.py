@@ -6,20 +6,20 @@ from typing import Any
 
 from torch import nn
 
-from livi.inference import Starts
 from livi.model.likelihoods import Likelihood
 from livi.posterior.posterior import Posterior
-from livi.rivals.ensemble import as_posterior, map_fits
+from livi.rivals.ensemble import as_posterior, best_map_fit
 
 
 def fit_map(
     net: nn.Module, data: Any, likelihood: Likelihood, *, steps: int | None = None, **options: Any
 ) -> Posterior:
-    """The best of `recipe.map_restarts` MAP fits: where `livi.inference.fit` with the same seed starts.
+    """The best of `recipe.map_restarts` MAP fits: the weights that `livi.inference.fit` with the same seed starts at.
+
+    A noise that is learned is the best for the network that is kept, not for all of them together.
 
     Args:
         steps: of each MAP fit, in place of `recipe.map_steps`.
-        **options: as in `livi.Problem.of`, and `recipe` and `seed`. `progress` is accepted, and there is none.
+        **options: as in `fit_ensemble`.
     """
-    problem, recipe, starts = map_fits("fit_map", net, data, likelihood, None, steps, options)
-    return as_posterior(problem, recipe, Starts(*(values[:1] for values in starts)), "map")
+    return as_posterior(*best_map_fit("fit_map", net, data, likelihood, steps, options), "map")

@@ -15,11 +15,11 @@ from livi.model.data import Batch
 from livi.model.likelihoods import Likelihood
 from livi.model.problem import Problem
 from livi.posterior.posterior import Posterior
-from livi.rivals.ensemble import map_fits
+from livi.rivals.ensemble import best_map_fit
 
 
 class Start(NamedTuple):
-    """A MAP estimate of a problem, whose likelihood has the noise that was found with it."""
+    """A MAP estimate of a problem, whose likelihood has the noise that suits it best."""
 
     problem: Problem
     recipe: Recipe
@@ -32,8 +32,8 @@ class Start(NamedTuple):
 
 
 def best_map(function: str, net: nn.Module, data: Any, likelihood: Likelihood, options: dict[str, Any]) -> Start:
-    """The best of `recipe.map_restarts` MAP fits: where `livi.fit` with the same seed starts."""
-    problem, recipe, starts = map_fits(function, net, data, likelihood, None, None, options)
+    """The best of `recipe.map_restarts` MAP fits, as `fit_map` has it."""
+    problem, recipe, starts = best_map_fit(function, net, data, likelihood, None, options)
     return Start(problem, recipe, starts.theta[0])
 
 

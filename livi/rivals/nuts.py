@@ -14,22 +14,23 @@ from torch import Tensor, nn
 
 from livi import checks
 from livi.family.ensemble import Ensemble
-from livi.inference import FitWarning, Recipe
+from livi.inference import FitWarning, Recipe, map_weights
 from livi.inference.convergence import effective_size, split_rhat
+from livi.inference.own_noise import Limits, fit_noise
 from livi.inference.polishing import followed_predictions
 from livi.model.data import NotGatheredError, gathered
 from livi.model.likelihoods import Gaussian, Likelihood
 from livi.model.problem import Problem
 from livi.network import Layout
 from livi.posterior.posterior import Posterior
-from livi.rivals.ensemble import map_fits
+from livi.rivals.ensemble import posed, searched
 from livi.rivals.jax_network import in_double, load, log_likelihood, log_prior, translated
 from livi.rivals.map_start import Start, as_posterior
 
 MOST_WEIGHTS = 2_000
 TOLERANCE = 1e-6  # relative, between the log joint densities of jax and torch
 LARGE_RHAT = 1.1
-NOISE_SPREAD = 1.0  # of the logarithm of a learned noise around its MAP estimate, a priori
+NOISE_SPREAD = 1.0  # of the logarithm of a learned noise around that of the best MAP estimate, a priori
 
 
 @dataclass(frozen=True)
@@ -92,15 +93,15 @@ def fit_nuts(
     """`draws` networks of each of `chains` Markov chains on all data, each from a MAP estimate of its own.
 
     The network is translated into jax (`livi.rivals.jax_network`), and its log joint density compared with torch's. A
-    Gaussian's noise that is learned is sampled too, log-normal around the MAP estimate a priori with a spread of a
-    factor e; predictions have one noise for all draws, the geometric mean. `print(NutsReport.of(posterior))`.
+    Gaussian's noise that is learned is sampled too, log-normal around that of the best MAP estimate a priori with a
+    spread of a factor e, and each chain begins at its own estimate's; predictions have one noise for all draws, the
+    geometric mean. `print(NutsReport.of(posterior))`.
 
     Args:
         draws: of each chain, behind `warmup` steps that choose step size and mass matrix.
         max_tree_depth: a draw takes at most 2^depth - 1 gradients.
         most_weights: refuse more, which would take days.
-        **options: as in `livi.Problem.of`, and `recipe` and `seed` of the MAP start. `progress` is accepted, and there
-            is none.
+        **options: as in `fit_ensemble`, of the MAP start.
 
     Raises:
         ImportError: jax or numpyro is not installed.
@@ -113,15 +114,18 @@ def fit_nuts(
     recipe: Recipe | None = options.get("recipe")
     steps = recipe.map_steps if recipe is not None and "map_steps" in recipe.named else None
     _check_size(net, options, most_weights)
-    problem, recipe, starts = map_fits("fit_nuts", net, data, likelihood, chains, steps, options)
+    problem, recipe = posed("fit_nuts", net, data, likelihood, chains, steps, options)
+    limits = problem.likelihood.lower_limits()
+    starts = map_weights(problem, recipe, **searched(options))
+    noises = _noise_of_each(problem, starts.theta, limits)
     started = time.perf_counter()
     with in_double(jax):
         density = _density(jax, problem)
         _check_translation(jax, density, problem, starts.theta)
         noise = _learned_noise(problem.likelihood)
         begin = {"theta": jax.numpy.asarray(starts.theta.double().cpu().numpy())}
-        if noise is not None:
-            begin["log_std"] = jax.numpy.asarray(noise.detach().double().cpu().expand(chains, *noise.shape).numpy())
+        if noises is not None:
+            begin["log_std"] = jax.numpy.asarray(_double(noises))
         kernel = numpyro.infer.NUTS(potential_fn=lambda at: -density(at), max_tree_depth=max_tree_depth)
         run = numpyro.infer.MCMC(
             kernel,
@@ -165,6 +169,18 @@ def _check_size(net: nn.Module, options: dict[str, Any], most: int) -> None:
         )
     if layout.forward is not None or options.get("forward") is not None:
         raise ValueError("fit_nuts: expected a network that is called as it is, got forward=; wrap it in a module.")
+
+
+def _noise_of_each(problem: Problem, theta: Tensor, limits: Limits) -> Tensor | None:  # (C, m) -> (C, ...)
+    """The logarithm of the noise that suits each row best, that of the first being left in the likelihood."""
+    noise = _learned_noise(problem.likelihood)
+    if noise is None:
+        return None
+    found = []
+    for row in theta.flip(0):
+        fit_noise(problem, row, limits)
+        found.append(noise.detach().clone())
+    return torch.stack(found[::-1])
 
 
 def _density(jax: Any, problem: Problem) -> Callable[[dict[str, Any]], Any]:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from livi import checks
 from livi.draws import normal
 from livi.family.gaussians import LowRankCovariance
+from livi.inference.divergence import FitError
 from livi.model.data import Batch, Data, TensorData, remaining_batches
 from livi.model.likelihoods import Likelihood
 from livi.model.problem import Problem
@@ -51,8 +52,10 @@ def fit_swag(
         rate: of SGD on -log p(D, theta) / N.
         collected: weight vectors on the way.
         batch_size: by default an eighth of the examples, at most 128; a DataLoader has its own.
-        **options: as in `livi.Problem.of`, and `recipe` and `seed` of the MAP start. `progress` is accepted, and there
-            is none.
+        **options: as in `fit_ensemble`, of the MAP start.
+
+    Raises:
+        FitError: the steps diverge.
     """
     if checks.positive_int("rank", rank) < 2 or checks.positive_int("collected", collected) < rank:
         raise ValueError(f"rank: expected 2 to collected = {collected}, got {rank}; collect more, or lower the rank.")
@@ -71,6 +74,11 @@ def fit_swag(
     for step, theta in enumerate(_descent(problem, batches, start.theta, used, seed, steps)):
         if step >= first and (step - first) % every == every - 1 and moments.count < collected:
             moments.add(theta)
+    if not (torch.isfinite(moments.mean).all() and torch.isfinite(moments.squares).all()):
+        raise FitError(
+            f"fit_swag: steps diverged at a rate of {used:.2g}; pass a lower `rate` (the curvature at the start allows "
+            f"{chosen.stable:.2g}) or a larger `batch_size`, or check the data for extreme values."
+        )
     sampler = moments.sampler(problem)
     return as_posterior(
         start,

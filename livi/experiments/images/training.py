@@ -22,7 +22,7 @@ from livi import checks
 from livi.experiments.deadlines import Deadline, OutOfTime
 from livi.inference.capture import Stepper
 from livi.inference.recipe import cosine
-from livi.model.data import Batch, CropFlip, TensorData
+from livi.model.data import Batch, CropFlip, TensorData, epoch_seed
 from livi.posterior.storage import file as storage
 
 SAVE_EVERY = 60.0  # seconds
@@ -110,7 +110,7 @@ class _Run:
         """The mean loss, by which the device is waited for."""
         begun, total = time.perf_counter(), torch.zeros((), device=self.rate.device)
         steps = self.data.steps_per_epoch
-        for place, (inputs, labels) in enumerate(self.data.epoch(self.seed + self.epoch)):
+        for place, (inputs, labels) in enumerate(self.data.epoch(epoch_seed(self.seed, self.epoch))):
             done = self.epoch * steps + place
             rise = min(1.0, (done + 1) / steps)
             self.rate.fill_(self.training.rate * rise * cosine(done / (self.training.epochs * steps)))

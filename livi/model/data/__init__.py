@@ -5,7 +5,16 @@ from livi.model.data.batches import MINIBATCH, TARGET_KEYS, Batch, Unpack, defau
 from livi.model.data.conversion import as_tensor, as_tensors, to_tensor
 from livi.model.data.gather import NotGatheredError, check_size, gathered
 from livi.model.data.parts import Part
-from livi.model.data.training import FULL_BATCH, Data, LoaderData, TensorData, as_data, remaining_batches, some_inputs
+from livi.model.data.training import (
+    FULL_BATCH,
+    Data,
+    LoaderData,
+    TensorData,
+    as_data,
+    epoch_seed,
+    remaining_batches,
+    some_inputs,
+)
 
 __all__ = [
     "FULL_BATCH",
@@ -25,6 +34,7 @@ __all__ = [
     "as_tensors",
     "check_size",
     "default_unpack",
+    "epoch_seed",
     "gathered",
     "holds_batches",
     "input_batches",

@@ -30,8 +30,10 @@ from livi.model.data.conversion import (
     is_column,
     to_tensor,
 )
+from livi.model.data.precision import lost_digits
 
 FULL_BATCH = 2048  # tensors of at most so many examples are one batch
+_SEEDS_APART = 1_000_033  # more than the epochs of a fit
 
 
 class Data(Protocol):
@@ -51,6 +53,7 @@ class TensorData:
     Args:
         augment: what is done to the inputs of every batch, with random numbers that follow from the epoch's seed. The
             first batch, by which things are planned, is as it is.
+        lost: what `lost_digits` says of the numbers that these tensors are made of.
     """
 
     def __init__(
@@ -60,8 +63,9 @@ class TensorData:
         batch_size: int | None = None,
         full_batch: int = FULL_BATCH,
         augment: Augment | None = None,
+        lost: tuple[str, ...] = (),
     ) -> None:
-        self.inputs, self.targets, self.augment = inputs, targets, augment
+        self.inputs, self.targets, self.augment, self.lost = inputs, targets, augment, lost
         self.num_data, self.size_given = targets.shape[0], batch_size is not None
         default = self.num_data if self.num_data <= full_batch else MINIBATCH
         wanted = default if batch_size is None else batch_size
@@ -130,6 +134,7 @@ class LoaderData:
         self.num_data = checks.positive_int("num_data", examples)
         self.steps_per_epoch = batches
         self._first: Batch | None = None
+        self.lost: tuple[str, ...] = ()  # as far as the first batch shows
 
     def epoch(self, seed: int) -> Iterator[Batch]:
         for index, batch in enumerate(seeded(self.loader, seed)):
@@ -158,6 +163,8 @@ class LoaderData:
         for name, leaf in (("targets", _targets(targets)), *(("inputs", leaf) for leaf in leaves)):
             if holds_numbers(leaf) and (index == 0 or not getattr(leaf, "is_cuda", False)):
                 check_finite(f"batch {index}: {name}", to_tensor(name, leaf))
+        if index == 0 and self._first is None:
+            self.lost = tuple(lost_digits(inputs, targets, self.dtype, "batch 0: "))
         return as_tensors(inputs, self.device, self.dtype), as_tensor(targets, self.device, self.dtype)
 
 
@@ -171,7 +178,7 @@ def as_data(
     full_batch: int = FULL_BATCH,
     num_data: int | None = None,
     augment: Augment | None = None,
-) -> Data:
+) -> TensorData | LoaderData:
     """Whatever the user has, as `Data`: (X, y), a Dataset, a DataLoader, any re-iterable of batches.
 
     X and y are tensors, arrays, tables of numbers or lists of numbers; X may be a tuple or dict of several.
@@ -197,8 +204,9 @@ def as_data(
         inputs = pytree.tree_map(lambda leaf: to_tensor("inputs", leaf), data[0], is_leaf=is_column)
         targets = to_tensor("targets", data[1])
         _check_pair(inputs, targets)
+        lost = tuple(lost_digits(inputs, targets, dtype))
         inputs, targets = as_tensors((inputs, targets), device, dtype)
-        return TensorData(inputs, targets, batch_size, full_batch, augment)
+        return TensorData(inputs, targets, batch_size, full_batch, augment, lost)
     _check_batches(data, unpack)
     if batch_size is not None:
         raise ValueError("batch_size: expected only with (X, y) data; a DataLoader has its own.")
@@ -207,12 +215,21 @@ def as_data(
     return LoaderData(data, unpack or default_unpack, device, dtype, num_data)
 
 
+def epoch_seed(seed: int, epoch: int) -> int:
+    """Of an epoch of a fit: no other epoch has it, of this fit or of one with a seed nearby.
+
+    >>> epoch_seed(0, 1) in {epoch_seed(1, epoch) for epoch in range(1000)}
+    False
+    """
+    return (_SEEDS_APART * (seed + 1) + epoch) % 2**32  # of which torch's generators on a CPU read no more
+
+
 def remaining_batches(data: Data, seed: int, step: int, steps: int) -> Iterator[Batch]:
     """The batches of steps `step` to `steps`, epoch after epoch, entering an epoch where a run left it."""
     epoch, position = divmod(step, data.steps_per_epoch)
     while step < steps:
         index = -1
-        for index, batch in enumerate(data.epoch(seed + epoch)):
+        for index, batch in enumerate(data.epoch(epoch_seed(seed, epoch))):
             if index < position:
                 continue
             yield batch

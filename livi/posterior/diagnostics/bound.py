@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +12,14 @@ from torch import Tensor
 from livi.family.entropy import EntropyEstimator
 from livi.family.family import Draw, Estimation, Family
 from livi.family.implicit import ImplicitPosterior
+from livi.family.last_layer import Marginal
 from livi.family.objective import BoundTerms
-from livi.network import Strategy, apply_many, as_call, record_statistics
+from livi.network import Strategy, apply_many, as_call
 from livi.posterior.diagnostics.estimate import NO_PRIOR, Estimate, Skipped, from_batches
 from livi.posterior.diagnostics.layers import Layers
 from livi.posterior.diagnostics.subject import batches
 from livi.posterior.fitted import Fitted
+from livi.posterior.prediction.chunks import Call, in_chunks, measure_statistics, rows_of
 
 
 @dataclass(frozen=True)
@@ -50,13 +53,13 @@ def check_bound(
     """The terms, and the draws' chosen weights (S, p), on the CPU. Cost: S forward passes, an entropy a batch."""
     terms, kept = [], []
     for batch in batches(posterior.sampler, num_samples, rng):
-        densities = log_likelihood(posterior, batch.theta, inputs, targets, strategy)
+        fit = mean_log_likelihood(posterior, batch.theta, inputs, targets, strategy)
         prior = posterior.prior
         terms.append(
             BoundTerms(
-                log_likelihood=num_data * densities.mean(),
-                log_prior=_unknown(densities) if prior is None else prior.log_prob(batch.theta).mean(),
-                entropy=_entropy(posterior, batch, estimator, rng, densities),
+                log_likelihood=num_data * fit.mean(),
+                log_prior=_unknown(fit) if prior is None else prior.log_prob(batch.theta).mean(),
+                entropy=_entropy(posterior, batch, estimator, rng, fit),
             )
         )
         kept.append(batch.theta[:, layers.columns.to(batch.theta.device)].cpu())
@@ -95,26 +98,54 @@ def _entropy(
     return torch.stack([estimate.nats.mean() for estimate in estimates]).mean()
 
 
+def mean_log_likelihood(
+    posterior: Fitted, theta: Tensor, inputs: Any, targets: Tensor, strategy: Strategy | None
+) -> Tensor:  # (s,)
+    """log p(y | x, theta) at each weight vector, averaged over examples as `mean_over_examples` does."""
+    return mean_over_examples(posterior.likelihood.log_prob, posterior, theta, inputs, targets, strategy)
+
+
+def mean_over_examples(
+    density: Callable[[Any, Tensor], Tensor],  # outputs (s, b, ...), targets (b, ...) -> (s, b)
+    posterior: Fitted,
+    theta: Tensor,  # (s, m)
+    inputs: Any,
+    targets: Tensor,
+    strategy: Strategy | None,
+) -> Tensor:  # (s,)
+    """A density's mean at each weight vector in double precision, chunk by chunk: a GiB of activations at a time.
+
+    Examples of an integrated last layer depend on each other and stay together.
+    """
+    layout, buffers = posterior.sampler.layout, _buffers(posterior, theta, strategy)
+    args, kwargs = as_call(inputs)
+
+    def densities(rows: slice, part: Call) -> Tensor:
+        (*some, answers), named = part
+        own = rows_of(layout, buffers, rows)
+        return density(apply_many(layout, theta[rows], *some, buffers=own, strategy=strategy, **named), answers)
+
+    divisible = not isinstance(posterior.likelihood, Marginal)
+    chunks = in_chunks(densities, ((*args, targets), kwargs), len(theta), divisible=divisible)
+    sums = [torch.stack([found.double().sum(1) for found in parts]).sum(0) for parts in chunks]
+    return torch.cat(sums) / len(targets)
+
+
 def log_likelihood(
     posterior: Fitted, theta: Tensor, inputs: Any, targets: Tensor, strategy: Strategy | None
 ) -> Tensor:  # (s, B)
-    """log p(y | x, theta) of each example at each weight vector."""
-    return posterior.likelihood.log_prob(outputs_at(posterior, theta, inputs, strategy), targets)
-
-
-def outputs_at(posterior: Fitted, theta: Tensor, inputs: Any, strategy: Strategy | None) -> Any:  # (s, B, ...)
-    """Network outputs as in prediction: with BatchNorm statistics that belong to each theta."""
+    """log p(y | x, theta) of each example at each weight vector, all at once; BatchNorm as in prediction."""
     args, kwargs = as_call(inputs)
     buffers = _buffers(posterior, theta, strategy)
-    return apply_many(posterior.sampler.layout, theta, *args, buffers=buffers, strategy=strategy, **kwargs)
+    outputs = apply_many(posterior.sampler.layout, theta, *args, buffers=buffers, strategy=strategy, **kwargs)
+    return posterior.likelihood.log_prob(outputs, targets)
 
 
 def _buffers(posterior: Fitted, theta: Tensor, strategy: Strategy | None) -> dict[str, Tensor]:
-    """Measured on the calibration inputs, taken from the member that a theta is, or shared by all."""
+    """BatchNorm's: measured on the calibration inputs, taken from the member that a theta is, or shared by all."""
     layout, calibration = posterior.sampler.layout, getattr(posterior, "calibration", None)
     if calibration is not None:
-        args, kwargs = as_call(calibration)
-        return dict(posterior.buffers) | record_statistics(layout, theta, *args, strategy=strategy, **kwargs)
+        return dict(posterior.buffers) | measure_statistics(layout, theta, calibration, strategy=strategy)
     members: Tensor | None = getattr(posterior.sampler, "theta", None)
     known = {name: buffer.shape for name, buffer in layout.module.named_buffers()}
     if members is None or all(buffer.shape == known[name] for name, buffer in posterior.buffers.items()):

@@ -70,7 +70,8 @@ def diagnose(
 
     Cost: num_samples forward passes on the inputs, effort.num_prior more, and effort.mean_field_steps short steps of
     optimisation (0 leaves them out); for the rest see the functions in this folder. Seconds for a network
-    of a hundred weights; for a million, set `effort` by the time there is.
+    of a hundred weights; for a million, set `effort` by the time there is. Examples and weight vectors are taken in
+    parts, so that activations stay below a GiB.
 
     >>> from types import SimpleNamespace
     >>> from torch import nn

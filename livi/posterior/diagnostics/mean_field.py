@@ -18,7 +18,7 @@ from livi.family.last_layer import Marginal
 from livi.family.objective import BoundTerms
 from livi.model.priors import Normal, Prior, Relevance
 from livi.network import Strategy
-from livi.posterior.diagnostics.bound import log_likelihood
+from livi.posterior.diagnostics.bound import log_likelihood, mean_log_likelihood
 from livi.posterior.diagnostics.estimate import NO_PRIOR, NUM_BATCHES, Estimate, Skipped, from_batches
 from livi.posterior.diagnostics.subject import Effort
 from livi.posterior.fitted import Fitted
@@ -54,9 +54,9 @@ class _Problem:
     def terms(self, mean: Tensor, log_std: Tensor, eps: Tensor, inputs: Any, targets: Tensor) -> BoundTerms:
         std = log_std.exp()
         theta = mean + std * eps  # (s, m)
-        densities = log_likelihood(self.posterior, theta, inputs, targets, self.strategy)
+        averaged = log_likelihood if torch.is_grad_enabled() else mean_log_likelihood
         return BoundTerms(
-            log_likelihood=self.num_data * densities.mean(),
+            log_likelihood=self.num_data * averaged(self.posterior, theta, inputs, targets, self.strategy).mean(),
             log_prior=_expected_log_prior(self.prior, mean, std, theta),
             entropy=gaussian_constants(std, len(mean)),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from livi.family.implicit import ImplicitPosterior
 from livi.family.noise import FixedNoise
 from livi.model.likelihoods import Bernoulli, Categorical
 from livi.network import Strategy
-from livi.posterior.diagnostics.bound import log_likelihood, outputs_at
+from livi.posterior.diagnostics.bound import mean_log_likelihood, mean_over_examples
 from livi.posterior.diagnostics.estimate import NO_PRIOR, NUM_BATCHES, Estimate, Skipped, from_batches
 from livi.posterior.diagnostics.mean_field import MeanFieldBound, check_mean_field
 from livi.posterior.diagnostics.subject import Effort, generators_of
@@ -98,7 +99,7 @@ def _prior(
             theta = prior.sample(rows, layout.num_params, rng).to(layout.device, layout.dtype)
         except NotImplementedError:
             return Skipped(f"not applicable: {type(prior).__name__} cannot be drawn from")
-        batches.append(num_data * log_likelihood(posterior, theta, inputs, targets, strategy).double().mean(1))
+        batches.append(num_data * mean_log_likelihood(posterior, theta, inputs, targets, strategy))
     values = torch.stack(batches)  # (batches, rows)
     broken = int((~torch.isfinite(values)).sum())
     if broken:
@@ -114,11 +115,17 @@ def _equal(
     likelihood = posterior.likelihood
     if not isinstance(likelihood, (Categorical, Bernoulli)):
         return Skipped(f"not applicable: {type(likelihood).__name__} is not one of classes or labels")
-    zeros = torch.zeros_like(outputs_at(posterior, posterior.sampler.layout.flatten()[None], inputs, strategy))
-    chances = likelihood.probabilities(zeros)
-    if not bool(torch.allclose(chances, chances.flatten()[:1])):
+
+    def undecided(outputs: Tensor, answers: Tensor) -> Tensor:
+        zeros = torch.zeros_like(outputs)
+        chances = likelihood.probabilities(zeros)
+        return likelihood.log_prob(zeros, answers).where(torch.isclose(chances, chances.flatten()[:1]).all(), math.nan)
+
+    theta = posterior.sampler.layout.flatten()[None]
+    value = num_data * mean_over_examples(undecided, posterior, theta, inputs, targets, strategy).item()
+    if math.isnan(value):
         return Skipped(f"not applicable: outputs of 0 are not equal probabilities to {type(likelihood).__name__}")
-    return num_data * likelihood.log_prob(zeros, targets).double().mean().item()
+    return value
 
 
 def _noise_cost(posterior: Fitted, rng: torch.Generator | None) -> NoiseCost | Skipped:

@@ -17,7 +17,7 @@ import bisect
 import itertools
 import math
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,13 +76,28 @@ def evaluate(
         own = rows_of(layout, buffers or {}, rows)
         return apply_many(layout, theta[rows], *part[0], buffers=own, strategy=strategy, **part[1])
 
-    num_examples = _num_examples(call)
+    return joined([joined(list(parts), 1) for parts in in_chunks(outputs, call, num_samples, limit)], 0)
+
+
+def in_chunks(
+    outputs: Evaluation, call: Call, num_samples: int, memory_limit: int | None = None, *, divisible: bool = True
+) -> Iterator[Iterator[Any]]:
+    """What some of the weight vectors give after others, each for one part of the examples after another.
+
+    Whatever `outputs` takes of a call is split in the same way, such as targets among its arguments; limit and splits
+    are those of `evaluate`.
+
+    Args:
+        divisible: False keeps all examples together.
+    """
+    num_examples = _num_examples(call) if divisible else None
+    limit = DEFAULT_MEMORY_LIMIT if memory_limit is None else memory_limit
     samples, examples = _chunk_sizes(outputs, call, num_samples, num_examples, limit)
     parts = [call]
     if num_examples is not None and examples is not None:
         parts = [_take(call, some) for some in _even_slices(num_examples, examples)]
-    chunks = [joined([outputs(rows, part) for part in parts], 1) for rows in _even_slices(num_samples, samples)]
-    return joined(chunks, 0)
+    for rows in _even_slices(num_samples, samples):
+        yield (outputs(rows, part) for part in parts)
 
 
 @torch.no_grad()
