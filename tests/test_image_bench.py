@@ -77,6 +77,16 @@ def test_means_over_foreign_sets_are_of_those_that_all_rows_have():
     assert [row["others_mean"] for row in comparable([one, apart])] == [None, None]
 
 
+def test_entropy_is_drawn_of_the_foreign_sets_that_all_methods_have():
+    one, other = made_row("map", 0, 0.1), made_row("livi", 0, 0.1)
+    other["entropy"] = other["entropy"] | {"svhn": [0.2, 1.0]}
+    titles = [ax.get_title() for ax in entropy_curves([one, other], 10).axes if ax.get_title()]
+    assert titles == ["kmnist"]
+    other["entropy"].pop("kmnist")
+    titles = [ax.get_title() for ax in entropy_curves([one, other], 10).axes if ax.get_title()]
+    assert titles == ["kmnist", "svhn"]
+
+
 # --- whole runs -----------------------------------------------------------------------------------
 
 

@@ -165,11 +165,16 @@ def test_a_learned_noise_stays_unless_validation_rows_clearly_ask_for_another(fo
     split = Split.read(folder, "yacht", 0, search_rows=2000)
     means = torch.full((1, len(split.search.scored_targets)), split.search.centre, dtype=torch.float64)
     suits, narrow = (RegressionPrediction(means, torch.tensor(std * split.search.unit)) for std in (1.0, 0.05))
-    assert search._validated_noise(suits, split, always=False) is None
-    assert search._validated_noise(suits, split, always=True) == search.best_noise(suits, split.search)
-    assert search._validated_noise(narrow, split, always=False) == search.best_noise(narrow, split.search)
+    assert search._validated_noise(suits, split, "either") is None
+    assert search._validated_noise(suits, split, "validated") == search.best_noise(suits, split.search)
+    assert search._validated_noise(narrow, split, "either") == search.best_noise(narrow, split.search)
+    apart = torch.cat([means - 5.0 * split.search.unit, means + 5.0 * split.search.unit])
+    unsure = RegressionPrediction(apart, torch.tensor(0.05 * split.search.unit))
+    of_mean = search._validated_noise(unsure, split, "mean")
+    assert of_mean == search.best_noise(suits, split.search)  # whatever the networks are unsure of
+    assert of_mean != search._validated_noise(unsure, split, "validated")
     part = Split.read(folder, "yacht", 0, search_rows=20)
-    assert search._validated_noise(narrow, part, always=True) is None
+    assert search._validated_noise(narrow, part, "validated") is None
 
 
 def test_priors_are_as_wide_as_their_gain_says_and_learned_ones_begin_there():

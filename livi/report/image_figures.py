@@ -60,11 +60,15 @@ def drift_curves(rows: Rows, drift: str, methods: Sequence[str] | None = None) -
 def entropy_curves(rows: Rows, classes: int, methods: Sequence[str] | None = None) -> Figure:
     """Empirical distribution of predictive entropy on each foreign set (test M3): a curve that rises late is unsure.
 
+    Of the sets that all methods have, or of all where there is none such.
+
     Args:
         classes: whose logarithm is the highest entropy.
     """
     chosen = _by_method(rows, methods)
-    names = list(dict.fromkeys(name for row in rows for name in row["entropy"] if name != "scored"))
+    known = list(dict.fromkeys(name for row in rows for name in row["entropy"] if name != "scored"))
+    shared = [name for name in known if all(any(name in row["entropy"] for row in group) for group in chosen.values())]
+    names = shared or known
     if not chosen or not names:
         raise ValueError("rows: expected some with foreign pictures, got none.")
     with style():
@@ -75,6 +79,8 @@ def entropy_curves(rows: Rows, classes: int, methods: Sequence[str] | None = Non
         for ax, name in zip(axes.flat, names, strict=False):
             for (method, group), look in zip(chosen.items(), _looks(chosen), strict=True):
                 curves = np.array([row["entropy"][name] for row in group if name in row["entropy"]])
+                if not len(curves):
+                    continue
                 _band(ax, np.linspace(0.0, top, curves.shape[1]), curves, titled(method), look)
             ax.axvline(top, color=FAINT, linewidth=0.6, linestyle=":")
             ax.set(title=name, xlim=(0.0, 1.02 * top), ylim=(0.0, 1.0))

@@ -81,8 +81,8 @@ class Method:
         fit: `fit(net, data, likelihood, *, prior, seed, progress, **options)`.
         options: for a number of steps and of rows.
         noise: "learned" along with the weights; for a method whose own would be that of training rows that it has
-            learned by heart, the best for the validation rows ("validated"); or learned, unless these clearly ask for
-            another ("either").
+            learned by heart, the best for the validation rows ("validated"), or for the mean of its networks there
+            ("mean"); or learned, unless these gain more than a standard error by another ("either").
         package: that it needs.
     """
 
@@ -180,14 +180,14 @@ METHODS: dict[str, Method] = {
     "full_rank": _rival("full_rank", _on_the_bound, LEARNING),
     "mc_dropout": _rival("mc_dropout", _on_the_bound, DROPOUT, noise="validated"),
     "swag": _rival("swag", _behind_map, FIXED, noise="validated"),
-    "ivon": _rival("ivon", _behind_map, FIXED, noise="validated", package="ivon"),
+    "ivon": _rival("ivon", _behind_map, FIXED, noise="mean", package="ivon"),
     "avb": _rival("avb", _on_the_bound, FIXED),
     "kivi": _rival("kivi", _on_the_bound, FIXED),
     "sivi": _rival("sivi", _on_the_bound, FIXED),
     "mnf": _rival("mnf", _on_the_bound, FIXED),
-    "laplace_last_layer": _rival("laplace_last_layer", _map, FIXED, noise="validated", package="laplace"),
-    "laplace_linearised": _rival("laplace_linearised", _map, FIXED, noise="validated", package="laplace"),
-    "laplace_low_rank": _rival("laplace_low_rank", _map, FIXED, noise="validated", package="laplace"),
+    "laplace_last_layer": _rival("laplace_last_layer", _map, FIXED, noise="mean", package="laplace"),
+    "laplace_linearised": _rival("laplace_linearised", _map, FIXED, noise="mean", package="laplace"),
+    "laplace_low_rank": _rival("laplace_low_rank", _map, FIXED, noise="mean", package="laplace"),
     "nuts": _rival("nuts", _chains, ALONE, package="numpyro"),
 }
 OURS = "livi"

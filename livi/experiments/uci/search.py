@@ -49,7 +49,7 @@ def choose(method: Method, split: Split, *, steps: int, seed: int, device: str =
         except (ArithmeticError, RuntimeError, ValueError) as error:
             trouble = error
             continue
-        noise = None if method.noise == "learned" else _validated_noise(prediction, split, method.noise == "validated")
+        noise = None if method.noise == "learned" else _validated_noise(prediction, split, method.noise)
         score = log_score(prediction if noise is None else _with_noise(prediction, noise, split.search), split.search)
         if not math.isfinite(score):
             continue
@@ -105,18 +105,21 @@ def best_noise(prediction: RegressionPrediction, fold: Fold) -> float:
     return float(NOISES[int(torch.tensor(scores).nan_to_num(-math.inf).argmax())])
 
 
-def _validated_noise(prediction: RegressionPrediction, split: Split, always: bool) -> float | None:
-    """The best noise for the validation rows; None leaves it to be learned.
+def _validated_noise(prediction: RegressionPrediction, split: Split, kind: str) -> float | None:
+    """The best noise for the validation rows, as `Method.noise` says; None leaves it to be learned.
 
-    Unless `always`, it must gain more than a standard error of its gain over the learned one. Candidates that were
-    fitted to part of many rows say nothing about the noise of a fit to all of them, which learns it.
+    Candidates that were fitted to part of many rows say nothing about the noise of a fit to all of them, which learns
+    it.
     """
     if not split.searched_all:
         return None
+    if kind == "mean":
+        mean = prediction.means.mean(0, keepdim=True)
+        return best_noise(RegressionPrediction(mean, torch.ones((), dtype=mean.dtype)), split.search)
     noise, targets = best_noise(prediction, split.search), torch.from_numpy(split.search.scored_targets)
     gain = _with_noise(prediction, noise, split.search).log_prob(targets) - prediction.log_prob(targets)
     worth = float(gain.mean()) > float(gain.std()) / math.sqrt(len(gain))
-    return noise if always or worth else None
+    return noise if kind == "validated" or worth else None
 
 
 def _with_noise(prediction: RegressionPrediction, noise: float, fold: Fold) -> RegressionPrediction:
