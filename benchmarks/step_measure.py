@@ -318,7 +318,7 @@ def warm_libraries(device: torch.device) -> None:
     """Matrix products keep memory to work in, once for each stream and thread: that is no network's."""
     if device.type != "cuda":
         return
-    for stream in (torch.cuda.current_stream(device), recording_stream(torch.cuda.current_device())):
+    for stream in (torch.cuda.current_stream(device), recording_stream()):
         with torch.cuda.stream(stream):
             layer, x = nn.Linear(64, 64, device=device), torch.ones(64, 64, device=device)
             (layer(x) @ x).sum().backward()

@@ -1,6 +1,7 @@
 """Recorded steps: the same numbers as eager ones, and eager ones wherever a recording is impossible or wrong."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -82,6 +83,54 @@ def test_a_recording_that_fails_gives_the_entropy_its_eager_form_back(monkeypatc
     assert plan.bound.entropy == livi.Exact()
     assert trainer.stepper.reason == "nothing to record on"
     assert trainer.step == SHORT.steps
+
+
+@pytest.mark.parametrize("solve", [torch.cholesky_solve, torch.vmap(torch.cholesky_solve)])
+def test_what_ends_the_process_while_it_is_recorded_is_refused(solve):
+    factor, right = torch.eye(3).repeat(4, 1, 1), torch.ones(4, 3, 2, requires_grad=True)
+    with capture._WithoutMagma():
+        torch.cholesky_solve(right[0], factor[0])  # one alone goes elsewhere
+        torch.linalg.solve_triangular(factor, right, upper=False).sum().backward()
+        with pytest.raises(CaptureError, match=r"a batch of torch.cholesky_solve.*solve_triangular, twice, can"):
+            solve(right, factor)
+        with pytest.raises(CaptureError, match=r"a batch of torch.cholesky_inverse"):
+            torch.cholesky_inverse(factor)
+
+
+@pytest.mark.filterwarnings("ignore::livi.FitWarning")
+@pytest.mark.parametrize(
+    ("make", "likelihood", "options"),
+    [
+        (lambda: (nn.Linear(2, 64), nn.Tanh(), nn.Linear(64, 3)), livi.Categorical(), {}),
+        (lambda: (nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)), livi.Categorical(), {"components": 2}),
+        (lambda: (nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1)), livi.Gaussian(), {"last_layer": "exact"}),
+        (lambda: (nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1)), livi.Gaussian(), {"entropy": livi.Lanczos()}),
+    ],
+    ids=["labels given features", "batch norm", "exact last layer", "lanczos"],
+)
+def test_our_own_steps_are_free_of_it(make, likelihood, options):
+    torch.manual_seed(0)
+    data = regression() if isinstance(likelihood, livi.Gaussian) else classes()
+    plan = livi.plan(nn.Sequential(*make()), data, likelihood, recipe=replace(SHORT, steps=3), **options)
+    if "last_layer" not in options and isinstance(likelihood, livi.Categorical) and "components" not in options:
+        assert plan.problem.integrated is not None  # the last layer, whose solves once were among them
+    with capture._WithoutMagma():
+        begin(plan, 0)
+        Trainer(plan.bound, plan.data, plan.recipe).run()
+
+
+def test_a_recording_that_breaks_off_takes_the_others_with_it(monkeypatch):
+    stepper = Stepper(lambda _, __: None, list)
+    stepper.recordings["shapes", ("a",)] = object()
+
+    def fail(*_):
+        raise capture._BrokenOffError("")
+
+    monkeypatch.setattr(Stepper, "_ready", lambda stepper, _, how: how not in stepper.refused)
+    monkeypatch.setattr(Stepper, "_record", fail)
+    stepper((torch.ones(2), torch.ones(2)), "b")
+    assert not stepper.recordings
+    assert stepper.refused == {("b",): "_BrokenOffError"}
 
 
 def test_steps_of_other_ways_keep_their_recordings_when_one_is_taken_otherwise(monkeypatch):

@@ -7,7 +7,7 @@ from torch import nn
 from torch.distributions import MultivariateNormal
 
 import livi
-from livi.family.last_layer import Conditional, LinearGaussian
+from livi.family.last_layer import Conditional, LinearGaussian, evidence
 
 
 def features_of(rows=20, width=4, samples=3):
@@ -123,3 +123,10 @@ def test_blocks_of_samples_change_nothing(monkeypatch):
 def test_part_of_the_data_is_refused():
     with pytest.raises(ValueError, match="all examples at once"):
         LinearGaussian(livi.Gaussian(0.3)).log_prob(torch.zeros(1, 4, 3), torch.zeros(5))
+
+
+def test_a_matrix_that_rounding_has_spoiled_gives_nan_and_not_a_wrong_number():
+    sound, spoiled = torch.eye(3).double(), torch.diag(torch.tensor([1.0, -1e-9, 1.0]).double())
+    factor = evidence.cholesky(torch.stack([sound, spoiled]))
+    assert torch.equal(factor[0], sound)
+    assert bool(factor[1].isnan().all())

@@ -1,7 +1,8 @@
 """Steps as CUDA graphs: recorded once and replayed, without the CPU's cost of launching every kernel again.
 
 A small network leaves a GPU idle between kernels; replaying a recorded step is then several times quicker than taking
-it. Nothing is trusted: a recording is used only after it has given the same as the step itself, and taken less time.
+it. Nothing is trusted: a step is tried first, for what a recording forbids; a recording is used only after it has given
+the same as the step itself, and taken less time; and one that fails on the way takes all others with it.
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ import gc
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
+from torch.torch_version import TorchVersion
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from livi.inference.parameters import ASIDE
 from livi.model.data import Batch
@@ -32,10 +36,16 @@ MOST_DIFFERENCE = 0.3  # and that is always
 GAIN = 0.9  # of the time that a step takes, at most, for a recording to be worth its memory
 MOST_SHAPES = 4  # recordings of batches of different shapes
 RARE = 20  # times that a second shape must come before it is worth a recording: an epoch's last batch is often smaller
+OF_MAGMA = (torch.ops.aten.cholesky_solve, torch.ops.aten.cholesky_inverse)  # batches of which, before torch 2.12,
+HAS_MAGMA = TorchVersion(torch.__version__) < TorchVersion("2.12")  # go there, which ends the process while recording
 
 
 class CaptureError(RuntimeError):
     """A step that was to be captured and cannot be."""
+
+
+class _BrokenOffError(CaptureError):
+    """A recording that was begun and did not end: generators that others have recorded are no longer theirs."""
 
 
 class Stepper(Generic[T]):
@@ -104,9 +114,11 @@ class Stepper(Generic[T]):
             try:
                 self.recordings[shapes, how] = self._record(batch, how)
             except (CaptureError, RuntimeError) as error:  # torch names a forbidden operation by a RuntimeError
+                if isinstance(error, _BrokenOffError):
+                    self.reset()
                 if self.capture:
                     raise CaptureError(f"capture: expected a step that can be recorded, got {error}") from error
-                self.refuse(how, str(error).splitlines()[0])
+                self.refuse(how, (str(error).splitlines() or [type(error).__name__])[0])
             return self(batch, *how)
         return self.step(batch, *how)
 
@@ -134,25 +146,26 @@ class Stepper(Generic[T]):
             if self.rng is not None and draws is not None:
                 self.rng.set_state(draws)
 
-        aside = recording_stream(torch.cuda.current_device())
-        aside.wait_stream(torch.cuda.current_stream())
-        try:
-            with torch.cuda.stream(aside):
-                self._refuse_to_wait(batch, how)
+        def step(own: Batch) -> T:
+            return self.step(own, *how)
+
+        with torch.cuda.device(_device(batch)):
+            try:
+                with _aside():
+                    try_for_capture(step, batch)
+                    restore()
+                    eager = _seconds(lambda: step(batch))
+                    expected = _clones(self.state())
+                    restore()
+                    _seconds(lambda: step(batch))
+                    itself = _difference(before, self.state(), expected)
+                    restore()
+                self.pool = self.pool or torch.cuda.graph_pool_handle()
+                recording = _Recording(step, batch, self.rng, self.pool)
+                replayed = _seconds(lambda: recording.replay(batch))
+                difference = _difference(before, self.state(), expected)
+            finally:
                 restore()
-                eager = _seconds(lambda: self.step(batch, *how))
-                expected = _clones(self.state())
-                restore()
-                _seconds(lambda: self.step(batch, *how))
-                itself = _difference(before, self.state(), expected)
-                restore()
-            torch.cuda.current_stream().wait_stream(aside)
-            self.pool = self.pool or torch.cuda.graph_pool_handle()
-            recording = _Recording(lambda own: self.step(own, *how), batch, self.rng, self.pool)
-            replayed = _seconds(lambda: recording.replay(batch))
-            difference = _difference(before, self.state(), expected)
-        finally:
-            restore()
         if not difference <= max(DIFFERENCE, min(MOST_DIFFERENCE, 3.0 * itself)):
             raise CaptureError(
                 f"a recording that differs from the step by {difference:.3g} of the distance moved, and the step from "
@@ -161,17 +174,6 @@ class Stepper(Generic[T]):
         if self.capture is None and replayed > GAIN * eager:
             raise CaptureError(f"a recording that is not quicker: {1e3 * replayed:.2f} ms against {1e3 * eager:.2f} ms")
         return recording
-
-    def _refuse_to_wait(self, batch: Batch, how: tuple[Hashable, ...]) -> None:
-        """Take a step in which torch raises an error wherever it would read a result back."""
-        mode = torch.cuda.get_sync_debug_mode()
-        with warnings.catch_warnings():  # torch calls this mode a prototype; what it overlooks, the recording finds
-            warnings.filterwarnings("ignore", "Synchronization debug mode is a prototype")
-            try:
-                torch.cuda.set_sync_debug_mode("error")
-                self.step(batch, *how)
-            finally:
-                torch.cuda.set_sync_debug_mode(mode)
 
 
 class _Recording(Generic[T]):
@@ -185,15 +187,19 @@ class _Recording(Generic[T]):
         self.graph = torch.cuda.CUDAGraph()
         if rng is not None:
             self.graph.register_generator_state(rng)
-        # A recording that fails leaves the generators that it uses unusable; torch's own is always among them.
+        # A recording that fails leaves the stream as the current one, and the generators that it uses unusable; torch's
+        # own is always among them. Threads that pin memory for a DataLoader may do so meanwhile.
         used = [torch.cuda.default_generators[torch.cuda.current_device()], *([] if rng is None else [rng])]
-        kept = [generator.clone_state() for generator in used]
+        kept, stream = [generator.clone_state() for generator in used], torch.cuda.current_stream()
         try:
-            with torch.cuda.graph(self.graph, pool=pool, stream=recording_stream(torch.cuda.current_device())):
+            with torch.cuda.graph(self.graph, pool=pool, stream=recording_stream(), capture_error_mode="thread_local"):
                 self.outputs = step(self.batch)
-        except BaseException:
+        except BaseException as error:
+            torch.cuda.set_stream(stream)
             for generator, state in zip(used, kept, strict=True):
                 generator.graphsafe_set_state(state)
+            if isinstance(error, RuntimeError):
+                raise _BrokenOffError(str(error)) from error
             raise
 
     def replay(self, batch: Batch) -> T:
@@ -207,25 +213,77 @@ class _Recording(Generic[T]):
 def replay_seconds(
     step: Callable[[Batch], T], batch: Batch, rng: torch.Generator, *, times: int = COMPARED
 ) -> float | None:
-    """Seconds of a step that is replayed, None where it cannot be; it must read no result back."""
+    """Seconds of a step that is replayed, None where it cannot be: where it reads a result back, for one."""
     gc.collect()
-    aside = recording_stream(torch.cuda.current_device())
-    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.device(_device(batch)):
+        try:
+            with _aside():
+                try_for_capture(step, batch)
+            recording = _Recording(step, batch, rng, torch.cuda.graph_pool_handle())
+        except RuntimeError:
+            return None
+        return _seconds(lambda: recording.replay(batch), times)
+
+
+def try_for_capture(step: Callable[[Batch], Any], batch: Batch) -> None:
+    """Take a step in which an error is raised wherever it would read a result back, or do what ends the process.
+
+    Raises:
+        RuntimeError: it would wait for the device, by torch's own account.
+        CaptureError: it would go to MAGMA.
+    """
+    mode = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings(), _WithoutMagma() if HAS_MAGMA else nullcontext():
+        # torch calls this mode a prototype; what it overlooks, the recording finds
+        warnings.filterwarnings("ignore", "Synchronization debug mode is a prototype")
+        try:
+            torch.cuda.set_sync_debug_mode("error")
+            step(batch)
+        finally:
+            torch.cuda.set_sync_debug_mode(mode)
+
+
+class _WithoutMagma(TorchDispatchMode):
+    """Refuses what MAGMA would be taken for."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.overloadpacket in OF_MAGMA and args[0].ndim > 2:
+            raise CaptureError(
+                f"a batch of torch.{func.overloadpacket.__name__}, which cannot be recorded; "
+                "torch.linalg.solve_triangular, twice, can"
+            )
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def _aside() -> Iterator[None]:
+    """On the stream for recordings, behind what the current one has been given, which then waits for it."""
+    aside, current = recording_stream(), torch.cuda.current_stream()
+    aside.wait_stream(current)
     try:
         with torch.cuda.stream(aside):
-            step(batch)
-        torch.cuda.current_stream().wait_stream(aside)
-        recording = _Recording(step, batch, rng, torch.cuda.graph_pool_handle())
-    except RuntimeError:
-        return None
-    return _seconds(lambda: recording.replay(batch), times)
+            yield
+    finally:
+        current.wait_stream(aside)
+
+
+def recording_stream() -> torch.cuda.Stream:
+    """A stream for recordings, into which the default stream's unfinished work cannot leak. One for each device: on
+    every stream torch's linear algebra keeps tens of megabytes to work in."""
+    return _stream(torch.cuda.current_device())
 
 
 @cache
-def recording_stream(device: int) -> torch.cuda.Stream:
-    """A stream for recordings, into which the default stream's unfinished work cannot leak. One for all: on each,
-    torch's linear algebra keeps tens of megabytes to work in."""
+def _stream(device: int) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
+
+
+def _device(batch: Batch) -> torch.device:
+    """Where the batch lies."""
+    return next(leaf.device for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor) and leaf.is_cuda)
 
 
 def _shapes(batch: Batch) -> Hashable:

@@ -284,6 +284,7 @@ def _train(prepared: Plan, trainer: Trainer) -> str:
 
 def _finish(result: Result, trainer: Trainer) -> Posterior:
     bound = trainer.bound
+    trainer.stepper.reset()  # a GPU's memory is for what comes next
     unconverged = float(trainer.missed) / max(1.0, float(trainer.estimated))
     looked_at = trainer.history and not trainer.interrupted and result.prepared.chains is None  # a short fit is no end
     if looked_at and trainer.ranks.first:

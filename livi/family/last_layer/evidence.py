@@ -123,6 +123,13 @@ def by_output(grouped: Tensor) -> Tensor:  # (S, K, P, T / K) -> (S, P, T)
     return grouped.movedim(1, 2).flatten(2)
 
 
+def cholesky(matrix: Tensor) -> Tensor:  # (..., P, P)
+    """The factor, without waiting for the device; NaN where the matrix is not positive definite, by rounding."""
+    factor, failed = torch.linalg.cholesky_ex(matrix)
+    sound: Tensor = factor.masked_fill((failed != 0)[..., None, None], math.nan)
+    return sound
+
+
 def _solve(problem: Problem) -> _Solution:
     targets = problem.targets.double().mT  # (T, N)
     log_std, scale = problem.log_std.double(), problem.log_scale.double().exp()
@@ -137,7 +144,7 @@ def _solve(problem: Problem) -> _Solution:
 
     gram = (design @ design.mT)[:, None] * (squares[:, None, None] * torch.outer(scale, scale))
     gram.diagonal(dim1=-2, dim2=-1).add_(1.0)
-    factor, _ = torch.linalg.cholesky_ex(gram)
+    factor = cholesky(gram)
     scaled = by_noise(design @ whitened.mT, number) * (squares[:, None, None] * scale[:, None])  # X^T u
     pulled = torch.linalg.solve_triangular(factor, scaled, upper=False)
     log_det = 2.0 * factor.diagonal(dim1=-2, dim2=-1).log().sum((1, 2))

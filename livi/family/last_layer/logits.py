@@ -38,11 +38,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from livi.family.last_layer.evidence import Conditional, block_of, by_noise, by_output
+from livi.family.last_layer.evidence import Conditional, block_of, by_noise, by_output, cholesky
 
 ROUNDS, MANY_ROUNDS = 5, 24  # of a training step, and where there is time
 WORK = ROUNDS + 3  # of a training step in rounds, with the start and the lengths that are tried
-LENGTHS = (0.5, 1.0, 2.0, 4.0)  # of Newton's step, of which the best is taken
+SHORTEST, LENGTHS = 0.5, 4  # of Newton's step, and how many are tried, each twice as long as the one before
 SMOOTHED = 0.05  # share of a label that the start leaves to the others
 CONJUGATE = 4  # steps of conjugate gradients in a round, of which so many classes less one are enough
 
@@ -133,9 +133,10 @@ def _fit(problem: Logits, rounds: int) -> _Fitted:
     for _ in range(rounds):
         slope = design.mT @ problem.counted(problem.labels - tilt) - mean
         step, change = _newton(problem, design, factor, tilt, slope)
-        values = [_value(problem, mean + r * step, means + r * change, variances, tilt) for r in LENGTHS]
-        best = torch.stack(values).argmax(0)
-        length = mean.new_tensor(LENGTHS)[best][:, None, None]
+        lengths = [SHORTEST * 2.0**place for place in range(LENGTHS)]
+        values = [_value(problem, mean + r * step, means + r * change, variances, tilt) for r in lengths]
+        best = torch.stack(values).argmax(0).to(mean.dtype)
+        length = (SHORTEST * torch.exp2(best))[:, None, None]  # a table of lengths would be copied from the CPU
         mean, means = mean + length * step, means + length * change
         tilt = _tilted(problem, means, variances, tilt)
         factor = _factor(problem, design, problem.curvature(tilt))
@@ -164,12 +165,11 @@ def _start(problem: Logits, design: Tensor) -> tuple[Tensor, Tensor, Tensor, Ten
 
 
 def _factor(problem: Logits, design: Tensor, curvature: Tensor) -> Tensor:  # (S, K, P, P)
-    """That of S^-1, the prior's and what the rows add."""
+    """That of S^-1, the prior's and what the rows add; NaN where rounding has won."""
     weights = problem.counted(curvature).mT[..., None]  # (S, K, N, 1)
     gram = (design.mT[:, None] @ (weights * design[:, None])).double()
     gram.diagonal(dim1=-2, dim2=-1).add_(1.0)
-    factor: Tensor = torch.linalg.cholesky_ex(gram)[0]
-    return factor
+    return cholesky(gram)
 
 
 def _newton(
@@ -199,7 +199,7 @@ def _tilted(problem: Logits, means: Tensor, variances: Tensor, tilt: Tensor) -> 
 
 
 def _solved(factor: Tensor, right: Tensor) -> Tensor:  # (S, K, P, P), (S, K, P, R) -> (S, K, P, R)
-    """(L L^T)^-1 right. torch.cholesky_solve takes MAGMA for it, which ends the process while a step is recorded."""
+    """(L L^T)^-1 right, without torch.cholesky_solve, for which torch 2.11 takes MAGMA: see `inference/capture.py`."""
     half = torch.linalg.solve_triangular(factor, right, upper=False)
     solved: Tensor = torch.linalg.solve_triangular(factor.mT, half, upper=True)
     return solved
