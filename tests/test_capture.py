@@ -95,6 +95,10 @@ def test_what_ends_the_process_while_it_is_recorded_is_refused(solve):
             solve(right, factor)
         with pytest.raises(CaptureError, match=r"a batch of torch.cholesky_inverse"):
             torch.cholesky_inverse(factor)
+        large = torch.eye(513).expand(9, -1, -1)
+        torch.linalg.solve_triangular(large[:8], large[:8, :, :1], upper=False)
+        with pytest.raises(CaptureError, match="of more than 512 rows"):
+            torch.linalg.solve_triangular(large, large[..., :1], upper=False)
 
 
 @pytest.mark.filterwarnings("ignore::livi.FitWarning")

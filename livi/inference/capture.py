@@ -36,8 +36,7 @@ MOST_DIFFERENCE = 0.3  # and that is always
 GAIN = 0.9  # of the time that a step takes, at most, for a recording to be worth its memory
 MOST_SHAPES = 4  # recordings of batches of different shapes
 RARE = 20  # times that a second shape must come before it is worth a recording: an epoch's last batch is often smaller
-OF_MAGMA = (torch.ops.aten.cholesky_solve, torch.ops.aten.cholesky_inverse)  # batches of which, before torch 2.12,
-HAS_MAGMA = TorchVersion(torch.__version__) < TorchVersion("2.12")  # go there, which ends the process while recording
+HAS_MAGMA = TorchVersion(torch.__version__) < TorchVersion("2.12")  # which ends the process while a step is recorded
 
 
 class CaptureError(RuntimeError):
@@ -250,12 +249,22 @@ class _WithoutMagma(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.overloadpacket in OF_MAGMA and args[0].ndim > 2:
+        if func.overloadpacket in ALONE and args[0].ndim > 2:
             raise CaptureError(
                 f"a batch of torch.{func.overloadpacket.__name__}, which cannot be recorded; "
                 "torch.linalg.solve_triangular, twice, can"
             )
+        if func.overloadpacket is torch.ops.aten.linalg_solve_triangular and _many_large(args[0]):
+            raise CaptureError("a batch of torch.linalg.solve_triangular of more than 512 rows")
         return func(*args, **(kwargs or {}))
+
+
+ALONE = (torch.ops.aten.cholesky_solve, torch.ops.aten.cholesky_inverse)  # in batches MAGMA's, and cuSOLVER's alone
+
+
+def _many_large(matrices: Tensor) -> bool:
+    """More and larger ones than cuBLAS is given."""
+    return matrices.shape[-1] > 512 and matrices.shape[:-2].numel() > 8
 
 
 @contextmanager

@@ -187,7 +187,7 @@ METHODS: dict[str, Method] = {
     "mnf": _rival("mnf", _on_the_bound, FIXED),
     "laplace_last_layer": _rival("laplace_last_layer", _map, FIXED, noise="mean", package="laplace"),
     "laplace_linearised": _rival("laplace_linearised", _map, FIXED, noise="mean", package="laplace"),
-    "laplace_low_rank": _rival("laplace_low_rank", _map, FIXED, noise="mean", package="laplace"),
+    "laplace_low_rank": _rival("laplace_low_rank", _map, FIXED, noise="validated", package="laplace"),
     "nuts": _rival("nuts", _chains, ALONE, package="numpyro"),
 }
 OURS = "livi"
