@@ -172,7 +172,7 @@ class Plan:
         rows = {
             "network": f"{facts['num_params']:,} stochastic weights in {_counted(facts['layers'], 'layer')}"
             f"{self._integrated()}, "
-            f"{facts['dtype']} on {facts['device']}",
+            f"{facts['dtype']} on {facts['device']}{self._mixed()}",
             "data": f"{facts['num_data']:,} examples in {_counted(facts['steps_per_epoch'], 'batch', 'es')} per epoch",
             "posterior": self._posterior(facts),
             "model": f"{facts['likelihood']} likelihood, {facts['prior']} prior",
@@ -221,6 +221,9 @@ class Plan:
         others = self.problem.integrated.layout.num_params - self.layout.num_params
         return f", and {others:,} of the last layer integrated out"
 
+    def _mixed(self) -> str:
+        return "" if self.bound.autocast is None else f", run in {str(self.bound.autocast).removeprefix('torch.')}"
+
     def _how(self) -> str:
         return ", replayed as CUDA graphs" if self.cost.replayed else ""
 
@@ -239,6 +242,7 @@ def make_plan(problem: Problem, choices: Choices, *, seed: int) -> Plan:
         torch.manual_seed(seed)  # generators initialise themselves from torch's global stream
         family = chosen_for(choices.family, problem.layout) or _implicit(size, choices, components)
     recipe = replace(recipe, map_restarts=max(recipe.map_restarts, family.num_components))
+    autocast = choices.autocast if problem.integrated is None else None
     bound = Bound(
         family,
         problem.likelihood,
@@ -249,10 +253,10 @@ def make_plan(problem: Problem, choices: Choices, *, seed: int) -> Plan:
         num_entropy_samples=recipe.num_entropy_samples * family.num_components,
         latents=choices.latents or Orthogonal(),
         strategy=problem.strategy,
-        autocast=choices.autocast,
+        autocast=autocast,
     )
     cost = measure_step(bound, problem.data.first(), recipe, capture=choices.capture)
-    starting = replace(problem, autocast=choices.autocast)
+    starting = replace(problem, autocast=autocast)
     climbing = measure_start(starting, recipe.map_restarts) if recipe.map_steps or polished else 0.0
     chains = Chains() if polished else None
     return Plan(bound, problem, recipe, cost, climbing, choices.capture, choices.start, chains)

@@ -55,7 +55,8 @@ class Problem:
         integrated: the last layer where it is integrated out; layout, likelihood and prior are then those of the
             earlier weights, and the likelihood is the evidence of their features.
         why_sampled: the last layer, in words, where it is not.
-        autocast: run the network in this dtype, as in `livi.plan`; chains and what is exact stay in full precision.
+        autocast: run the network in this dtype, as in `livi.plan`; chains, and features of a last layer that is
+            integrated out, stay in full precision.
 
     >>> from livi.model.likelihoods import Gaussian
     >>> problem = Problem.of(nn.Linear(2, 1), (torch.randn(20, 2), torch.randn(20, 1)), Gaussian(1.0))
