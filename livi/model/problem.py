@@ -109,6 +109,7 @@ class Problem:
         module = copy.deepcopy(net) if device is None else copy.deepcopy(net).to(checks.device(device))
         scaling = standardise if isinstance(standardise, InputScaling) else None
         layout = Layout(module, include, exclude, forward=forward, scaling=scaling)
+        checks.has_doubles("net", layout.device)
         if layout.dtype not in (torch.float32, torch.float64):
             raise ValueError(
                 f"net: expected weights in float32 or float64, got {layout.dtype}; fit `net.float()`, with "
