@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from livi.draws import global_stream
 from livi.durations import in_words
 from livi.family.entropy import EntropyEstimator
 from livi.family.family import Family
@@ -238,8 +239,7 @@ def make_plan(problem: Problem, choices: Choices, *, seed: int) -> Plan:
     if choices.start != "map":
         rule = from_trained if choices.start == "net" else from_posterior
         recipe = replace(choices.recipe.over(rule(recipe)), map_steps=0)
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(seed)  # generators initialise themselves from torch's global stream
+    with global_stream(seed, problem.layout.device):  # from which generators initialise themselves
         family = chosen_for(choices.family, problem.layout) or _implicit(size, choices, components)
     recipe = replace(recipe, map_restarts=max(recipe.map_restarts, family.num_components))
     autocast = choices.autocast if problem.integrated is None else None
