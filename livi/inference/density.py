@@ -144,7 +144,8 @@ def default_generator(layout: Layout) -> Generator:
     """As many latents as dimensions, so that L' is the ELBO of whatever injective map it learns."""
     dim = layout.num_params
     width = max(WIDTH, dim)
-    made = MLP(dim, dim, hidden=(width, width), activation=nn.Tanh, skip=True, offset=True)
+    with torch.device("cpu"):  # a seed means the same first weights on every device
+        made = MLP(dim, dim, hidden=(width, width), activation=nn.Tanh, skip=True, offset=True)
     return made.to(layout.device, layout.dtype)
 
 
@@ -152,8 +153,12 @@ def _implicit(
     layout: Layout, generator: Choice[Generator], noise: Choice[Noise], components: int, spread: float
 ) -> ImplicitPosterior:
     count = checks.positive_int("components", components)
-    generators = (copy.deepcopy(generator), default_generator)
-    noises = (copy.deepcopy(noise), lambda _: FixedNoise(NOISE * spread))
+
+    def small(layout: Layout) -> Noise:
+        with layout.device:
+            return FixedNoise(NOISE * spread)
+
+    generators, noises = (copy.deepcopy(generator), default_generator), (copy.deepcopy(noise), small)
     return ImplicitPosterior(layout, *generators_and_noises(layout, count, generators, noises))
 
 

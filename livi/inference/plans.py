@@ -39,7 +39,7 @@ from livi.inference.start import measure_start
 from livi.model.data import Data, TensorData
 from livi.model.likelihoods import Weighted
 from livi.model.likelihoods.located import Located
-from livi.model.problem import Choice, Problem, chosen_for
+from livi.model.problem import Choice, Problem, T, chosen_for
 from livi.network import Layout
 from livi.posterior import storage
 from livi.spec import NotSpecifiedError, Specified, spec_of
@@ -267,10 +267,16 @@ def _implicit(size: Size, choices: Choices, components: int) -> ImplicitPosterio
     parts = generators_and_noises(
         size.layout,
         components,
-        (choices.generator, lambda _: default_generator(size)),
-        (choices.noise, lambda _: default_noise(size)),
+        (choices.generator, lambda _: by_rule(default_generator, size)),
+        (choices.noise, lambda _: by_rule(default_noise, size)),
     )
     return ImplicitPosterior(size.layout, *parts)
+
+
+def by_rule(rule: Callable[[Size], T], size: Size) -> T:
+    """Made on the CPU, whatever torch's default device is: a seed means the same first weights on every device."""
+    with torch.device("cpu"):
+        return rule(size)
 
 
 def generators_and_noises(

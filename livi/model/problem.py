@@ -134,7 +134,10 @@ class Problem:
         warn_of_doubts(trial, layout, own, batches.first(), batches.lost)
         if isinstance(batches, TensorData) and batch_size is None:
             batches = batches.within(FULL_BATCH_WORK / _work_per_example(layout, batches))
-        chosen = chosen_for(copy.deepcopy(prior), layout) or default_prior(layout, classes=are_labels(own))
+        chosen = chosen_for(copy.deepcopy(prior), layout)
+        if chosen is None:
+            with layout.device:  # not torch's default device
+                chosen = default_prior(layout, classes=are_labels(own))
         if not isinstance(chosen, Prior):
             raise TypeError(f"prior: expected a livi prior such as Normal(1.0), got {type(chosen).__name__}.")
         args, kwargs = as_call(batches.first()[0])

@@ -73,7 +73,8 @@ def fit_ivon(
     for rate in rates:
         gradients += steps * num_samples
         groups = _groups(start)
-        optimiser = package.IVON(groups, lr=rate, rescale_lr=False, **settings)
+        with start.theta.device:  # it makes tensors on the default device
+            optimiser = package.IVON(groups, lr=rate, rescale_lr=False, **settings)
         _train(start.problem, optimiser, groups, steps, num_samples, options.get("seed", 0))
         if _stayed(start, optimiser):
             break
