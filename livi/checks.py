@@ -24,6 +24,11 @@ def positive_float(name: str, value: float) -> float:
     return float(value)
 
 
+def numbers(value: float | Sequence[float] | Tensor) -> Tensor:
+    """A tensor as it is, wherever it is; other numbers as one, on torch's default device and in its default dtype."""
+    return value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=torch.get_default_dtype())
+
+
 def rng(name: str, value: torch.Generator | None) -> torch.Generator | None:
     """A source of random numbers, or None for torch's own."""
     if value is None or isinstance(value, torch.Generator):
@@ -46,6 +51,16 @@ def device(value: torch.device | str) -> torch.device:
             f"device: expected one that torch can use here, got {str(value)!r} ({reason}); pass device='cpu', or "
             "install a build of torch for it."
         ) from error
+
+
+def has_doubles(name: str, value: torch.device) -> torch.device:
+    """A device that can compute in float64, as log-determinants, evidences and sums over the data are."""
+    if value.type == "mps":
+        raise ValueError(
+            f"{name}: expected a device with float64, in which parts of a fit are computed, got {str(value)!r}, which "
+            "has none; pass device='cpu'."
+        )
+    return value
 
 
 def may_be_read(tensor: Tensor) -> bool:

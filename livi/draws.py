@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 
@@ -29,6 +32,23 @@ def rademacher(
     return signs.to(dtype).mul_(2).sub_(1)
 
 
+def uniform(
+    shape: tuple[int, ...],
+    rng: torch.Generator | None,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Tensor:
+    """Numbers uniform on [0, 1), drawn like `normal`."""
+    source = device if rng is None else rng.device
+    return torch.rand(shape, generator=rng, dtype=dtype, device=source).to(device)
+
+
+def permutation(count: int, seed: int) -> Tensor:  # (count,), on the CPU
+    """The numbers below `count` in the random order that belongs to a seed."""
+    rng = torch.Generator().manual_seed(seed)
+    return torch.randperm(count, generator=rng, device=rng.device)
+
+
 def gamma(shape: Tensor, rng: torch.Generator | None) -> Tensor:
     """Gamma variables of these shapes and scale 1, drawn like `normal`."""
     source = shape.device if rng is None else rng.device
@@ -39,3 +59,18 @@ def poisson(rate: Tensor, rng: torch.Generator | None) -> Tensor:
     """Poisson counts of these rates, in their dtype, drawn like `normal`."""
     source = rate.device if rng is None else rng.device
     return torch.poisson(rate.to(source), generator=rng).to(rate.device)
+
+
+@contextmanager
+def global_stream(seed: int, device: torch.device) -> Iterator[None]:
+    """torch's global streams of the CPU and of this device begin at a seed, and are as they were afterwards.
+
+    For code that draws from nowhere else. No other GPU is asked about its stream, which would take memory there.
+    """
+    gpus = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=gpus):
+        torch.default_generator.manual_seed(seed)
+        for gpu in gpus:
+            with torch.cuda.device(gpu):
+                torch.cuda.manual_seed(seed)
+        yield

@@ -199,7 +199,7 @@ def _revived(tag: str, content: Json, classes: Mapping[str, type]) -> Any:
     if tag == "tensor":
         dtype = _dtype(content["dtype"]["dtype"])
         floating = dtype.is_floating_point or dtype.is_complex  # scales must be positive, numbers of groups begin at 0
-        return torch.full(content["shape"], float(floating)).to(dtype)
+        return torch.full(content["shape"], float(floating), device="cpu").to(dtype)
     if tag == "class":
         return _class(content, classes)
     raise ValueError(f"expected a known tag, got {tag!r}; the file may come from a newer version.")

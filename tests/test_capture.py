@@ -217,7 +217,12 @@ PROBLEMS = {
     ),
     "exact last layer": lambda: (mlp(), regression(), livi.Gaussian(), {"last_layer": "exact"}),
     "labels given features": lambda: (mlp(outputs=3, width=64), classes(), livi.Categorical(), {}),
-    "half precision": lambda: (mlp(), regression(), livi.Gaussian(), {"autocast": torch.bfloat16}),
+    "half precision": lambda: (
+        mlp(),
+        regression(),
+        livi.Gaussian(),
+        {"autocast": torch.bfloat16, "last_layer": "sampled"},
+    ),
 }
 
 

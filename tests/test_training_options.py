@@ -111,14 +111,31 @@ def test_mixed_precision_stays_close_and_keeps_the_entropy_precise():
 
     torch.set_default_dtype(torch.float32)
     x, y = (tensor.float() for tensor in data())
-    plain = livi.plan(network(), (x, y), livi.Gaussian(), recipe=QUICK, entropy=Spy())
-    mixed = livi.plan(network(), (x, y), livi.Gaussian(), recipe=QUICK, entropy=Spy(), autocast=torch.bfloat16)
+    options = {"recipe": QUICK, "entropy": Spy(), "last_layer": "sampled"}
+    plain = livi.plan(network(), (x, y), livi.Gaussian(), **options)
+    mixed = livi.plan(network(), (x, y), livi.Gaussian(), autocast=torch.bfloat16, **options)
     one = plain.bound(x, y, torch.Generator().manual_seed(0))
     two = mixed.bound(x, y, torch.Generator().manual_seed(0))
     assert set(seen) == {torch.float32}
     assert two.log_likelihood.dtype == torch.float32
     assert one.log_likelihood != two.log_likelihood
     torch.testing.assert_close(one.log_likelihood, two.log_likelihood, rtol=0.05, atol=1.0)
+    assert "float32 on cpu, run in bfloat16" in str(mixed)
+
+
+@pytest.mark.parametrize("labels", [False, True])
+def test_a_last_layer_that_is_integrated_out_has_features_in_full_precision(labels):
+    torch.set_default_dtype(torch.float32)
+    x, y = (tensor.float() for tensor in data())
+    targets = (y > 0).long() if labels else y
+    likelihood = livi.Categorical() if labels else livi.Gaussian()
+    options = {"recipe": QUICK, "last_layer": "conditional" if labels else "exact"}
+    net = nn.Sequential(nn.Linear(1, 5), nn.Tanh(), nn.Linear(5, 1 + labels))
+    plain = livi.plan(net, (x, targets), likelihood, **options)
+    mixed = livi.plan(net, (x, targets), likelihood, autocast=torch.bfloat16, **options)
+    one, two = (plan.bound(x, targets, torch.Generator().manual_seed(0)) for plan in (plain, mixed))
+    assert torch.equal(one.log_likelihood, two.log_likelihood)
+    assert "bfloat16" not in str(mixed)
 
 
 def test_unused_parameters_are_named():

@@ -73,7 +73,8 @@ def _spreads(bound: Bound, rng: torch.Generator) -> tuple[Tensor, Tensor]:  # (l
     if not isinstance(bound.posterior, ImplicitPosterior):
         sampled = lambda some: bound.posterior.sample(some.stop - some.start, rng)  # noqa: E731
         total = moments(sampled, DRAWS, layout.num_params)[1] / scale
-        return torch.zeros(len(slices), dtype=torch.bool), torch.stack([_rms(total[part]) for part in slices])
+        wide = torch.stack([_rms(total[part]) for part in slices])
+        return torch.zeros_like(wide, dtype=torch.bool), wide
     idle, widest = [], []
     for generator, noise in zip(bound.posterior.generators, bound.posterior.noises, strict=True):
         assert isinstance(generator, Generator)

@@ -110,7 +110,8 @@ def _whole_prior(sampler: ExactLastLayer) -> Prior:
     assert isinstance(sampler.prior, Normal | Relevance)  # others do not split
     scales = torch.empty(layout.num_params, dtype=layout.dtype, device=layout.device)
     last = [slot.name.rpartition(".")[0] == sampler.last for slot in layout.slots]
-    chosen = torch.cat([torch.full((slot.numel,), own) for slot, own in zip(layout.slots, last, strict=True)])
+    each = zip(layout.slots, last, strict=True)
+    chosen = torch.cat([torch.full((slot.numel,), own, device=layout.device) for slot, own in each])
     scales[~chosen] = sampler.prior.scale().detach()
     if marginal.prior is not None:
         scales[chosen] = marginal.prior.scale().detach()

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from livi import checks
+from livi.draws import global_stream
 from livi.family.entropy import EntropyEstimator, Exact, Oriented
 from livi.family.family import Family
 from livi.family.generators import MLP, Generator
@@ -85,20 +86,20 @@ def fit_density(
     if family is not None and (generator is not None or noise is not None or components > 1):
         raise TypeError("family: expected no generator, noise or components beside it, for it has its own.")
     problem = density_problem(log_prob, dim, device=device, dtype=dtype)
-    target = Annealed(log_prob).to(problem.layout.device, problem.layout.dtype)
-    problem = replace(problem, prior=target)
     layout = problem.layout
+    with layout.device:
+        target = Annealed(log_prob).to(layout.device, layout.dtype)
+    problem = replace(problem, prior=target)
     checks.positive_float("spread", spread)
-    middle = layout.flatten() if start is None else torch.as_tensor(start).to(layout.device, layout.dtype)
+    middle = layout.flatten() if start is None else torch.as_tensor(start, dtype=layout.dtype, device=layout.device)
     checks.vector("start", middle, dim)
     schedule = (recipe or Recipe()).over(default_recipe(dim))
     schedule = schedule if steps is None else schedule.lasting(steps)
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(seed)
+    with global_stream(seed, layout.device):
         made = chosen_for(copy.deepcopy(family), layout) or _implicit(layout, generator, noise, components, spread)
         rows = middle.expand(made.num_components, -1)
         if made.num_components > 1:
-            rows = rows + spread * torch.randn(rows.shape, dtype=layout.dtype).to(layout.device)
+            rows = rows + spread * torch.randn(rows.shape, dtype=layout.dtype, device="cpu").to(layout.device)
     made.begin_around(rows, spread)
     bound = _bound(problem, made, schedule)
     _try(problem, made, seed)
@@ -143,7 +144,8 @@ def default_generator(layout: Layout) -> Generator:
     """As many latents as dimensions, so that L' is the ELBO of whatever injective map it learns."""
     dim = layout.num_params
     width = max(WIDTH, dim)
-    made = MLP(dim, dim, hidden=(width, width), activation=nn.Tanh, skip=True, offset=True)
+    with torch.device("cpu"):  # a seed means the same first weights on every device
+        made = MLP(dim, dim, hidden=(width, width), activation=nn.Tanh, skip=True, offset=True)
     return made.to(layout.device, layout.dtype)
 
 
@@ -151,8 +153,12 @@ def _implicit(
     layout: Layout, generator: Choice[Generator], noise: Choice[Noise], components: int, spread: float
 ) -> ImplicitPosterior:
     count = checks.positive_int("components", components)
-    generators = (copy.deepcopy(generator), default_generator)
-    noises = (copy.deepcopy(noise), lambda _: FixedNoise(NOISE * spread))
+
+    def small(layout: Layout) -> Noise:
+        with layout.device:
+            return FixedNoise(NOISE * spread)
+
+    generators, noises = (copy.deepcopy(generator), default_generator), (copy.deepcopy(noise), small)
     return ImplicitPosterior(layout, *generators_and_noises(layout, count, generators, noises))
 
 

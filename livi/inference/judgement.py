@@ -35,12 +35,12 @@ def _over_data(bound: Bound, data: Data, rng: torch.Generator, what: Callable[[T
     """The sum over all data of `what` is made of log p(y | x, theta_s), (S, B) -> (B,)."""
     size, draws = bound.num_samples, max(FEW, min(DRAWS, HELD // bound.posterior.num_params))
     blocks = [bound.posterior.sample(size, rng) for _ in range(max(1, math.ceil(draws / size)))]
-    total, seen = torch.zeros((), dtype=torch.float64), 0
+    total, seen = 0.0, 0
     for (inputs, targets), _ in zip(data.epoch(0), range(BATCHES), strict=False):
         values = torch.cat([bound.log_likelihood(theta, inputs, targets) for theta in blocks])  # (S, B)
-        total += what(values).sum().double().cpu()
+        total += float(what(values).sum().double())
         seen += len(targets)
-    return data.num_data * float(total) / max(1, seen)
+    return data.num_data * total / max(1, seen)
 
 
 def constant_log_likelihood(bound: Bound, data: Data) -> float | None:

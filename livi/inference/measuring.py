@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 
 from livi.family.entropy import Capturable
 from livi.family.implicit import ImplicitPosterior
+from livi.family.last_layer import Marginal
 from livi.family.moments import bytes_of_moments
 from livi.family.objective import Bound, BoundTerms, EntropyPart
 from livi.inference.capture import replay_seconds
@@ -182,8 +183,9 @@ def _batch_bytes(batch: Batch) -> int:
 def _too_large(bound: Bound, batch: Batch) -> str:
     device = bound.posterior.layout.device
     free = f", with {torch.cuda.mem_get_info(device)[0] / 1e9:.1f} GB free on {device}" if device.type == "cuda" else ""
+    halved = "" if isinstance(bound.likelihood, Marginal) else ", or pass autocast=torch.bfloat16"
     return (
         f"expected one step to fit into memory, got {bound.posterior.num_params:,} stochastic weights, "
         f"{bound.num_samples} samples and a batch of {len(batch[1])}{free}; lower batch_size or the Recipe's "
-        "num_samples, or pass autocast=torch.bfloat16."
+        f"num_samples{halved}."
     )

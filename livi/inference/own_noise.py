@@ -61,7 +61,7 @@ def learned_beside(likelihood: Likelihood) -> list[nn.Parameter]:
 
 def _backward(likelihood: Likelihood, seen: list[Batch]) -> Tensor:  # ()
     """The mean negative log likelihood, and its gradients."""
-    count, total = sum(len(targets) for _, targets in seen), torch.zeros(())
+    count, total = sum(len(targets) for _, targets in seen), seen[0][1].new_zeros(())
     for outputs, targets in seen:
         loss = -likelihood.log_prob(outputs, targets).sum() / count
         loss.backward()

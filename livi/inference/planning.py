@@ -95,7 +95,8 @@ def plan(
         polish: follow the fit by Markov chains from its draws, `livi.polish`, and return their draws. By default where
             the likelihood is HeteroscedasticGaussian, there are 300 to 5,000 weights with a sampled last layer and one
             batch of data, and generator, noise and recipe are livi's own; the fit is then a short one.
-        autocast: torch.bfloat16 runs the network in mixed precision.
+        autocast: torch.bfloat16 runs the network in mixed precision where its last layer is sampled. One that is exact
+            or conditional is inferred from the features, and the network then runs in full precision.
         capture: record a step as a CUDA graph and replay it. By default on a GPU where that has been found to give
             the same in less time; False never, True raises a `CaptureError` where it cannot.
         last_layer: "sampled" by the generator like all others, or "exact": integrated out under the same prior, for a

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from livi.draws import global_stream
 from livi.durations import in_words
 from livi.family.entropy import EntropyEstimator
 from livi.family.family import Family
@@ -38,7 +39,7 @@ from livi.inference.start import measure_start
 from livi.model.data import Data, TensorData
 from livi.model.likelihoods import Weighted
 from livi.model.likelihoods.located import Located
-from livi.model.problem import Choice, Problem, chosen_for
+from livi.model.problem import Choice, Problem, T, chosen_for
 from livi.network import Layout
 from livi.posterior import storage
 from livi.spec import NotSpecifiedError, Specified, spec_of
@@ -172,7 +173,7 @@ class Plan:
         rows = {
             "network": f"{facts['num_params']:,} stochastic weights in {_counted(facts['layers'], 'layer')}"
             f"{self._integrated()}, "
-            f"{facts['dtype']} on {facts['device']}",
+            f"{facts['dtype']} on {facts['device']}{self._mixed()}",
             "data": f"{facts['num_data']:,} examples in {_counted(facts['steps_per_epoch'], 'batch', 'es')} per epoch",
             "posterior": self._posterior(facts),
             "model": f"{facts['likelihood']} likelihood, {facts['prior']} prior",
@@ -221,6 +222,9 @@ class Plan:
         others = self.problem.integrated.layout.num_params - self.layout.num_params
         return f", and {others:,} of the last layer integrated out"
 
+    def _mixed(self) -> str:
+        return "" if self.bound.autocast is None else f", run in {str(self.bound.autocast).removeprefix('torch.')}"
+
     def _how(self) -> str:
         return ", replayed as CUDA graphs" if self.cost.replayed else ""
 
@@ -235,10 +239,10 @@ def make_plan(problem: Problem, choices: Choices, *, seed: int) -> Plan:
     if choices.start != "map":
         rule = from_trained if choices.start == "net" else from_posterior
         recipe = replace(choices.recipe.over(rule(recipe)), map_steps=0)
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(seed)  # generators initialise themselves from torch's global stream
+    with global_stream(seed, problem.layout.device):  # from which generators initialise themselves
         family = chosen_for(choices.family, problem.layout) or _implicit(size, choices, components)
     recipe = replace(recipe, map_restarts=max(recipe.map_restarts, family.num_components))
+    autocast = choices.autocast if problem.integrated is None else None
     bound = Bound(
         family,
         problem.likelihood,
@@ -249,10 +253,10 @@ def make_plan(problem: Problem, choices: Choices, *, seed: int) -> Plan:
         num_entropy_samples=recipe.num_entropy_samples * family.num_components,
         latents=choices.latents or Orthogonal(),
         strategy=problem.strategy,
-        autocast=choices.autocast,
+        autocast=autocast,
     )
     cost = measure_step(bound, problem.data.first(), recipe, capture=choices.capture)
-    starting = replace(problem, autocast=choices.autocast)
+    starting = replace(problem, autocast=autocast)
     climbing = measure_start(starting, recipe.map_restarts) if recipe.map_steps or polished else 0.0
     chains = Chains() if polished else None
     return Plan(bound, problem, recipe, cost, climbing, choices.capture, choices.start, chains)
@@ -263,10 +267,16 @@ def _implicit(size: Size, choices: Choices, components: int) -> ImplicitPosterio
     parts = generators_and_noises(
         size.layout,
         components,
-        (choices.generator, lambda _: default_generator(size)),
-        (choices.noise, lambda _: default_noise(size)),
+        (choices.generator, lambda _: by_rule(default_generator, size)),
+        (choices.noise, lambda _: by_rule(default_noise, size)),
     )
     return ImplicitPosterior(size.layout, *parts)
+
+
+def by_rule(rule: Callable[[Size], T], size: Size) -> T:
+    """Made on the CPU, whatever torch's default device is: a seed means the same first weights on every device."""
+    with torch.device("cpu"):
+        return rule(size)
 
 
 def generators_and_noises(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from livi.draws import normal
+from livi.draws import global_stream, normal, uniform
 from livi.inference.capture import Stepper
 from livi.inference.optimiser import adam, for_optimiser, set_rate
 from livi.inference.own_noise import fit_noise, learned_beside
@@ -41,8 +41,8 @@ class Starts(NamedTuple):
         """
         if count == 1 or count >= len(self.theta):
             return self.theta[:count]
-        uniform = torch.rand(len(self.theta), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-        gumbel = -(-uniform.log()).log()
+        rng = torch.Generator().manual_seed(seed)
+        gumbel = -(-uniform((len(self.theta),), rng, torch.float64, rng.device).log()).log()
         keys = self.log_joint.double().cpu() / TEMPERATURE + gumbel  # whose largest are draws without replacement
         return self.theta[keys.topk(count).indices.sort().values.to(self.theta.device)]
 
@@ -224,8 +224,8 @@ def _replace_lost(theta: Tensor, joint: Tensor) -> None:
 def initial_weights(layout: Layout, count: int, seed: int) -> Tensor:  # (count, m)
     """The module's weights, then fresh draws from its layers' own initialisers (or, without one, perturbed weights)."""
     rows = [layout.flatten()]
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(1_000_003 * (seed + 1))  # a user's own manual_seed(seed) made the module: draw others
+    # A user's own manual_seed(seed) made the module: others are drawn.
+    with global_stream(1_000_003 * (seed + 1), layout.device):
         rows += [_reinitialised(layout) for _ in range(count - 1)]
     return torch.stack(rows).clone()
 

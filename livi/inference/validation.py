@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
 from livi import checks
+from livi.draws import permutation
 from livi.inference.ranks import Alone
 from livi.inference.recipe import LOG_EVERY
 from livi.model.data import Data, TensorData, Unpack, as_data, default_unpack, to_tensor
@@ -143,7 +144,7 @@ def _rows(count: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
             f"validation={share:g}: expected at least one example on each side, got {held} of {count}; "
             "pass another share, or validation=(X, y)."
         )
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+    order = permutation(count, seed)
     return order[held:].sort().values, order[:held].sort().values
 
 

@@ -45,7 +45,8 @@ def density_problem(
     >>> log_likelihood, log_prior
     (tensor([0., 0., 0.]), tensor([-1., -1., -1.]))
     """
-    point = Point(checks.positive_int("dim", dim)).to(checks.device(device), dtype)
+    with checks.has_doubles("device", checks.device(device)):
+        point = Point(checks.positive_int("dim", dim)).to(dtype)
     layout = Layout(point)
     nothing = torch.zeros(1, dtype=layout.dtype, device=layout.device)
     return Problem(layout, TensorData(nothing[:, None], nothing), NoData(), FunctionPrior(log_prob), Vmap())

@@ -59,7 +59,7 @@ class _Scaled(Prior):
         learned: bool = False,
     ) -> None:
         super().__init__()
-        values = torch.as_tensor(scale, dtype=torch.get_default_dtype()).detach().clone()
+        values = checks.numbers(scale).to(torch.get_default_dtype()).detach().clone()
         if values.ndim > 1 or not bool((torch.isfinite(values) & (values > 0)).all()):
             raise ValueError(f"scale: expected positive numbers, none or one axis, got {scale!r}.")
         self.sizes = None if sizes is None else tuple(checks.positive_int("each of sizes", size) for size in sizes)
@@ -156,7 +156,7 @@ class Normal(_Scaled):
             return super().split(chosen)
         groups = self.groups_of(len(chosen))
         if self.log_scale.ndim == 0:
-            other = Normal(1.0, learned=self.learned).to(self.log_scale)
+            other = Normal(torch.ones_like(self.log_scale), learned=self.learned).to(self.log_scale)
             other.log_scale = self.log_scale
             return self, other
         if self.learned:
@@ -166,7 +166,7 @@ class Normal(_Scaled):
     def _part(self, groups: Tensor, chosen: Tensor) -> Normal:
         kept, sizes = torch.unique_consecutive(groups[chosen], return_counts=True)
         layers = None if self.sizes is None else tuple(sizes.tolist())
-        part = Normal(torch.ones(len(kept)), sizes=layers, learned=self.learned).to(self.log_scale)
+        part = Normal(self.log_scale.new_ones(len(kept)), sizes=layers, learned=self.learned).to(self.log_scale)
         part.log_scale.data.copy_(self.log_scale.detach()[kept])
         return part
 
@@ -239,9 +239,10 @@ class Relevance(Prior):
         for slot in layout.slots:
             columns = slot.shape[1] if slot is first else 1
             scale = (gains or {}).get(slot.name, gain) / math.sqrt(slot.fan_in)
-            groups.append(len(start) + torch.arange(columns).repeat(slot.numel // columns))
+            groups.append(len(start) + torch.arange(columns, device=layout.device).repeat(slot.numel // columns))
             start += [scale] * columns
-        prior = cls(torch.cat(groups), torch.tensor(start), spread=spread, gain=gain, learned=learned)
+        scales = torch.tensor(start, device=layout.device)
+        prior = cls(torch.cat(groups), scales, spread=spread, gain=gain, learned=learned)
         return prior.to(layout.device, layout.dtype)
 
     def check_loaded(self, state: Mapping[str, Tensor]) -> None:

@@ -55,7 +55,8 @@ class Problem:
         integrated: the last layer where it is integrated out; layout, likelihood and prior are then those of the
             earlier weights, and the likelihood is the evidence of their features.
         why_sampled: the last layer, in words, where it is not.
-        autocast: run the network in this dtype, as in `livi.plan`; chains and what is exact stay in full precision.
+        autocast: run the network in this dtype, as in `livi.plan`; chains, and features of a last layer that is
+            integrated out, stay in full precision.
 
     >>> from livi.model.likelihoods import Gaussian
     >>> problem = Problem.of(nn.Linear(2, 1), (torch.randn(20, 2), torch.randn(20, 1)), Gaussian(1.0))
@@ -108,6 +109,7 @@ class Problem:
         module = copy.deepcopy(net) if device is None else copy.deepcopy(net).to(checks.device(device))
         scaling = standardise if isinstance(standardise, InputScaling) else None
         layout = Layout(module, include, exclude, forward=forward, scaling=scaling)
+        checks.has_doubles("net", layout.device)
         if layout.dtype not in (torch.float32, torch.float64):
             raise ValueError(
                 f"net: expected weights in float32 or float64, got {layout.dtype}; fit `net.float()`, with "
@@ -132,7 +134,10 @@ class Problem:
         warn_of_doubts(trial, layout, own, batches.first(), batches.lost)
         if isinstance(batches, TensorData) and batch_size is None:
             batches = batches.within(FULL_BATCH_WORK / _work_per_example(layout, batches))
-        chosen = chosen_for(copy.deepcopy(prior), layout) or default_prior(layout, classes=are_labels(own))
+        chosen = chosen_for(copy.deepcopy(prior), layout)
+        if chosen is None:
+            with layout.device:  # not torch's default device
+                chosen = default_prior(layout, classes=are_labels(own))
         if not isinstance(chosen, Prior):
             raise TypeError(f"prior: expected a livi prior such as Normal(1.0), got {type(chosen).__name__}.")
         args, kwargs = as_call(batches.first()[0])

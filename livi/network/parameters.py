@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from livi import checks
+from livi.draws import normal
 from livi.network.modes import evaluation_mode
 from livi.network.scaling import InputScaling, scaled
 from livi.network.slots import Slot, grouped
@@ -230,7 +231,7 @@ class Layout:
         unused = self._without_gradient(theta, args, kwargs)
         if unused:
             rng = torch.Generator().manual_seed(1)
-            nearby = theta + _NEARBY * torch.randn(theta.shape, generator=rng, dtype=theta.dtype).to(theta.device)
+            nearby = theta + _NEARBY * normal(tuple(theta.shape), rng, theta.dtype, theta.device)
             elsewhere = self._without_gradient(nearby, args, kwargs)
             unused = tuple(name for name in unused if name in elsewhere)
         return unused
@@ -248,7 +249,7 @@ class Layout:
                 )
             # Each leaf feeds `flat`, so unused ones show as an exactly zero gradient under a random cotangent.
             rng = torch.Generator().manual_seed(0)  # a stream of its own leaves torch's global one alone
-            cotangents = [torch.randn(out.shape, generator=rng, dtype=out.dtype).to(out.device) for out in outputs]
+            cotangents = [normal(tuple(out.shape), rng, out.dtype, out.device) for out in outputs]
             gradients = torch.autograd.grad(outputs, list(leaves.values()), cotangents)
         return tuple(name for name, grad in zip(leaves, gradients, strict=True) if not grad.any())
 

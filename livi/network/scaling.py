@@ -23,7 +23,7 @@ class InputScaling:
     """
 
     def __init__(self, centre: Sequence[float], spread: Sequence[float]) -> None:
-        both = [torch.tensor(list(part), dtype=torch.float64) for part in (centre, spread)]
+        both = [torch.tensor(list(part), dtype=torch.float64, device="cpu") for part in (centre, spread)]
         self.centre, self.spread = both
         sound = len(centre) == len(spread) > 0 and all(bool(torch.isfinite(part).all()) for part in both)
         if not sound or not bool((self.spread > 0).all()):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from livi import checks
-from livi.draws import normal
+from livi.draws import normal, permutation
 from livi.family.entropy import DensityEstimate
 from livi.family.family import Family, WeightSampler
 from livi.family.generators import Generator
@@ -158,7 +158,7 @@ class Density:
                 draw.theta, starts=torch.cat([own[None], others]), num_importance=num_importance, rng=rng
             ).log_prob
             weights = (self.target(draw.theta) - log_q).double()
-        shuffled = weights[torch.randperm(count, generator=torch.Generator().manual_seed(0))]
+        shuffled = weights[permutation(count, 0).to(weights.device)]
         return DensityDiagnosis(
             bound=self.bound,
             elbo=_estimate(shuffled, lambda rows: rows.mean()),
@@ -227,7 +227,7 @@ def pareto_shape(log_weights: Tensor) -> float:  # (S,)
     if float(tail[-1] - tail[0]) <= 1e-12:
         return 0.0  # weights that are all alike
     size = 30 + math.isqrt(count)
-    steps = torch.arange(1, size + 1, dtype=torch.float64) - 0.5
+    steps = torch.arange(1, size + 1, dtype=tail.dtype, device=tail.device) - 0.5
     slopes = 1.0 / tail[-1] + (1.0 - torch.sqrt(size / steps)) / (3.0 * tail[max(0, round(count / 4) - 1)])
     shapes = torch.log1p(-slopes[:, None] * tail).mean(1)
     fits = count * (torch.log(-slopes / shapes) - shapes - 1.0)

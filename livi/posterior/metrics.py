@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor
 
+from livi.draws import permutation
 from livi.model.likelihoods import aligned
 
 MOST_PAIRED = 256  # draws up to which a score takes all pairs of them, and pairs of each beyond
@@ -311,7 +312,7 @@ def _level(level: float) -> float:
 
 def _shuffled(count: int) -> Tensor:  # (count,)
     """An order of draws in which neighbours say nothing about each other: those of a chain do."""
-    return torch.randperm(count, generator=torch.Generator().manual_seed(0))
+    return permutation(count, 0)
 
 
 def _shifts(count: int) -> list[tuple[int, float]]:

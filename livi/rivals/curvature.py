@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import TensorDataset
 
 from livi.model.data import NotGatheredError, TensorData, gathered
 from livi.model.likelihoods import Categorical, Gaussian
@@ -63,6 +64,20 @@ class Evidence:
         return fit - penalty - 0.5 * torch.log1p(factor * self.values / precision).sum()
 
 
+class Examples:
+    """All examples in their order, in batches, with what laplace-torch reads of a loader: `len(loader.dataset)`.
+
+    Batches are views, where a DataLoader takes each example by itself: two launches for every one of them on a GPU.
+    """
+
+    def __init__(self, inputs: Tensor, targets: Tensor) -> None:
+        self.dataset = TensorDataset(inputs, targets)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        inputs, targets = self.dataset.tensors
+        return zip(inputs.split(BATCH), targets.split(BATCH), strict=True)
+
+
 @dataclass(frozen=True)
 class Model:
     """What curvature is computed of: the module at the MAP estimate, and all examples.
@@ -76,7 +91,7 @@ class Model:
 
     start: Start
     module: nn.Module
-    loader: DataLoader[Any]
+    loader: Examples
     likelihood: str
     num_outputs: int
     buffers: dict[str, Tensor]
@@ -102,9 +117,7 @@ class Model:
         outputs = apply_many(layout, start.theta[None], inputs[:2], buffers=buffers)[0]
         likelihood, targets = _targets(function, problem, outputs, targets)
         given = inputs if layout.scaling is None else layout.scaling(inputs)
-        own = torch.Generator()  # else a pass would draw from torch's global stream
-        loader = DataLoader(TensorDataset(given, targets), BATCH, generator=own)
-        return cls(start, layout.module.eval(), loader, likelihood, outputs.shape[-1], buffers)
+        return cls(start, layout.module.eval(), Examples(given, targets), likelihood, outputs.shape[-1], buffers)
 
     @property
     def num_batches(self) -> int:

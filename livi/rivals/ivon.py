@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from livi import checks
-from livi.draws import rademacher
+from livi.draws import global_stream, rademacher
 from livi.family.gaussians import LowRankCovariance
 from livi.inference.divergence import FitError
 from livi.inference.recipe import cosine
@@ -73,7 +73,8 @@ def fit_ivon(
     for rate in rates:
         gradients += steps * num_samples
         groups = _groups(start)
-        optimiser = package.IVON(groups, lr=rate, rescale_lr=False, **settings)
+        with start.theta.device:  # it makes tensors on the default device
+            optimiser = package.IVON(groups, lr=rate, rescale_lr=False, **settings)
         _train(start.problem, optimiser, groups, steps, num_samples, options.get("seed", 0))
         if _stayed(start, optimiser):
             break
@@ -130,8 +131,7 @@ def _train(
     others = list(problem.likelihood.parameters())
     noise = torch.optim.Adam(others, NOISE_RATE) if others else None
     rate = optimiser.param_groups[0]["lr"]
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(seed)  # the package draws from torch's global stream
+    with global_stream(seed, problem.layout.device):  # the package draws from it
         for step, batch in enumerate(remaining_batches(problem.data, seed, 0, steps)):
             for group in optimiser.param_groups:
                 group["lr"] = rate * cosine(step / steps)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from livi import checks
+from livi.draws import rademacher
 from livi.family.gaussians import DenseBlock, KroneckerPrecision, LowRankPrecision
 from livi.model.likelihoods import Likelihood
 from livi.network import Layout
@@ -75,7 +77,8 @@ def fit_laplace_linearised(
     layout = model.start.problem.layout
     _check_layers(name, layout)
     found = laplace.KronLaplace(model.module, model.likelihood, sigma_noise=_float(model.noise))
-    found.fit(model.loader)
+    with layout.device:
+        found.fit(model.loader)
     if tune_prior:
         products = [torch.outer(*values) if len(values) == 2 else values[0] for values in found.H.eigenvalues]
         precision, noise = model.tuned(model.evidence(torch.cat([product.flatten() for product in products])))
@@ -155,11 +158,11 @@ def _leading_curvature(function: str, model: Model, rank: int) -> tuple[Tensor, 
         return scale * torch.as_tensor(array.copy(), dtype=theta.dtype, device=theta.device)
 
     if rank >= size:
-        dense = tensor(operator @ torch.eye(size).numpy())
+        dense = tensor(operator @ np.eye(size, dtype=operator.dtype))
         values, vectors = torch.linalg.eigh(0.5 * (dense + dense.T))
         return vectors, values.clamp_min(0.0), values.new_zeros(())
-    found, axes = linalg.eigsh(operator, k=rank, v0=torch.ones(size).numpy())
-    signs = torch.randint(2, (size, PROBES), generator=torch.Generator().manual_seed(0)).numpy() * 2.0 - 1.0
+    found, axes = linalg.eigsh(operator, k=rank, v0=np.ones(size, operator.dtype))
+    signs = rademacher((size, PROBES), torch.Generator().manual_seed(0), torch.float64, torch.device("cpu")).numpy()
     probes = (signs - axes @ (axes.T @ signs)).astype(axes.dtype)  # of what the eigenvectors leave
     rest = (probes * (operator @ probes)).sum(0).mean() / (size - rank)
     return tensor(axes) / scale, tensor(found).clamp_min(0.0), tensor(rest).clamp_min(0.0)

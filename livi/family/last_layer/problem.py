@@ -140,11 +140,11 @@ def _split(prior: Prior, layout: Layout, name: str) -> tuple[Prior, Normal | Rel
     """The prior of the earlier weights, and that of the last layer's."""
     linear = layout.module.get_submodule(name)
     assert isinstance(linear, nn.Linear)
-    chosen = torch.zeros(layout.num_params, dtype=torch.bool)
+    chosen = torch.zeros(layout.num_params, dtype=torch.bool, device=layout.device)
     for slot in layout.slots:
         chosen[slot.start : slot.stop] = slot.name.rpartition(".")[0] == name
     try:
-        earlier, last = prior.split(chosen.to(layout.device))
+        earlier, last = prior.split(chosen)
         if not isinstance(last, Normal | Relevance):
             raise NotExactError(f"the prior of the last layer is {type(last).__name__}, not normal")
         check_columns(last, linear.in_features, linear.out_features)

@@ -19,6 +19,7 @@ from torch.utils.data import (
 )
 
 from livi import checks
+from livi.draws import permutation
 from livi.model.data.augment import Augment
 from livi.model.data.batches import MINIBATCH, Batch, Unpack, default_unpack, length, seeded
 from livi.model.data.conversion import (
@@ -98,7 +99,7 @@ class TensorData:
         if self.batch_size == self.num_data:
             yield self.inputs, self.targets
             return
-        order = torch.randperm(self.num_data, generator=torch.Generator().manual_seed(seed)).to(self.targets.device)
+        order = permutation(self.num_data, seed).to(self.targets.device)
         size = math.ceil(self.num_data / self.steps_per_epoch)
         # All of one size, for which a few examples come twice: a step is then the same computation every time.
         order = torch.cat([order, order[: size * self.steps_per_epoch - self.num_data]])

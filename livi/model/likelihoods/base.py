@@ -141,7 +141,7 @@ def log_positive(name: str, value: float | Sequence[float] | Tensor) -> Tensor: 
     """The logarithm of one positive number, or of several."""
     if not isinstance(value, Tensor | Sequence) or isinstance(value, str):
         return torch.tensor(math.log(checks.positive_float(name, value)))
-    values = torch.as_tensor(value, dtype=None if isinstance(value, Tensor) else torch.get_default_dtype())
+    values = checks.numbers(value)
     kind = values.is_floating_point()
     if values.ndim > 1 or not values.numel() or not kind or not bool((torch.isfinite(values) & (values > 0)).all()):
         raise ValueError(f"{name}: expected a positive number, or one per output along one axis, got {value!r}.")

@@ -101,7 +101,7 @@ class NegativeBinomial(LogLinkedScaled):
         log_mean = counts.mean(0).clamp_min(1e-12).log().expand_as(counts)
         if not self.learned:
             return float(_negative_binomial(counts, log_mean, self.log_scale.detach().cpu().double()).sum())
-        tried = torch.linspace(math.log(1e-5), math.log(1e3), 40, dtype=torch.float64)
+        tried = torch.linspace(math.log(1e-5), math.log(1e3), 40, dtype=torch.float64, device=counts.device)
         sums = torch.stack([_negative_binomial(counts, log_mean, each).sum(0) for each in tried])  # (40, k)
         return float(sums.amax(0).sum())
 

@@ -8,6 +8,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from livi import checks
 from livi.model.likelihoods.base import REACH, RegressionLikelihood, described, log_positive
 
 Numbers = float | Sequence[float] | Tensor
@@ -25,7 +26,7 @@ class Located(RegressionLikelihood):
 
     def _keep_location(self, centre: Numbers, unit: Numbers) -> None:
         own = isinstance(centre, Tensor) or isinstance(unit, Tensor) or (centre, unit) != (0.0, 1.0)
-        where = torch.as_tensor(centre, dtype=None if isinstance(centre, Tensor) else torch.get_default_dtype())
+        where = checks.numbers(centre)
         if where.ndim > 1 or not where.is_floating_point() or not bool(torch.isfinite(where).all()):
             raise ValueError(f"centre: expected a finite number, or one per output along one axis, got {centre!r}.")
         self.register_buffer("centre", where.detach().clone() if own else None)
@@ -43,7 +44,8 @@ class Located(RegressionLikelihood):
         centre, unit = columns.mean(0), columns.std(0, correction=0)
         unit = torch.where(unit > 1e-12 * columns.abs().amax(0), unit, 1.0)
         single = len(centre) == 1
-        return self._located_at(centre[0] if single else centre, unit[0] if single else unit)
+        with columns.device:  # not torch's default device
+            return self._located_at(centre[0] if single else centre, unit[0] if single else unit)
 
     def _located_at(self, centre: Tensor, unit: Tensor) -> Self:
         """Another one of the same kind, with the same scales."""

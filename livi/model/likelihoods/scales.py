@@ -58,7 +58,9 @@ class Scaled(RegressionLikelihood):
             return self
         scale = self._scale_of(columns_of(targets))
         scale = torch.where((scale > 0) & (scale < math.inf), scale, 1.0)
-        return self._with_scale(scale if has_columns(targets) else scale.square().mean().sqrt()).to(self.log_scale)
+        scale = scale if has_columns(targets) else scale.square().mean().sqrt()
+        with scale.device:  # not torch's default device
+            return self._with_scale(scale).to(self.log_scale)
 
     def _scale_of(self, columns: Tensor) -> Tensor:  # (N, k) -> (k,)
         raise NotImplementedError

@@ -100,7 +100,7 @@ def squared_covariances(samples: Tensor, layers: Layers) -> Tensor:  # (S, p) ->
     centred = samples - samples.mean(0)
     if samples.shape[1] <= n:
         squares = (centred.T @ centred / (n - 1)).square()
-        member = torch.block_diag(*[torch.ones(1, kept, dtype=squares.dtype) for kept in layers.kept])  # (L, p)
+        member = torch.block_diag(*[squares.new_ones(1, kept) for kept in layers.kept])  # (L, p)
         norms = member @ squares @ member.T
     else:
         grams = torch.stack([(centred[:, part] @ centred[:, part].T).flatten() for part in layers.slices])
@@ -124,7 +124,7 @@ def _unbiased(norms: Tensor, traces: Tensor, fourth: Tensor, n: int) -> Tensor:
 
 def _cross_pairs(layers: Layers, active: Tensor) -> Tensor:  # (L, L), sum 1
     """Share of each two layers in all pairs of weights from different layers."""
-    sizes = torch.tensor(layers.totals, dtype=torch.float64) * (active > 0)
+    sizes = torch.tensor(layers.totals, dtype=torch.float64, device=active.device) * (active > 0)
     pairs = torch.outer(sizes, sizes)
     pairs = pairs - torch.diag(pairs.diagonal())
     return pairs / pairs.sum().clamp_min(1.0)

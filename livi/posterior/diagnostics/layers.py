@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import torch
 
@@ -24,15 +24,15 @@ class Layers:
         chosen, self.kept = [], []
         for group in layout.groups:
             share = max(64, round(max_weights * group.numel / layout.num_params))
-            inside = torch.arange(group.start, group.stop)
+            inside = torch.arange(group.start, group.stop, device=rng.device)
             if layout.num_params > max_weights and share < group.numel:
-                inside = group.start + torch.randperm(group.numel, generator=rng)[:share]
-            named = torch.tensor([i for i in also if group.start <= i < group.stop], dtype=torch.long)
-            inside = torch.cat([inside, named]).unique()
+                inside = group.start + torch.randperm(group.numel, generator=rng, device=rng.device)[:share]
+            named = [i for i in also if group.start <= i < group.stop]
+            inside = torch.cat([inside, inside.new_tensor(named)]).unique()
             chosen.append(inside)
             self.kept.append(len(inside))
         self.columns = torch.cat(chosen)  # (p,) places in theta
-        stops = torch.tensor([0, *self.kept]).cumsum(0).tolist()
+        stops = [0, *accumulate(self.kept)]
         self.slices = tuple(slice(start, stop) for start, stop in pairwise(stops))
 
     @property

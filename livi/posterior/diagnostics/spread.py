@@ -119,8 +119,8 @@ def _trace(samples: Tensor, layers: Layers) -> Tensor:
 
 def _squared_trace(samples: Tensor, layers: Layers) -> Tensor:
     """tr C^2, unbiased: pairs of kept weights stand for all pairs of their layers, single ones for single ones."""
-    kept = torch.tensor(layers.kept, dtype=samples.dtype)
-    total = torch.tensor(layers.totals, dtype=samples.dtype)
+    kept = samples.new_tensor(layers.kept)
+    total = samples.new_tensor(layers.totals)
     ratio = total / kept
     own = torch.stack([squared_variances(samples[:, part]).sum() for part in layers.slices])
     squares = squared_covariances(samples, layers)
@@ -134,7 +134,7 @@ def _noise_share(samples: Tensor, layers: Layers, posterior: ImplicitPosterior) 
     variances = [std.double().square().expand(posterior.num_params) for _, std in generators_of(posterior)]
     noise = torch.stack(variances).mean(0).cpu()[layers.columns]
     shares = noise / samples.double().var(0).maximum(noise)  # a part of it: its estimate may lie below
-    sizes = torch.tensor(layers.totals, dtype=shares.dtype)
+    sizes = shares.new_tensor(layers.totals)
     means = torch.stack([shares[part].mean() for part in layers.slices])
     return ((means * sizes).sum() / sizes.sum()).item()
 

@@ -220,7 +220,7 @@ def _one_by_one(outputs: Evaluation, call: Call, num_examples: int) -> bool:
     Not so for attention across the batch, nor for inputs whose first axis is time.
     """
     count = min(num_examples, _PROBE)
-    spread = torch.linspace(0, num_examples - 1, count).round().long().tolist()
+    spread = torch.linspace(0, num_examples - 1, count, device="cpu").round().long().tolist()
     alone = [_take(call, slice(i, i + 1)) for i in spread]
     together = _gathered(alone)
     joint = _tensors(outputs(slice(0, 1), together))

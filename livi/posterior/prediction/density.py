@@ -11,6 +11,7 @@ from typing import Protocol, Self, runtime_checkable
 import torch
 from torch import Tensor
 
+from livi.draws import uniform
 from livi.model.likelihoods import RegressionLikelihood, aligned
 from livi.posterior.prediction.mixture import (
     Numbers,
@@ -135,7 +136,7 @@ class DrawnPrediction(Quantiles, DensityPrediction):
         highest, lowest = self.cdf(found), self.cdf(found - 1)
         known = zlib.crc32(torch.stack([lowest, highest]).cpu().numpy().tobytes())
         rng = torch.Generator().manual_seed(self.seed + 1 + known)
-        return lowest + torch.rand(found.shape, generator=rng, dtype=highest.dtype).to(highest) * (highest - lowest)
+        return lowest + uniform(tuple(found.shape), rng, highest.dtype, highest.device) * (highest - lowest)
 
     def crps(self, targets: Targets) -> Tensor:  # (B, ...)
         """Continuous ranked probability score of each target, E|Y - y| - E|Y - Y'| / 2, of the draws."""

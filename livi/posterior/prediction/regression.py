@@ -53,7 +53,7 @@ class RegressionPrediction(Quantiles, Moments):
 
     def __post_init__(self) -> None:
         means = precise(check_outputs(self.means))
-        given = torch.as_tensor(self.stds)
+        given = self.stds if isinstance(self.stds, Tensor) else means.new_tensor(self.stds)
         try:
             stds = given.to(means).broadcast_to(means.shape)
         except RuntimeError as error:

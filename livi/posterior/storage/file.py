@@ -116,7 +116,7 @@ def read(path: str | Path, device: str | torch.device = "cpu") -> tuple[dict[str
         raise StorageError(f"{path}: {_complaint(path, error)}") from error
     if header.get("livi_sha256") != digest:
         raise StorageError(f"{path}: expected the bytes that were written, got others; copy or save it again.")
-    meta = _parsed(path, header.get(_META) or bytes(_bytes(tensors.pop(_META, torch.zeros(0)))))
+    meta = _parsed(path, header.get(_META) or bytes(_bytes(tensors.pop(_META, torch.zeros(0, device="cpu")))))
     return {name: tensor.to(device) for name, tensor in tensors.items()}, meta
 
 

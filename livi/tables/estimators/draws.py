@@ -16,6 +16,7 @@ from threading import Lock
 import torch
 from torch import Tensor
 
+from livi.draws import permutation
 from livi.family.ensemble import Ensemble
 from livi.posterior.posterior import Posterior
 
@@ -48,7 +49,7 @@ class Draws:
             steps = tuple(dict.fromkeys(min(step, sampler.num_members) for step in steps))
         self.steps = steps
         self._posterior, self._seed = posterior, seed
-        self._drawn = torch.zeros(0, posterior.layout.num_params)
+        self._drawn = torch.zeros(0, posterior.layout.num_params, device=posterior.layout.device)
 
     @property
     def common(self) -> int:
@@ -70,7 +71,10 @@ class Draws:
         if isinstance(sampler, Ensemble):
             return sampler.theta[_order(sampler.num_members, self._seed)[known : self.steps[place]]]
         drawn = self._posterior.sample(self.steps[place] - known, rng)
-        return drawn if len(self.steps) == 1 else drawn[torch.randperm(len(drawn), generator=rng).to(drawn.device)]
+        if len(self.steps) == 1:
+            return drawn
+        order = torch.randperm(len(drawn), generator=rng, device=rng.device)
+        return drawn[order.to(drawn.device)]
 
     def ensemble(self) -> Ensemble:
         """All that may answer, as an ensemble whose members are asked in the same order."""
@@ -82,4 +86,4 @@ class Draws:
 
 def _order(members: int, seed: int) -> Tensor:  # (K,)
     """In which the members of an ensemble are asked: they may be sorted by the chain that they are from."""
-    return torch.randperm(members, generator=torch.Generator().manual_seed(seed))
+    return permutation(members, seed)
