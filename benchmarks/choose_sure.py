@@ -38,12 +38,14 @@ from livi.tables.estimators.choice import (
 )
 from livi.tables.estimators.scaling import Array
 
-RULES = {  # standard errors by which chains must lead, and whether the best of the others in a trial as long as theirs
-    "always": (-math.inf, False),
-    "ahead": (0.0, False),
-    "ahead of one as long": (0.0, True),
-    "1 standard error": (1.0, False),
-    "1.64 standard errors": (1.64, False),
+RULES = {  # standard errors by which chains must lead, and the best of the others in a trial as long as theirs
+    "always": (-math.inf, None),
+    "ahead": (0.0, None),
+    "ahead of one as long": (0.0, 0.0),
+    "ahead, and not clearly behind one as long": (0.0, -1.64),
+    "not clearly behind one as long": (-math.inf, -1.64),
+    "1 standard error": (1.0, None),
+    "1.64 standard errors": (1.64, None),
 }
 
 
@@ -75,9 +77,10 @@ def compare(name: str, number: int, steps: int | None) -> dict[str, tuple[str, f
         models, inputs[both], targets[both], *trial(models[0], STEPS).predict(inputs[both], return_std=True)
     )
     found = {}
-    for rule, (sure, long) in RULES.items():
-        longer = (lambda model: score(model, SAMPLED_STEPS)) if long else None
-        best, _ = chosen(models, score, sampled_like, lambda model: score(model, LOOK_STEPS), longer, sure)
+    for rule, (sure, sure_of_longer) in RULES.items():
+        longer = None if sure_of_longer is None else (lambda model: score(model, SAMPLED_STEPS))
+        look = functools.partial(score, length=LOOK_STEPS)
+        best, _ = chosen(models, score, sampled_like, look, longer, sure, sure_of_longer or 0.0)
         found[rule] = best.label, worth(best)
     return found
 

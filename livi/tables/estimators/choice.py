@@ -191,6 +191,7 @@ def chosen(
     look: Callable[[Model], Array] | None = None,
     longer: Callable[[Model], Array] | None = None,
     sure: float = SURE_OF_CHAINS,
+    sure_of_longer: float = SURE_OF_CHAINS,
 ) -> tuple[Model, list[Trial]]:
     """The model with the best score, and all scores; a simpler one where the best does not clearly lead.
 
@@ -200,7 +201,7 @@ def chosen(
         look: a cheaper `score` of that one, which comes first where the best has constant noise: it is scored then only
             if its look is ahead. What was only looked at is among the scores, but not chosen.
         longer: a more costly `score` of the best, which that one must lead too.
-        sure: standard errors by which it must lead.
+        sure, sure_of_longer: standard errors by which it must lead.
     """
     scores = {model: score(model) for model in models}
     best = _best(scores)
@@ -214,7 +215,7 @@ def chosen(
         leads = _clearly_below(scores[simplest], scores[other], sure)
         if leads and longer is not None:
             scores[simplest] = longer(simplest)
-            leads = _clearly_below(scores[simplest], scores[other], sure)
+            leads = _clearly_below(scores[simplest], scores[other], sure_of_longer)
         simplest = other if leads else simplest
     return simplest, [Trial(model, _mean(found)) for model, found in scores.items()]
 
