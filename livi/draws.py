@@ -16,8 +16,7 @@ def normal(
     device: torch.device,
 ) -> Tensor:
     """Standard normal numbers drawn on the rng's own device, then moved: a seed means the same draw on every device."""
-    source = device if rng is None else rng.device
-    return torch.randn(shape, generator=rng, dtype=dtype, device=source).to(device)
+    return torch.randn(shape, generator=rng, dtype=dtype, device=_source(rng, device)).to(device)
 
 
 def rademacher(
@@ -27,20 +26,13 @@ def rademacher(
     device: torch.device,
 ) -> Tensor:
     """Independent fair signs, drawn like `normal`."""
-    source = device if rng is None else rng.device
-    signs = torch.randint(0, 2, shape, generator=rng, device=source).to(device)
+    signs = torch.randint(0, 2, shape, generator=rng, device=_source(rng, device)).to(device)
     return signs.to(dtype).mul_(2).sub_(1)
 
 
-def uniform(
-    shape: tuple[int, ...],
-    rng: torch.Generator | None,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> Tensor:
-    """Numbers uniform on [0, 1), drawn like `normal`."""
-    source = device if rng is None else rng.device
-    return torch.rand(shape, generator=rng, dtype=dtype, device=source).to(device)
+def uniform(shape: tuple[int, ...], rng: torch.Generator, dtype: torch.dtype) -> Tensor:
+    """Numbers uniform on [0, 1), on the rng's own device."""
+    return torch.rand(shape, generator=rng, dtype=dtype, device=rng.device)
 
 
 def permutation(count: int, seed: int) -> Tensor:  # (count,), on the CPU
@@ -51,13 +43,13 @@ def permutation(count: int, seed: int) -> Tensor:  # (count,), on the CPU
 
 def gamma(shape: Tensor, rng: torch.Generator | None) -> Tensor:
     """Gamma variables of these shapes and scale 1, drawn like `normal`."""
-    source = shape.device if rng is None else rng.device
+    source = _source(rng, shape.device)
     return torch._standard_gamma(shape.to(source), generator=rng).to(shape.device)
 
 
 def poisson(rate: Tensor, rng: torch.Generator | None) -> Tensor:
     """Poisson counts of these rates, in their dtype, drawn like `normal`."""
-    source = rate.device if rng is None else rng.device
+    source = _source(rng, rate.device)
     return torch.poisson(rate.to(source), generator=rng).to(rate.device)
 
 
@@ -74,3 +66,7 @@ def global_stream(seed: int, device: torch.device) -> Iterator[None]:
             with torch.cuda.device(gpu):
                 torch.cuda.manual_seed(seed)
         yield
+
+
+def _source(rng: torch.Generator | None, device: torch.device) -> torch.device:
+    return device if rng is None else rng.device

@@ -11,8 +11,9 @@ from torch import nn
 import livi
 from livi.inference import Trainer, capture
 from livi.inference.begin import begin
-from livi.inference.capture import CaptureError, Stepper
+from livi.inference.capture import Stepper
 from livi.inference.optimiser import adam, for_optimiser, set_rate
+from livi.inference.recordable import CaptureError, WithoutMagma
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
 
@@ -88,7 +89,7 @@ def test_a_recording_that_fails_gives_the_entropy_its_eager_form_back(monkeypatc
 @pytest.mark.parametrize("solve", [torch.cholesky_solve, torch.vmap(torch.cholesky_solve)])
 def test_what_ends_the_process_while_it_is_recorded_is_refused(solve):
     factor, right = torch.eye(3).repeat(4, 1, 1), torch.ones(4, 3, 2, requires_grad=True)
-    with capture._WithoutMagma():
+    with WithoutMagma():
         torch.cholesky_solve(right[0], factor[0])  # one alone goes elsewhere
         torch.linalg.solve_triangular(factor, right, upper=False).sum().backward()
         with pytest.raises(CaptureError, match=r"a batch of torch.cholesky_solve.*solve_triangular, twice, can"):
@@ -118,7 +119,7 @@ def test_our_own_steps_are_free_of_it(make, likelihood, options):
     plan = livi.plan(nn.Sequential(*make()), data, likelihood, recipe=replace(SHORT, steps=3), **options)
     if "last_layer" not in options and isinstance(likelihood, livi.Categorical) and "components" not in options:
         assert plan.problem.integrated is not None  # the last layer, whose solves once were among them
-    with capture._WithoutMagma():
+    with WithoutMagma():
         begin(plan, 0)
         Trainer(plan.bound, plan.data, plan.recipe).run()
 

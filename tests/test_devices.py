@@ -140,7 +140,7 @@ def test_batches_for_laplace_are_slices_of_the_examples_in_their_order():
 def test_random_numbers_are_drawn_on_the_generators_device(rng):
     place = torch.device("cpu")
     with default_elsewhere():
-        found = [normal((3,), rng, torch.float32, place), uniform((3,), rng, torch.float32, place), permutation(5, 0)]
+        found = [normal((3,), rng, torch.float32, place), uniform((3,), rng, torch.float32), permutation(5, 0)]
     assert {tensor.device for tensor in found} == {place}
     assert sorted(found[-1].tolist()) == [0, 1, 2, 3, 4]
 

@@ -3,6 +3,7 @@
 import json
 import math
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 from scipy import stats
 from uci_files import write_uci
 
+from benchmarks import uci_tables
 from livi import cli
 from livi.experiments.deadlines import Deadline
 from livi.experiments.scoreboard import Column, best_of, board, cells, mean_ranks
@@ -28,6 +30,8 @@ from livi.network import Layout
 from livi.posterior.prediction import RegressionPrediction
 
 CHEAP = [name for name in available_methods() if name not in ("nuts", "full_rank")]
+
+RESULTS = Path(__file__).parent.parent / "results" / "uci"
 
 
 @pytest.fixture(autouse=True)
@@ -308,3 +312,21 @@ def test_methods_with_few_splits_are_shown_and_not_compared():
 def test_a_folder_without_uci_sets_is_told_what_is_missing(tmp_path):
     assert default_sets(tmp_path) == default_sets(None)
     assert "yacht" in default_sets(None)
+
+
+def test_methods_are_compared_on_the_splits_that_both_have():
+    found = {
+        ("yacht", "livi-polished"): {0: -1.0, 1: -2.0},
+        ("yacht", "map"): {0: -1.5, 1: -2.7, 2: -9.0},
+        ("boston", "map"): {0: -3.0},
+    }
+    means = uci_tables.means_table(found, ("boston", "yacht"))
+    assert means[2:] == ["| LIVI (L'), then chains |  | -1.50 ± 0.50 (2) |", "| MAP | -3.00 | -4.40 ± 2.32 |"]
+    apart = uci_tables.differences_table(found, ("boston", "yacht"))
+    assert apart[2:] == ["| MAP |  | 0.600 ± 0.100 |"]
+
+
+def test_committed_results_are_read_split_by_split():
+    found = uci_tables.scores([RESULTS], splits=(0, 1))
+    assert set(found["yacht", "livi-polished"]) == {0, 1}
+    assert len(uci_tables.scores([RESULTS])["yacht", "ensemble"]) == 20

@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import gc
 import time
-import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
-from torch.torch_version import TorchVersion
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from livi.inference.parameters import ASIDE
+from livi.inference.recordable import CaptureError, try_step
 from livi.model.data import Batch
 
 T = TypeVar("T")
@@ -36,11 +34,6 @@ MOST_DIFFERENCE = 0.3  # and that is always
 GAIN = 0.9  # of the time that a step takes, at most, for a recording to be worth its memory
 MOST_SHAPES = 4  # recordings of batches of different shapes
 RARE = 20  # times that a second shape must come before it is worth a recording: an epoch's last batch is often smaller
-HAS_MAGMA = TorchVersion(torch.__version__) < TorchVersion("2.12")  # which ends the process while a step is recorded
-
-
-class CaptureError(RuntimeError):
-    """A step that was to be captured and cannot be."""
 
 
 class _BrokenOffError(CaptureError):
@@ -151,7 +144,7 @@ class Stepper(Generic[T]):
         with torch.cuda.device(_device(batch)):
             try:
                 with _aside():
-                    try_for_capture(step, batch)
+                    try_step(lambda: step(batch))
                     restore()
                     eager = _seconds(lambda: step(batch))
                     expected = _clones(self.state())
@@ -217,54 +210,11 @@ def replay_seconds(
     with torch.cuda.device(_device(batch)):
         try:
             with _aside():
-                try_for_capture(step, batch)
+                try_step(lambda: step(batch))
             recording = _Recording(step, batch, rng, torch.cuda.graph_pool_handle())
         except RuntimeError:
             return None
         return _seconds(lambda: recording.replay(batch), times)
-
-
-def try_for_capture(step: Callable[[Batch], Any], batch: Batch) -> None:
-    """Take a step in which an error is raised wherever it would read a result back, or do what ends the process.
-
-    Raises:
-        RuntimeError: it would wait for the device, by torch's own account.
-        CaptureError: it would go to MAGMA.
-    """
-    mode = torch.cuda.get_sync_debug_mode()
-    with warnings.catch_warnings(), _WithoutMagma() if HAS_MAGMA else nullcontext():
-        # torch calls this mode a prototype; what it overlooks, the recording finds
-        warnings.filterwarnings("ignore", "Synchronization debug mode is a prototype")
-        try:
-            torch.cuda.set_sync_debug_mode("error")
-            step(batch)
-        finally:
-            torch.cuda.set_sync_debug_mode(mode)
-
-
-class _WithoutMagma(TorchDispatchMode):
-    """Refuses what MAGMA would be taken for."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.overloadpacket in ALONE and args[0].ndim > 2:
-            raise CaptureError(
-                f"a batch of torch.{func.overloadpacket.__name__}, which cannot be recorded; "
-                "torch.linalg.solve_triangular, twice, can"
-            )
-        if func.overloadpacket is torch.ops.aten.linalg_solve_triangular and _many_large(args[0]):
-            raise CaptureError("a batch of torch.linalg.solve_triangular of more than 512 rows")
-        return func(*args, **(kwargs or {}))
-
-
-ALONE = (torch.ops.aten.cholesky_solve, torch.ops.aten.cholesky_inverse)  # in batches MAGMA's, and cuSOLVER's alone
-
-
-def _many_large(matrices: Tensor) -> bool:
-    """More and larger ones than cuBLAS is given."""
-    return matrices.shape[-1] > 512 and matrices.shape[:-2].numel() > 8
 
 
 @contextmanager

@@ -13,13 +13,14 @@ from torch import Tensor
 from livi.family.entropy import Capturable, Valueless
 from livi.family.objective import Bound, BoundTerms, EntropyPart
 from livi.inference.callbacks import Callbacks
-from livi.inference.capture import CaptureError, Stepper
+from livi.inference.capture import Stepper
 from livi.inference.divergence import REMEDY, FitError, Window
 from livi.inference.optimiser import clip, load_state, make_optimiser, own_state, set_rate, whole_state
 from livi.inference.parameters import assign, blend, copied, values
 from livi.inference.progress import Progress
 from livi.inference.ranks import Alone
 from livi.inference.recipe import LOG_EVERY, VALUE_EVERY, Recipe
+from livi.inference.recordable import CaptureError
 from livi.model.data import Batch, Data, remaining_batches
 from livi.model.trial import FitWarning
 from livi.posterior import storage

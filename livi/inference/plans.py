@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -39,10 +39,12 @@ from livi.inference.start import measure_start
 from livi.model.data import Data, TensorData
 from livi.model.likelihoods import Weighted
 from livi.model.likelihoods.located import Located
-from livi.model.problem import Choice, Problem, T, chosen_for
+from livi.model.problem import Choice, Problem, chosen_for
 from livi.network import Layout
 from livi.posterior import storage
 from livi.spec import NotSpecifiedError, Specified, spec_of
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -267,14 +269,14 @@ def _implicit(size: Size, choices: Choices, components: int) -> ImplicitPosterio
     parts = generators_and_noises(
         size.layout,
         components,
-        (choices.generator, lambda _: by_rule(default_generator, size)),
-        (choices.noise, lambda _: by_rule(default_noise, size)),
+        (choices.generator, lambda _: on_cpu(default_generator, size)),
+        (choices.noise, lambda _: on_cpu(default_noise, size)),
     )
     return ImplicitPosterior(size.layout, *parts)
 
 
-def by_rule(rule: Callable[[Size], T], size: Size) -> T:
-    """Made on the CPU, whatever torch's default device is: a seed means the same first weights on every device."""
+def on_cpu(rule: Callable[[Size], Made], size: Size) -> Made:
+    """What a rule makes, whatever torch's default device is: a seed means the same first weights on every device."""
     with torch.device("cpu"):
         return rule(size)
 

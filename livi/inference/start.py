@@ -42,7 +42,7 @@ class Starts(NamedTuple):
         if count == 1 or count >= len(self.theta):
             return self.theta[:count]
         rng = torch.Generator().manual_seed(seed)
-        gumbel = -(-uniform((len(self.theta),), rng, torch.float64, rng.device).log()).log()
+        gumbel = -(-uniform((len(self.theta),), rng, torch.float64).log()).log()
         keys = self.log_joint.double().cpu() / TEMPERATURE + gumbel  # whose largest are draws without replacement
         return self.theta[keys.topk(count).indices.sort().values.to(self.theta.device)]
 

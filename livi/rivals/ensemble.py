@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -37,64 +37,57 @@ def fit_ensemble(
             there is none; of `last_layer` only "sampled", which all layers are.
     """
     checks.positive_int("members", members)
-    problem, recipe, starts = map_fits("fit_ensemble", net, data, likelihood, members, steps, options)
-    return as_posterior(problem, recipe, starts, "ensemble")
+    fits = MapFits.of("fit_ensemble", net, data, likelihood, members, steps, options)
+    return as_posterior(fits.problem, fits.recipe, fits.starts(), "ensemble")
 
 
-def map_fits(
-    function: str,
-    net: nn.Module,
-    data: Any,
-    likelihood: Likelihood,
-    members: int | None,
-    steps: int | None,
-    options: dict[str, Any],
-) -> tuple[Problem, Recipe, Starts]:
-    """MAP estimates, best first, of what problem and by what recipe; which has their number if None."""
-    problem, recipe = posed(function, net, data, likelihood, members, steps, options)
-    return problem, recipe, map_weights(problem, recipe, **searched(options))
+@dataclass(frozen=True)
+class MapFits:
+    """What MAP fits are of, the recipe that says how many and how long, and how they are looked for."""
 
+    problem: Problem
+    recipe: Recipe
+    seed: int
+    capture: bool | None
 
-def best_map_fit(
-    function: str, net: nn.Module, data: Any, likelihood: Likelihood, steps: int | None, options: dict[str, Any]
-) -> tuple[Problem, Recipe, Starts]:
-    """The best of the recipe's MAP estimates, with a noise of its own."""
-    problem, recipe = posed(function, net, data, likelihood, None, steps, options)
-    return problem, recipe, best_map_weights(problem, recipe, **searched(options))
+    @classmethod
+    def of(
+        cls,
+        function: str,
+        net: nn.Module,
+        data: Any,
+        likelihood: Likelihood,
+        members: int | None,
+        steps: int | None,
+        options: dict[str, Any],
+    ) -> MapFits:
+        """From what `function` is given; the recipe has number and steps where they are None.
 
+        Raises:
+            TypeError: an option that a MAP fit has no use for, such as a last layer that is not "sampled" like all
+                others.
+        """
+        sampled = options.get("last_layer") == "sampled"
+        refuse(function, options | {"last_layer": None} if sampled else options, *_REFUSED)
+        problem = Problem.of(
+            net, data, likelihood, **{name: value for name, value in options.items() if name not in _IGNORED}
+        )
+        problem = replace(problem, autocast=options.get("autocast"))
+        recipe = (options.get("recipe") or Recipe()).over(default_recipe(Size.of(problem)))
+        recipe = replace(
+            recipe,
+            map_restarts=recipe.map_restarts if members is None else members,
+            map_steps=recipe.map_steps if steps is None else steps,
+        )
+        return cls(problem, recipe, options.get("seed", 0), options.get("capture"))
 
-def searched(options: dict[str, Any]) -> dict[str, Any]:
-    """What they say of how MAP estimates are looked for."""
-    return {"seed": options.get("seed", 0), "capture": options.get("capture")}
+    def starts(self) -> Starts:
+        """All of them, best first."""
+        return map_weights(self.problem, self.recipe, seed=self.seed, capture=self.capture)
 
-
-def posed(
-    function: str,
-    net: nn.Module,
-    data: Any,
-    likelihood: Likelihood,
-    members: int | None,
-    steps: int | None,
-    options: dict[str, Any],
-) -> tuple[Problem, Recipe]:
-    """What MAP fits are of, and the recipe that says how many and how long.
-
-    Raises:
-        TypeError: an option that a MAP fit has no use for, such as a last layer that is not "sampled" like all others.
-    """
-    sampled = options.get("last_layer") == "sampled"
-    refuse(function, options | {"last_layer": None} if sampled else options, *_REFUSED)
-    problem = Problem.of(
-        net, data, likelihood, **{name: value for name, value in options.items() if name not in _IGNORED}
-    )
-    problem = replace(problem, autocast=options.get("autocast"))
-    recipe = (options.get("recipe") or Recipe()).over(default_recipe(Size.of(problem)))
-    recipe = replace(
-        recipe,
-        map_restarts=recipe.map_restarts if members is None else members,
-        map_steps=recipe.map_steps if steps is None else steps,
-    )
-    return problem, recipe
+    def best(self) -> Starts:
+        """The best alone, with a noise of its own."""
+        return best_map_weights(self.problem, self.recipe, seed=self.seed, capture=self.capture)
 
 
 def as_posterior(problem: Problem, recipe: Recipe, starts: Starts, method: str) -> Posterior:

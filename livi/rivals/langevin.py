@@ -16,7 +16,7 @@ from livi.inference.rules import FROM_MODES, FROM_MODES_MAP_STEPS
 from livi.inference.start import measure_start
 from livi.model.likelihoods import Likelihood
 from livi.posterior.posterior import Posterior
-from livi.rivals.ensemble import as_posterior, map_fits
+from livi.rivals.ensemble import MapFits, as_posterior
 
 INTERRUPTED = "interrupted while sampling: keeping the networks that the chains started from; fit again for more."
 
@@ -51,7 +51,8 @@ def fit_langevin(
     checks.positive_int("chains", chains)
     progress, seed = options.pop("progress", True), options.get("seed", 0)
     map_steps = min(FROM_MODES_MAP_STEPS, steps or FROM_MODES_MAP_STEPS) if map_steps is None else map_steps
-    problem, recipe, starts = map_fits("fit_langevin", net, data, likelihood, chains, map_steps, options)
+    fits = MapFits.of("fit_langevin", net, data, likelihood, chains, map_steps, options)
+    problem, starts = fits.problem, fits.starts()
     steps = FROM_MODES.steps if steps is None else checks.positive_int("steps", steps)
     if budget is not None:
         gradient = measure_start(problem, chains)  # on a batch; steps of chains take two, on all of them
@@ -59,7 +60,7 @@ def fit_langevin(
         steps = min(steps, int(left / (2.0 * gradient * problem.data.steps_per_epoch)))
     steps = max(steps, 4 * FEWEST)
     each = min(-(-draws // chains), int((1.0 - FROM_MODES.warm_up) * steps))
-    start = as_posterior(problem, recipe, starts, "langevin")
+    start = as_posterior(problem, fits.recipe, starts, "langevin")
     try:
         chosen = replace(FROM_MODES, chains=chains, draws=max(FEWEST, each) * chains, steps=steps)
         return polish(start, problem.data, seed=seed, progress=progress, **asdict(chosen))

@@ -8,7 +8,7 @@ from torch import nn
 
 from livi.model.likelihoods import Likelihood
 from livi.posterior.posterior import Posterior
-from livi.rivals.ensemble import as_posterior, best_map_fit
+from livi.rivals.ensemble import MapFits, as_posterior
 
 
 def fit_map(
@@ -22,4 +22,5 @@ def fit_map(
         steps: of each MAP fit, in place of `recipe.map_steps`.
         **options: as in `fit_ensemble`.
     """
-    return as_posterior(*best_map_fit("fit_map", net, data, likelihood, steps, options), "map")
+    fits = MapFits.of("fit_map", net, data, likelihood, None, steps, options)
+    return as_posterior(fits.problem, fits.recipe, fits.best(), "map")

@@ -15,7 +15,7 @@ from livi.model.data import Batch
 from livi.model.likelihoods import Likelihood
 from livi.model.problem import Problem
 from livi.posterior.posterior import Posterior
-from livi.rivals.ensemble import best_map_fit
+from livi.rivals.ensemble import MapFits
 
 
 class Start(NamedTuple):
@@ -33,8 +33,8 @@ class Start(NamedTuple):
 
 def best_map(function: str, net: nn.Module, data: Any, likelihood: Likelihood, options: dict[str, Any]) -> Start:
     """The best of `recipe.map_restarts` MAP fits, as `fit_map` has it."""
-    problem, recipe, starts = best_map_fit(function, net, data, likelihood, None, options)
-    return Start(problem, recipe, starts.theta[0])
+    fits = MapFits.of(function, net, data, likelihood, None, None, options)
+    return Start(fits.problem, fits.recipe, fits.best().theta[0])
 
 
 def loss_gradient(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from livi import checks
 from livi.family.ensemble import Ensemble
-from livi.inference import FitWarning, Recipe, map_weights
+from livi.inference import FitWarning, Recipe
 from livi.inference.convergence import effective_size, split_rhat
 from livi.inference.own_noise import Limits, fit_noise
 from livi.inference.polishing import followed_predictions
@@ -23,7 +23,7 @@ from livi.model.likelihoods import Gaussian, Likelihood
 from livi.model.problem import Problem
 from livi.network import Layout
 from livi.posterior.posterior import Posterior
-from livi.rivals.ensemble import posed, searched
+from livi.rivals.ensemble import MapFits
 from livi.rivals.jax_network import in_double, load, log_likelihood, log_prior, translated
 from livi.rivals.map_start import Start, as_posterior
 
@@ -111,12 +111,12 @@ def fit_nuts(
     for name, value in (("chains", chains), ("warmup", warmup), ("draws", draws), ("max_tree_depth", max_tree_depth)):
         checks.positive_int(name, value)
     jax, numpyro = load("fit_nuts")
-    recipe: Recipe | None = options.get("recipe")
-    steps = recipe.map_steps if recipe is not None and "map_steps" in recipe.named else None
+    asked: Recipe | None = options.get("recipe")
+    steps = asked.map_steps if asked is not None and "map_steps" in asked.named else None
     _check_size(net, options, most_weights)
-    problem, recipe = posed("fit_nuts", net, data, likelihood, chains, steps, options)
-    limits = problem.likelihood.lower_limits()
-    starts = map_weights(problem, recipe, **searched(options))
+    fits = MapFits.of("fit_nuts", net, data, likelihood, chains, steps, options)
+    problem, limits = fits.problem, fits.problem.likelihood.lower_limits()
+    starts = fits.starts()
     noises = _noise_of_each(problem, starts.theta, limits)
     started = time.perf_counter()
     with in_double(jax):
@@ -154,7 +154,7 @@ def fit_nuts(
     )
     for text in _alarms(report):
         warnings.warn(text, FitWarning, stacklevel=2)
-    start = Start(problem, recipe, starts.theta[0])
+    start = Start(problem, fits.recipe, starts.theta[0])
     members = Ensemble(problem.layout, theta.flatten(0, 1)).requires_grad_(False)
     total = round(chains * (warmup + draws) * report.leapfrog_steps)  # warm-up as if its trajectories were as long
     return as_posterior(start, members, "nuts", gradients=total, nuts=asdict(report))

@@ -13,7 +13,7 @@ from livi.family.generators import Generator
 from livi.family.implicit import ImplicitPosterior
 from livi.family.noise import Noise
 from livi.inference import fit
-from livi.inference.plans import by_rule, generators_and_noises
+from livi.inference.plans import generators_and_noises, on_cpu
 from livi.inference.rules import Size, default_generator, default_noise
 from livi.model.likelihoods import Likelihood
 from livi.model.problem import Problem
@@ -45,8 +45,8 @@ def fit_sampler(
     size = Size.of(Problem.of(net, data, likelihood, **of_problem(options)))
 
     def family(layout: Layout) -> ImplicitPosterior:
-        generators = (generator, lambda _: by_rule(default_generator, size))
-        noises = (noise, lambda _: by_rule(default_noise, size))
+        generators = (generator, lambda _: on_cpu(default_generator, size))
+        noises = (noise, lambda _: on_cpu(default_noise, size))
         return make(layout, *generators_and_noises(layout, components, generators, noises))
 
     options.setdefault("last_layer", "sampled")

@@ -199,7 +199,7 @@ def _tilted(problem: Logits, means: Tensor, variances: Tensor, tilt: Tensor) -> 
 
 
 def _solved(factor: Tensor, right: Tensor) -> Tensor:  # (S, K, P, P), (S, K, P, R) -> (S, K, P, R)
-    """(L L^T)^-1 right, without torch.cholesky_solve, for which torch 2.11 takes MAGMA: see `inference/capture.py`."""
+    """(L L^T)^-1 right, without torch.cholesky_solve, for which torch 2.11 takes MAGMA: `inference/recordable.py`."""
     half = torch.linalg.solve_triangular(factor, right, upper=False)
     solved: Tensor = torch.linalg.solve_triangular(factor.mT, half, upper=True)
     return solved

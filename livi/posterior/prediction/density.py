@@ -136,7 +136,7 @@ class DrawnPrediction(Quantiles, DensityPrediction):
         highest, lowest = self.cdf(found), self.cdf(found - 1)
         known = zlib.crc32(torch.stack([lowest, highest]).cpu().numpy().tobytes())
         rng = torch.Generator().manual_seed(self.seed + 1 + known)
-        return lowest + uniform(tuple(found.shape), rng, highest.dtype, highest.device) * (highest - lowest)
+        return lowest + uniform(tuple(found.shape), rng, highest.dtype).to(highest) * (highest - lowest)
 
     def crps(self, targets: Targets) -> Tensor:  # (B, ...)
         """Continuous ranked probability score of each target, E|Y - y| - E|Y - Y'| / 2, of the draws."""
