@@ -239,3 +239,17 @@ def test_a_validation_loader_that_drops_examples_is_named():
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, x[:, :1]), 8, drop_last=True)
     with pytest.raises(ValueError, match=r"validation: expected each example once.*drop_last=False"):
         livi.compare(NET, (x, x[:, :1]), methods=["map"], validation=loader, gradients=200, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"steps": 10}, r"got 'steps', but methods have equal budgets in gradients: pass gradients="),
+        ({"budget": "1 min"}, r"got 'budget', but methods have equal budgets in gradients"),
+        ({"batchsize": 5}, r"compare: got 'batchsize'; did you mean 'batch_size'\?"),
+    ],
+)
+def test_options_that_there_are_not_are_named_with_a_remedy(option, said):
+    x = torch.linspace(-1, 1, 20)[:, None]
+    with pytest.raises(TypeError, match=said):
+        livi.compare(nn.Linear(1, 1), (x, x), methods=["map"], progress=False, **option)

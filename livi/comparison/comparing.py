@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from livi import checks
 from livi.comparison.result import Comparison, comparison_of
 from livi.inference import FitWarning, Recipe, plan
-from livi.inference.options import PlanOptions, joined_options
+from livi.inference.options import PlanOptions, check_options, joined_options
 from livi.inference.plans import Plan
 from livi.inference.rules import Size, default_recipe
 from livi.inference.validation import split_off
@@ -29,6 +29,7 @@ from livi.posterior.posterior import Posterior
 from livi.posterior.prediction import ClassificationPrediction, Prediction, RegressionPrediction
 from livi.report.compared import Compared
 from livi.rivals import METHODS, method_named
+from livi.rivals.options import OF_PROBLEM
 
 DEFAULT_METHODS = ("livi", "ensemble", "mean_field", "swag", "map")
 LEVELS = np.linspace(0.0, 1.0, 101)
@@ -101,6 +102,7 @@ def compare(
 
     Raises:
         ValueError: a method is not known, or none has a result.
+        TypeError: there is no such option; the message names the nearest.
 
     >>> import torch
     >>> x = torch.linspace(-1, 1, 50)[:, None]
@@ -110,6 +112,7 @@ def compare(
     ['ensemble', 'map']
     """
     checks.positive_int("num_samples", num_samples)
+    _check_options(options)
     if isinstance(validation, Real):
         data, validation = split_off(data, float(validation), seed)
     problem_of = {name: value for name, value in options.items() if name != "recipe"}
@@ -137,6 +140,13 @@ def compare(
         if posterior is not None:
             posteriors[candidate.name] = posterior
     return comparison_of(rows, posteriors, budget, problem.data.num_data, len(held.targets), seed)
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    for name in ("steps", "budget"):
+        if name in options:
+            raise TypeError(f"compare: got {name!r}, but methods have equal budgets in gradients: pass gradients=...")
+    check_options("compare", options, [*OF_PROBLEM, "recipe"])
 
 
 def _named(methods: Chosen) -> dict[str, Mapping[str, Any] | Callable[..., Posterior]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from livi.model.problem import Problem
 
-_OF_PROBLEM = set(inspect.signature(Problem.of).parameters) - {"net", "data", "likelihood"}
+OF_PROBLEM = [name for name in inspect.signature(Problem.of).parameters if name not in ("net", "data", "likelihood")]
 
 
 def refuse(function: str, options: Mapping[str, Any], *names: str) -> None:
@@ -21,7 +21,7 @@ def refuse(function: str, options: Mapping[str, Any], *names: str) -> None:
 
 def of_problem(options: Mapping[str, Any]) -> dict[str, Any]:
     """Those of them that `Problem.of` has."""
-    return {name: value for name, value in options.items() if name in _OF_PROBLEM}
+    return {name: value for name, value in options.items() if name in OF_PROBLEM}
 
 
 def needed(function: str, module: str, install: str) -> Any:
