@@ -32,7 +32,7 @@ from livi.experiments.table_data import Split, read_split
 from livi.experiments.table_scores import band, scores
 from livi.posterior.prediction import RegressionPrediction
 from livi.rivals import fit_ensemble, fit_langevin, fit_map
-from livi.rivals.ensemble import as_posterior, map_fits
+from livi.rivals.ensemble import MapFits, as_posterior
 from livi.tables.estimators.network import build_network
 from livi.tables.estimators.scaling import Scaling
 
@@ -54,10 +54,10 @@ def chains(*, steps: int = STEPS, number: int = CHAINS, map_steps: int = 300, **
     def make(net: nn.Module, data: Data, options: dict[str, Any]) -> livi.Posterior:
         length = min(steps, options["most"])
         common = {"prior": livi.Normal(1.0), "standardise": False, "seed": options["seed"]}
-        starts = map_fits("bench_truth", net, data, noise(), number, min(map_steps, length), common)
+        fits = MapFits.of("bench_truth", net, data, noise(), number, min(map_steps, length), common)
         settings = {"warm_up": 0.6, "first_error": 0.5, "energy_error": 0.1, "weighting": "equal"} | polishing
         draws = max(8, min(400 // number, int(0.4 * length))) * number
-        start = as_posterior(*starts, "chains")
+        start = as_posterior(fits.problem, fits.recipe, fits.starts(), "chains")
         return livi.polish(
             start, data, chains=number, draws=draws, steps=length, seed=options["seed"], progress=False, **settings
         )
