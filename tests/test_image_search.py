@@ -55,12 +55,12 @@ def test_settings_are_read_off_a_name_and_become_options():
 @pytest.mark.parametrize(
     ("problem", "name", "message"),
     [
-        ("mnist", "livi@width=3", "expected each of the settings prior, decay, noise, rate once"),
+        ("mnist", "livi@width=3", "expected each of the settings prior, decay, noise, rate, temperature once"),
         ("mnist", "livi@prior=1@prior=2", "once at most"),
         ("mnist", "livi@prior=wide", "expected positive numbers"),
         ("mnist", "livi@prior=-1", "expected positive numbers"),
         ("mnist", "map@noise=0.1", "expected map with no settings but prior here"),
-        ("mnist", "livi@decay=0.1", "no settings but prior, noise, rate here"),
+        ("mnist", "livi@decay=0.1", "no settings but prior, noise, rate, temperature here"),
         ("cifar10", "ensemble-5@prior=1", "no settings but decay here"),
         ("mnist", "lvi@prior=1", "got 'lvi'"),
     ],

@@ -33,8 +33,8 @@ search    --search tries four candidates for each method, by its prior or weight
           for other forms of livi that of livi
 data      from LIVI_DATA_DIR or the cache: livi data list
 """
-SETTINGS = "prior for all, noise and rate for livi"
-TRAINED_SETTINGS = "prior and decay (of the networks that fits start from), noise and rate for livi"
+SETTINGS = "prior for all, noise, rate and temperature for livi"
+TRAINED_SETTINGS = "prior and decay (of the networks that fits start from), noise, rate and temperature for livi"
 EXAMPLES = """\
 examples:
   livi bench {name} --quick

@@ -56,6 +56,11 @@ class Run:
         return self._training.recipe.steps
 
     @property
+    def temperature(self) -> float:
+        """The weight of the KL term after its warm-up."""
+        return self._training.recipe.temperature
+
+    @property
     def rank(self) -> int:
         """Which of the processes that fit together this is: 0 is the one to print and write files."""
         return self._training.ranks.rank

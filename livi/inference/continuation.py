@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from livi.family.implicit import ImplicitPosterior
 from livi.family.last_layer import ExactLastLayer
 from livi.inference.plans import Choices
+from livi.inference.recipe import Recipe
 from livi.model.likelihoods import Likelihood
 from livi.model.priors import Normal, Prior
 from livi.model.problem import Choice
@@ -102,8 +103,11 @@ class Continuation:
             raise ValueError(
                 f"{twice[0]}: expected none, for the posterior to start from brings its own; leave it out."
             )
+        earlier = self.original.plan.get("recipe", {}).get("temperature", 1.0)
+        recipe = asked.recipe if earlier == 1.0 else asked.recipe.joined(Recipe(temperature=earlier))
         return replace(
             asked,
+            recipe=recipe,
             generator=_in_turn(self.generators),
             noise=_in_turn(self.noises),
             components=len(self.generators),

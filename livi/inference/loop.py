@@ -124,7 +124,8 @@ class Trainer:
             if self.checkpoint is not None:
                 self.save()
             warmth = self.recipe.kl_weight(max(0, self.step - 1))
-            cold = "" if warmth == 1.0 else f"; its KL weight was only {warmth:.2f}, so it is too sure"
+            early = warmth < self.recipe.temperature
+            cold = f"; its KL weight was only {warmth:.2f}, so it is too sure" if early else ""
             text = f"interrupted: keeping the posterior of step {self.step} of {self.recipe.steps}{cold}."
             warnings.warn(text, FitWarning, stacklevel=2)
         if self.stopped:

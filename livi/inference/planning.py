@@ -87,7 +87,7 @@ def plan(
         start: "map" begins at MAP estimates; "net" at the network's own weights, for one that is trained already: no
             MAP fit, and fewer steps. A `Posterior` of an earlier fit of this network goes on from there, for more steps
             or with more data: with its generator, noise, likelihood and prior as they were learned, without a MAP fit,
-            spread or KL warm-up, and at lower rates, where the recipe does not name them.
+            spread or KL warm-up, at its temperature and at lower rates, where the recipe does not name them.
         components: K, the number of mixture components trained jointly. By default 1, or 5 for classifiers of 5,000 to
             a million weights that start from scratch with 5,000 labels and more (a text has one a character), where
             generator, samples and restarts are left open: the fit then takes as many gradients as an ensemble of five
@@ -142,6 +142,7 @@ def plan(
     choices = Choices(*own, entropy, latents, recipe or Recipe(), components, autocast, capture, word, polish)
     choices = choices if earlier is None else earlier.choices(choices)
     _check_family(choices)
+    _check_temperature(choices)
     made = make_plan(_last_layer_of(problem, last_layer, choices, batch_size), choices, seed=seed)
     made = made if steps is None else _lasting(made, steps)
     if budget is None:
@@ -179,6 +180,15 @@ def _check_family(choices: Choices) -> None:
         raise TypeError(f"{', '.join(given)}: expected none beside family=, which decides that itself; leave it out.")
 
 
+def _check_temperature(choices: Choices) -> None:
+    """Chains sample the posterior itself."""
+    if choices.polish and choices.recipe.temperature != 1.0:
+        raise ValueError(
+            f"polish=True: expected temperature 1, for chains sample the posterior itself, got "
+            f"{choices.recipe.temperature:g}; leave one of them out."
+        )
+
+
 def _last_layer_of(problem: Problem, mode: str, choices: Choices, batch_size: int | None) -> Problem:
     """The problem as it is, saying why, or with its last layer integrated out."""
     if mode not in LAST_LAYER:
@@ -191,6 +201,8 @@ def _last_layer_of(problem: Problem, mode: str, choices: Choices, batch_size: in
     try:
         if choices.family is not None:
             raise NotExactError("the family is one of the user's own")
+        if choices.recipe.temperature != 1.0:
+            raise NotExactError("its evidence is that of the untempered likelihood, and temperature is not 1")
         return integrate_last_layer(problem, asked=asked, labels=labels, batch_size=batch_size, sizes=sizes)
     except NotExactError as reason:
         if asked:

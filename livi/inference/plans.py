@@ -189,7 +189,8 @@ class Plan:
             else f"{facts['components']} of {recipe.map_restarts} MAP fits of {recipe.map_steps} steps, spread "
             f"{recipe.spread}",
             "schedule": f"{recipe.steps:,} steps of Adam, rates {recipe.affine_rate:g} affine, "
-            f"{recipe.nonlinear_rate:g} nonlinear, {recipe.hyper_rate:g} hyper; KL warm-up {recipe.kl_warm_up:.0%}",
+            f"{recipe.nonlinear_rate:g} nonlinear, {recipe.hyper_rate:g} hyper; KL warm-up {recipe.kl_warm_up:.0%}"
+            f"{'' if recipe.temperature == 1.0 else f', temperature {recipe.temperature:g}'}",
             "cost": f"{1e3 * facts['seconds_per_step']:.1f} ms per step, about {in_words(start)} for the start and "
             f"{in_words(seconds)} for the rest{self._how()}; {_bytes(facts['memory_bytes'])} of tensors",
         }

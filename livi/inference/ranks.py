@@ -232,7 +232,11 @@ def apart() -> Iterator[None]:
 
 
 def _join() -> None:
-    """Become a rank where torchrun started this process; Gloo serves tensors on the CPU, NCCL those on a GPU."""
+    """Become a rank where torchrun started this process; Gloo serves tensors on the CPU, NCCL those on a GPU.
+
+    NCCL wants a GPU for every rank. Where a machine has fewer of them than ranks, which then share one or fit on the
+    CPU, Gloo serves all.
+    """
     if not dist.is_available() or dist.is_initialized() or not dist.is_torchelastic_launched():
         return
     if os.environ.get("WORLD_SIZE", "1") == "1":
@@ -240,14 +244,17 @@ def _join() -> None:
     from torch.distributed.distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
 
+    backend = None  # by the tensors' device
     if torch.cuda.is_available():
-        torch.cuda.set_device(_local_rank() % torch.cuda.device_count())
+        gpus = torch.cuda.device_count()
+        torch.cuda.set_device(_local_rank() % gpus)
+        backend = "gloo" if int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > gpus else None
     store, rank, count = next(iter(rendezvous("env://")))
     if os.environ.get("GROUP_WORLD_SIZE", "1") == "1":
         # torchrun's store outlives its workers: those that it starts again would find the addresses of the dead there
         # (pytorch/pytorch#135712). Only launchers of one machine count its restarts alike.
         store = PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
-    dist.init_process_group(store=store, rank=rank, world_size=count)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=count)
     atexit.register(_leave)
 
 

@@ -26,7 +26,10 @@ class Recipe:
         affine_rate, nonlinear_rate, hyper_rate: Adam's learning rates for offsets and skips, for the generators'
             nonlinear part, and for noises, observation noise and prior scale.
         warm_up: share of the steps over which the learning rate rises; it then falls to zero by a cosine.
-        kl_warm_up: share of the steps over which the weight of the KL term rises from 0 to 1.
+        kl_warm_up: share of the steps over which the weight of the KL term rises from 0 to `temperature`.
+        temperature: T, the weight of the KL term in the end: the fit is of the posterior of the likelihood to the power
+            of 1 / T. 1 is Bayes' rule, less a "cold" posterior, surer than the data say. Pictures that are augmented
+            may want one, for an example in many versions counts as one.
         spread: standard deviation of the weights around their start.
         relative_spread: `spread` is a share of the root mean square of each parameter's start.
         num_samples, num_entropy_samples: weight vectors per component and step for the likelihood, and for the entropy.
@@ -49,6 +52,7 @@ class Recipe:
     betas: tuple[float, float] = (0.9, 0.99)
     warm_up: float = 0.05
     kl_warm_up: float = 0.3
+    temperature: float = 1.0
     spread: float = 0.05
     relative_spread: bool = False
     num_samples: int = 64
@@ -67,7 +71,7 @@ class Recipe:
     def __post_init__(self) -> None:
         for name in ("steps", "map_restarts", "num_samples", "num_entropy_samples", "entropy_every"):
             checks.positive_int(name, getattr(self, name))
-        for name in ("map_rate", "affine_rate", "nonlinear_rate", "hyper_rate", "spread"):
+        for name in ("map_rate", "affine_rate", "nonlinear_rate", "hyper_rate", "spread", "temperature"):
             checks.positive_float(name, getattr(self, name))
         for name in ("warm_up", "kl_warm_up"):
             if not 0.0 <= getattr(self, name) <= 1.0:
@@ -122,7 +126,7 @@ class Recipe:
     def kl_weight(self, step: int) -> float:
         """Weight of the KL term at a step."""
         rise = self.kl_warm_up * self._first_steps
-        return 1.0 if step >= rise else (step + 1) / (rise + 1)
+        return self.temperature * (1.0 if step >= rise else (step + 1) / (rise + 1))
 
     def entropy_weight(self, step: int) -> float:
         """Weight of the entropy at a step: 0 where it is left out, so that the mean over steps is 1."""

@@ -51,7 +51,7 @@ class EarlyStopping(Callback):
 
     def on_validation(self, run: Run) -> None:
         row = run.history[-1]
-        if row["kl_weight"] < 1.0:
+        if row["kl_weight"] < run.temperature:
             return
         score = row[f"{PREFIX}{self.metric}"]
         better = score == score and (self.best is None or METRICS[self.metric].better(score, self.best))

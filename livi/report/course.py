@@ -29,7 +29,7 @@ def learning_curve(history: Sequence[Mapping[str, float]]) -> Figure:
         wanted = f"a step and a finite {', '.join(missing)}"
         raise ValueError(f"history: expected at least two rows with {wanted}, got {len(history)} rows.")
     steps = np.array([row["step"] for row in history if "step" in row])
-    warming = np.array([row["step"] for row in history if "step" in row and row.get("kl_weight", 1.0) < 1.0])
+    warming = warming_up([row for row in history if "step" in row])
     with style():
         figure = new_figure(TEXT_WIDTH, 0.52 * TEXT_WIDTH)
         axes = figure.subplots(2, 2, sharex=True).ravel()
@@ -43,6 +43,12 @@ def learning_curve(history: Sequence[Mapping[str, float]]) -> Figure:
         figure.supxlabel("step", fontsize=8.5)
         figure.supylabel("nats", fontsize=8.5)
         return figure
+
+
+def warming_up(rows: Sequence[Mapping[str, float]]) -> Numbers:
+    """The steps at which the KL term had less weight than in the end."""
+    weights = [row.get("kl_weight", 1.0) for row in rows]
+    return np.array([row["step"] for row, weight in zip(rows, weights, strict=True) if weight < max(weights)])
 
 
 def running_mean(values: Numbers) -> Numbers:

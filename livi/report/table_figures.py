@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from livi.report.course import robust_range, running_mean
+from livi.report.course import robust_range, running_mean, warming_up
 from livi.report.interactive import (
     BAD,
     BAND,
@@ -56,7 +56,7 @@ def learning_curves(history: Sequence[Mapping[str, float]]) -> list[Figure]:
         kept = np.unique(np.linspace(0, len(rows) - 1, 1000).astype(int))
         shown = layout("step", "nats", 250) | {"showlegend": False}
         shown["yaxis"]["range"] = list(robust_range(values))
-        warming = steps[[row.get("kl_weight", 1.0) < 1.0 for row in rows]]
+        warming = warming_up(rows)
         if len(warming):
             area = {"type": "rect", "yref": "paper", "x0": float(steps[0]), "x1": float(warming[-1]), "y0": 0, "y1": 1}
             shown["shapes"] = [area | {"fillcolor": BAND, "line": {"width": 0}, "layer": "below"}]

@@ -1,9 +1,10 @@
 """Settings of a method as part of its name, so that every result says what it is of: `livi@prior=0.5@noise=0.1`.
 
-prior=S    N(0, S^2) for all weights, in place of the prior that the method has by itself
-decay=W    weight decay of the networks that are trained by SGD: those that fits start from, map and ensembles
-noise=R    of livi: the noise's share of the size of each tensor
-rate=R     of livi: the learning rate of the generator
+prior=S        N(0, S^2) for all weights, in place of the prior that the method has by itself
+decay=W        weight decay of the networks that are trained by SGD: those that fits start from, map and ensembles
+noise=R        of livi: the noise's share of the size of each tensor
+rate=R         of livi: the learning rate of the generator
+temperature=T  of livi: that of the posterior, in place of 1; see `livi.Recipe`
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class Settings:
     decay: float | None = None
     noise: float | None = None
     rate: float | None = None
+    temperature: float | None = None
 
     @property
     def given(self) -> tuple[str, ...]:
@@ -38,8 +40,10 @@ class Settings:
         if self.noise is not None:
             share = self.noise
             found["noise"] = lambda layout: RelativeNoise.for_layout(layout, share)
-        if self.rate is not None:
-            found["recipe"] = Recipe(affine_rate=self.rate, nonlinear_rate=self.rate)
+        recipe: dict[str, Any] = {} if self.rate is None else {"affine_rate": self.rate, "nonlinear_rate": self.rate}
+        recipe |= {} if self.temperature is None else {"temperature": self.temperature}
+        if recipe:
+            found["recipe"] = Recipe(**recipe)
         return found
 
 
@@ -47,7 +51,7 @@ def parted(name: str) -> tuple[str, Settings]:
     """A method and its settings.
 
     >>> parted("ensemble-5@prior=0.5")
-    ('ensemble-5', Settings(prior=0.5, decay=None, noise=None, rate=None))
+    ('ensemble-5', Settings(prior=0.5, decay=None, noise=None, rate=None, temperature=None))
 
     Raises:
         ValueError: there is no such setting, or it is no positive number.
@@ -72,7 +76,7 @@ def check_settings(name: str, *, trained: bool) -> None:
     method, settings = parted(name)
     fitted = not (trained and method.startswith(("map", "ensemble")))
     known = [*(["prior"] if fitted else []), *(["decay"] if trained else [])]
-    known += ["noise", "rate"] if method.startswith("livi") else []
+    known += ["noise", "rate", "temperature"] if method.startswith("livi") else []
     for setting in settings.given:
         if setting not in known:
             raise ValueError(f"methods: expected {method} with no settings but {', '.join(known)} here, got {name!r}.")
