@@ -17,6 +17,7 @@ import warnings
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -38,14 +39,27 @@ from livi.tables.estimators.choice import (
 )
 from livi.tables.estimators.scaling import Array
 
-RULES = {  # standard errors by which chains must lead, and the best of the others in a trial as long as theirs
-    "always": (-math.inf, None),
-    "ahead": (0.0, None),
-    "ahead of one as long": (0.0, 0.0),
-    "ahead, and not clearly behind one as long": (0.0, -1.64),
-    "not clearly behind one as long": (-math.inf, -1.64),
-    "1 standard error": (1.0, None),
-    "1.64 standard errors": (1.64, None),
+
+class Rule(NamedTuple):
+    """Standard errors by which chains must lead the best of the others, and one of those in a trial as long as theirs;
+    and whether a look comes first where that one has constant noise."""
+
+    sure: float
+    of_longer: float | None = None
+    look: bool = True
+
+
+RULES = {
+    "always": Rule(-math.inf),
+    "ahead": Rule(0.0),
+    "ahead of one as long": Rule(0.0, 0.0),
+    "ahead, and not clearly behind one as long": Rule(0.0, -1.64),
+    "not clearly behind one as long": Rule(-math.inf, -1.64),
+    "1 standard error": Rule(1.0),
+    "1.64 standard errors": Rule(1.64),
+    "no look, ahead": Rule(0.0, look=False),
+    "no look, ahead of one as long": Rule(0.0, 0.0, look=False),
+    "no look, ahead, and not clearly behind one as long": Rule(0.0, -1.64, look=False),
 }
 
 
@@ -77,11 +91,11 @@ def compare(name: str, number: int, steps: int | None) -> dict[str, tuple[str, f
         models, inputs[both], targets[both], *trial(models[0], STEPS).predict(inputs[both], return_std=True)
     )
     found = {}
-    for rule, (sure, sure_of_longer) in RULES.items():
-        longer = None if sure_of_longer is None else (lambda model: score(model, SAMPLED_STEPS))
-        look = functools.partial(score, length=LOOK_STEPS)
-        best, _ = chosen(models, score, sampled_like, look, longer, sure, sure_of_longer or 0.0)
-        found[rule] = best.label, worth(best)
+    for name_of_rule, rule in RULES.items():
+        longer = None if rule.of_longer is None else (lambda model: score(model, SAMPLED_STEPS))
+        look = functools.partial(score, length=LOOK_STEPS) if rule.look else None
+        best, _ = chosen(models, score, sampled_like, look, longer, rule.sure, rule.of_longer or 0.0)
+        found[name_of_rule] = best.label, worth(best)
     return found
 
 

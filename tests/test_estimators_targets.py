@@ -181,6 +181,20 @@ def test_of_many_rows_chains_must_lead_a_trial_as_long_as_theirs():
     assert [has_many(rows) for rows in (3000, 3001)] == [False, True]
 
 
+@pytest.mark.parametrize(("rows", "expected"), [(200, (True, False)), (3001, (False, True))])
+def test_few_rows_get_a_look_and_many_a_longer_trial(rows, expected, monkeypatch):
+    seen = []
+
+    def spy(models, score, last, look, longer):
+        seen.append((look is not None, longer is not None))
+        return models[0], []
+
+    monkeypatch.setattr("livi.tables.estimators.regressor.chosen", spy)
+    X = np.random.default_rng(0).normal(size=(rows, 2))
+    LIVIRegressor(**SHORT).fit(X, X[:, 0] + 0.1 * np.random.default_rng(1).normal(size=rows))
+    assert seen == [expected]
+
+
 def test_where_noise_varies_chains_are_scored_without_a_look():
     model, random = Model("log", "varying"), np.random.default_rng(0)
     known, chains = random.normal(size=100), sampled_like(model)

@@ -11,9 +11,10 @@ Trials cost as much as a fit where all are made, and most tables do not need mos
 first, and others of its kind follow where its residuals or the targets speak for them (`plausible`). Where constant
 noise is the best of them, chains begin with a look, a trial of a fourth of the length, and go on where it is ahead;
 where noise varies, which such a network gets right only late, they are tried at once (`chosen`). Chosen by
-`python -m benchmarks.choose_looks`; docs/benchmarks/choices.md has the numbers. On tables of many rows, whose fits take
-minutes, chains that are ahead are then held against the best of the others in a trial as long as theirs: a target that
-is all but a function of the inputs is learned by steps, and short trials tell nothing about it.
+`python -m benchmarks.choose_looks`; docs/benchmarks/choices.md has the numbers. Tables of many rows, whose fits take
+minutes, are worth more care: chains are tried at once, and where they are ahead, held against the best of the others in
+a trial as long as theirs. A target that is all but a function of the inputs is learned by steps, and short trials tell
+nothing about it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from livi.tables.estimators.scaling import Array
 
 FEWEST = 60  # rows that are worth a trial
 ROWS = 600  # of a trial, or
-SHARE = 0.2  # of all rows where that is more, and then chains have a second trial to pass: many rows are worth it;
+SHARE = 0.2  # of all rows where that is more, and then chains have no look and a second trial to pass;
 MOST = 2000  # but no more than that
 HELD = 0.3  # of which are scored
 TIME = 0.4  # of a budget, for all trials

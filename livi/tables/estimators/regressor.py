@@ -252,7 +252,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         common: dict[str, Any] = {"interval": "posterior", "components": 1, "num_samples": 50, "verbose": 0}
         common |= {"random_state": self.seed_}
         if self.budget is not None:
-            trials = len(models) + (2 + has_many(len(y))) * sampled
+            trials = len(models) + 2 * sampled
             common["budget"] = TIME * seconds("budget", self.budget) / trials
 
         @functools.cache
@@ -276,8 +276,10 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
             mean, std = trial_of(models[0], STEPS).predict(X[rows], return_std=True)
             models = plausible(models, X[rows], y[rows], mean, std)
         last = sampled_like if sampled else lambda _: None
-        longer = (lambda model: score(model, SAMPLED_STEPS)) if has_many(len(y)) else None
-        best, self.trials_ = chosen(models, score, last, lambda model: score(model, LOOK_STEPS), longer)
+        many = has_many(len(y))
+        look = None if many else (lambda model: score(model, LOOK_STEPS))
+        longer = (lambda model: score(model, SAMPLED_STEPS)) if many else None
+        best, self.trials_ = chosen(models, score, last, look, longer)
         return best
 
     def _may_be_sampled(self, num_rows: int) -> bool:
