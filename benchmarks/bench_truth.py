@@ -31,7 +31,7 @@ import livi
 from livi.experiments.table_data import Split, read_split
 from livi.experiments.table_scores import band, scores
 from livi.posterior.prediction import RegressionPrediction
-from livi.rivals import fit_ensemble, fit_langevin, fit_map
+from livi.rivals import fit_ensemble, fit_langevin, fit_map, fit_nuts
 from livi.rivals.ensemble import MapFits, as_posterior
 from livi.tables.estimators.network import build_network
 from livi.tables.estimators.scaling import Scaling
@@ -80,6 +80,18 @@ def fitted(function: Callable[..., livi.Posterior], likelihood: Callable[[], Any
     return make
 
 
+def nuts(chains: int = 4, draws: int = 500) -> Way:
+    """A reference: a sampler whose steps leave the posterior as it is, from short MAP fits."""
+
+    def make(net: nn.Module, data: Data, options: dict[str, Any]) -> livi.Posterior:
+        most = min(draws, options["most"])
+        common = {"prior": livi.Normal(1.0), "standardise": False, "seed": options["seed"]}
+        recipe = livi.Recipe(map_steps=min(300, most))
+        return fit_nuts(net, data, noise(), chains=chains, warmup=most, draws=most, recipe=recipe, **common)
+
+    return make
+
+
 def one_noise() -> livi.Gaussian:
     return livi.Gaussian(1.0, learned=True)
 
@@ -101,7 +113,10 @@ WAYS: dict[str, tuple[str, Way, dict[str, Any]]] = {
     "wide": ("the same, two layers of 32", fitted(fit_langevin), {"hidden": (32, 32)}),
     "silu": ("the same, SiLU", fitted(fit_langevin), {"activation": "silu"}),
     "gelu": ("the same, GELU", fitted(fit_langevin), {"activation": "gelu"}),
+    "nuts": ("NUTS, 4 chains of 500 draws", nuts(), {}),
+    "nuts-gelu": ("the same, GELU", nuts(), {"activation": "gelu"}),
 }
+USUAL = [way for way in WAYS if not way.startswith("nuts")]  # which takes minutes to an hour
 
 
 def without_test_rows(split: Split, number: int) -> Split:
@@ -138,13 +153,13 @@ def run(split: Split, number: int, way: str, most: int) -> dict[str, Any]:
     shift, scale = map(float, targets)
     in_units = RegressionPrediction(*(part.double() for part in (found.means, found.stds))).rescaled(shift, scale)
     squeezed = RegressionPrediction(in_units.means.flatten(1), in_units.stds.expand_as(in_units.means).flatten(1))
-    polish = posterior.plan.get("polish") or {"rhat": [None]}
+    report = posterior.plan.get("polish") or posterior.plan.get("nuts") or {"rhat": [None]}
     return (
         row
         | scores(band(squeezed, split.test_targets), split.test_targets)
         | {
             "seconds": seconds,
-            "rhat": polish["rhat"][0],
+            "rhat": report["rhat"][0],
             "error": None,
         }
     )
@@ -176,7 +191,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="boston,concrete,energy", help="data sets of `livi bench tables`")
     parser.add_argument("--splits", default="0,1,2,3,4")
-    parser.add_argument("--ways", default=",".join(WAYS), help="default: %(default)s")
+    parser.add_argument("--ways", default=",".join(USUAL), help="default: %(default)s; there is nuts and nuts-gelu too")
     parser.add_argument("--held", action="store_true", help="score training rows that are held out, not test rows")
     parser.add_argument("--quick", action="store_true", help="a few steps; the numbers mean nothing")
     parser.add_argument("--out", type=Path, help="rows are written there, and those that are there are not run again")

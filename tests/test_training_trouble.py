@@ -48,6 +48,41 @@ def test_a_fit_that_keeps_failing_stops_with_the_term_s_name():
         Trainer(plan.bound, plan.data, plan.recipe).run()
 
 
+def test_a_component_that_is_lost_is_left_out_of_a_mixture(monkeypatch):
+    run = Trainer.run
+
+    def spoiled(self):
+        run(self)
+        with torch.no_grad():
+            for parameter in self.bound.posterior.generators[1].parameters():
+                parameter.fill_(30.0)
+
+    options = {"components": 3, "likelihood": livi.Gaussian(0.1)}
+    whole = quick_fit(**options)
+    monkeypatch.setattr(Trainer, "run", spoiled)
+    with pytest.warns(FitWarning, match="1 of 3 mixture components ended far below where they started, and are left"):
+        posterior = quick_fit(**options)
+    assert posterior.plan["components"] == 2
+    expected = [whole.sampler.generators[k].offset for k in (0, 2)]
+    torch.testing.assert_close([each.offset for each in posterior.sampler.generators], expected, rtol=0, atol=0)
+    assert posterior.predict(data()[0]).mean.sub(data()[1]).square().mean() < 1.0
+
+
+@pytest.mark.filterwarnings("ignore::livi.FitWarning")
+def test_a_mixture_of_nothing_but_lost_components_is_an_error(monkeypatch):
+    run = Trainer.run
+
+    def spoiled(self):
+        run(self)
+        with torch.no_grad():
+            for parameter in self.bound.posterior.generators.parameters():
+                parameter.fill_(30.0)
+
+    monkeypatch.setattr(Trainer, "run", spoiled)
+    with pytest.raises(FitError, match="ended far below its start"):
+        quick_fit(components=2, likelihood=livi.Gaussian(0.1))
+
+
 def test_a_bound_that_falls_far_is_a_divergence(monkeypatch):
     plan = livi.plan(network(), data(), livi.Gaussian(0.1), recipe=replace(QUICK, steps=400, kl_warm_up=0.1))
     begin(plan, seed=0)

@@ -65,6 +65,11 @@ class ImplicitPosterior(Family):
     def num_components(self) -> int:  # type: ignore[override]  # a constant of families that are no mixtures
         return len(self.generators)
 
+    def only(self, components: Sequence[int]) -> ImplicitPosterior:
+        """The mixture of these components: of the same parts, not copies of them."""
+        generators, noises = self._generators(), self._noises()
+        return ImplicitPosterior(self.layout, [generators[k] for k in components], [noises[k] for k in components])
+
     def sample(
         self, num_samples: int, rng: torch.Generator | None = None, *, latents: Latents | None = None
     ) -> Tensor:  # (S, m)

@@ -17,7 +17,7 @@ from livi.inference.alarms import alarms
 from livi.inference.begin import Beginning, begin, spread_out
 from livi.inference.callbacks import Callback, Callbacks, Row, as_callbacks
 from livi.inference.divergence import REMEDY, FitError
-from livi.inference.judgement import expected_log_likelihood, lost_likelihood
+from livi.inference.judgement import expected_log_likelihood, leave_out, lost_components, lost_likelihood
 from livi.inference.loop import Trainer
 from livi.inference.memory import kept_memory
 from livi.inference.options import PlanOptions, checked
@@ -278,8 +278,11 @@ def _train(prepared: Plan, trainer: Trainer) -> str:
         return str(error)
     if trainer.interrupted:
         return ""
-    lost = lost_likelihood(prepared.bound, prepared.data, trainer.start_log_likelihood, trainer.rng)
-    return trainer.ranks.agreed(lost)
+    judged = (prepared.bound, prepared.data, trainer.start_log_likelihood, trainer.rng)
+    lost = trainer.ranks.agreed(lost_likelihood(*judged))
+    if not lost:
+        leave_out(prepared.bound, trainer.ranks.agreed(lost_components(*judged)))
+    return lost
 
 
 def _finish(result: Result, trainer: Trainer) -> Posterior:
@@ -291,7 +294,8 @@ def _finish(result: Result, trainer: Trainer) -> Posterior:
         recent = [row["log_likelihood"] for row in trainer.history[-10:]]
         for text in alarms(bound, sum(recent) / len(recent), trainer.start_log_likelihood, unconverged, trainer.rng):
             warnings.warn(text, FitWarning, stacklevel=5)
-    facts = trainer.facts | {
+    facts = trainer.facts | bound.posterior.facts()  # a component may have been left out
+    facts |= {
         "interrupted_at": trainer.step if trainer.interrupted else None,
         "stopped_at": trainer.step if trainer.stopped else None,
         "stopped_because": trainer.stopped or None,

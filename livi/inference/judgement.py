@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
+from livi.family.family import Family
+from livi.family.implicit import ImplicitPosterior
 from livi.family.objective import Bound
 from livi.model.data import Data
+from livi.model.trial import FitWarning
 
 DRAWS, FEW = 32, 8  # networks that predict together, fewer of many weights
 HELD = 2**28  # numbers of all of them together, unless they are few
@@ -17,24 +21,28 @@ BATCHES = 40
 
 
 @torch.no_grad()
-def log_predictive(bound: Bound, data: Data, rng: torch.Generator) -> float:
+def log_predictive(bound: Bound, data: Data, rng: torch.Generator, q: Family | None = None) -> float:
     """sum_i log E_q p(y_i | x_i, theta) over all data, in nats, from one epoch's batches, at most forty.
 
     Unlike the expected log likelihood it is what predictions are worth: single draws that fit badly cost little.
+
+    Args:
+        q: another posterior than the bound's.
     """
-    return _over_data(bound, data, rng, lambda values: torch.logsumexp(values, 0) - math.log(len(values)))
+    q = bound.posterior if q is None else q
+    return _over_data(bound, data, rng, q, lambda values: torch.logsumexp(values, 0) - math.log(len(values)))
 
 
 @torch.no_grad()
 def expected_log_likelihood(bound: Bound, data: Data, rng: torch.Generator) -> float:
     """sum_i E_q log p(y_i | x_i, theta), from the same batches."""
-    return _over_data(bound, data, rng, lambda values: values.mean(0))
+    return _over_data(bound, data, rng, bound.posterior, lambda values: values.mean(0))
 
 
-def _over_data(bound: Bound, data: Data, rng: torch.Generator, what: Callable[[Tensor], Tensor]) -> float:
+def _over_data(bound: Bound, data: Data, rng: torch.Generator, q: Family, what: Callable[[Tensor], Tensor]) -> float:
     """The sum over all data of `what` is made of log p(y | x, theta_s), (S, B) -> (B,)."""
-    size, draws = bound.num_samples, max(FEW, min(DRAWS, HELD // bound.posterior.num_params))
-    blocks = [bound.posterior.sample(size, rng) for _ in range(max(1, math.ceil(draws / size)))]
+    size, draws = bound.num_samples, max(FEW, min(DRAWS, HELD // q.num_params))
+    blocks = [q.sample(size, rng) for _ in range(max(1, math.ceil(draws / size)))]
     total, seen = 0.0, 0
     for (inputs, targets), _ in zip(data.epoch(0), range(BATCHES), strict=False):
         values = torch.cat([bound.log_likelihood(theta, inputs, targets) for theta in blocks])  # (S, B)
@@ -58,12 +66,50 @@ def lost_likelihood(bound: Bound, data: Data, start_log_likelihood: float, rng: 
     varies with the inputs towards zero.
     """
     constant = constant_log_likelihood(bound, data)
-    if constant is None or not start_log_likelihood > constant + 20.0:
+    least = _least(constant, start_log_likelihood)
+    if least is None:
         return ""
     reached = log_predictive(bound, data, rng)
-    if reached > constant + 0.25 * (start_log_likelihood - constant) - 20.0:
+    if reached > least:
         return ""
     return (
         f"the fit ended far below its start: its predictions of the training data are worth {reached:,.0f} nats, where "
         f"the weights that it started from had {start_log_likelihood:,.0f} and a constant prediction {constant:,.0f}."
     )
+
+
+def lost_components(bound: Bound, data: Data, start_log_likelihood: float, rng: torch.Generator) -> list[int]:
+    """Components of a mixture that would be no result by themselves; see `lost_likelihood`.
+
+    The others hide them from it: a mixture explains what its best component does, but for log K an example, and
+    predicts with all of them.
+    """
+    q = bound.posterior
+    least = _least(constant_log_likelihood(bound, data), start_log_likelihood)
+    if least is None or not isinstance(q, ImplicitPosterior) or q.num_components == 1:
+        return []
+    return [k for k in range(q.num_components) if not log_predictive(bound, data, rng, q.only([k])) > least]
+
+
+def leave_out(bound: Bound, components: Sequence[int]) -> None:
+    """Go on without these components of a mixture, unless they are all."""
+    q = bound.posterior
+    kept = [k for k in range(q.num_components) if k not in components]
+    if not components or not kept:
+        return
+    assert isinstance(q, ImplicitPosterior)
+    bound.posterior = q.only(kept)
+    warnings.warn(
+        f"{len(components)} of {q.num_components} mixture components ended far below where they started, and are left "
+        "out: alone they explain less than a quarter of what the start did. Raise Recipe.steps or num_samples, or "
+        "lower its rates.",
+        FitWarning,
+        stacklevel=6,
+    )
+
+
+def _least(constant: float | None, start_log_likelihood: float) -> float | None:
+    """What predictions must be worth, in nats; None where the start was hardly better than a constant."""
+    if constant is None or not start_log_likelihood > constant + 20.0:
+        return None
+    return constant + 0.25 * (start_log_likelihood - constant) - 20.0

@@ -278,6 +278,7 @@ def _functions() -> dict[Any, Callable[..., Array]]:
         torch.exp: jnp.exp,
         torch.cat: lambda parts, dim=0: jnp.concatenate(parts, dim),
         torch.flatten: _flattened,
+        F.linear: lambda x, weight, bias=None: x @ weight.T + (0.0 if bias is None else bias),
         F.relu: lambda x, inplace=False: jax.nn.relu(x),  # noqa: ARG005
         F.tanh: jnp.tanh,
         F.sigmoid: jax.nn.sigmoid,
