@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from livi.inference.chains import differentiated, run_chains
+from livi.inference.chains import _hopeless, differentiated, hold, run_chains
 from livi.inference.convergence import effective_size, split_rhat
 
 SETTINGS = {"steps": 2000, "warm_up": 600, "draws": 350}
@@ -25,6 +25,24 @@ def off_by(draws, expected):
     """How many standard errors the mean over independent chains lies from what is expected: (T, C, k) -> (k,)."""
     each = draws.mean(0)
     return (each.mean(0) - expected) / (each.std(0) / math.sqrt(each.shape[0]))
+
+
+# --- chains that are lost -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "levels", [[0.0, -1e6], [0.0, -1.0, -1e6, -1e6], [0.0, float("nan")], [0.0, -1.0, -float("inf")]]
+)
+def test_chains_far_below_the_others_do_not_hold_even_where_they_are_half(levels):
+    sound = torch.tensor([level > -10.0 for level in levels])
+    assert torch.equal(hold(torch.tensor(levels), dim=5), sound)
+    found = _hopeless(torch.tensor([levels]).expand(10, -1), torch.zeros(len(levels)), 5)
+    assert [i not in found for i in range(len(levels))] == sound.tolist()
+
+
+def test_chains_that_diverge_are_no_measure_for_others():
+    levels = torch.tensor([[1e6, 1e6, 0.0, -1.0]]).expand(10, -1)
+    assert list(_hopeless(levels, torch.tensor([0.9, 0.9, 0.0, 0.0]), 5)) == [0, 1]
 
 
 # --- targets that are known -----------------------------------------------------------------------

@@ -221,6 +221,17 @@ def test_residuals_say_what_is_worth_a_trial():
     assert labels(np.full(400, np.nan)) == [model.label for model in models]
 
 
+def test_rows_that_hardly_count_decide_nothing():
+    random = np.random.default_rng(0)
+    X, other = random.normal(size=(200, 1)), random.uniform(-2.0, -1.0, size=(200, 1))
+    y = X[:, 0] + 0.3 * np.exp(1.2 * X[:, 0]) * random.normal(size=200)
+    both = np.concatenate([X, other]), np.concatenate([y, other[:, 0] + random.choice([-1.0, 1.0], 200)])
+    weights = np.repeat([1.0, 1e-9], 200)
+    model = LIVIRegressor(hidden=(8,), steps=100, random_state=0, target_scale="plain")
+    assert model.fit(*both).model_.noise == "constant"
+    assert model.fit(*both, sample_weight=weights).model_.noise == "varying"
+
+
 def test_few_trials_are_made_where_nothing_speaks_for_more():
     random = np.random.default_rng(0)
     X = random.normal(size=(200, 3))

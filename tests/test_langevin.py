@@ -56,6 +56,14 @@ def test_components_that_complement_each_other_share_the_weight():
     assert stacked(scores, least=0.0).tolist() == pytest.approx([0.7, 0.3], abs=0.01)
 
 
+def test_a_point_that_counts_three_times_is_three_points(rng):
+    scores = torch.randn(4, 30, generator=rng)
+    counts = torch.ones(30)
+    counts[:10] = 3.0
+    repeated = torch.cat([scores, scores[:, :10], scores[:, :10]], 1)
+    torch.testing.assert_close(stacked(scores, counts), stacked(repeated))
+
+
 def test_scores_of_points_left_out_are_those_of_a_conjugate_mean():
     """y_i ~ N(theta, 1) under a flat prior: without y_i, theta ~ N(mean of the others, 1 / (n - 1))."""
     rng = torch.Generator().manual_seed(0)

@@ -230,3 +230,19 @@ def test_data_that_are_too_large_or_change_are_refused(plane, monkeypatch):
 
     with pytest.raises(ValueError, match=r"the same examples at every epoch.*use the posterior as it is"):
         livi.polish(start, Augmented(), **QUICK)
+
+
+@pytest.mark.parametrize("factor", [30.0, 1000.0])
+def test_a_chain_that_is_lost_has_no_say_in_the_noise(factor):
+    torch.manual_seed(0)
+    x = torch.linspace(-2, 2, 40)[:, None]
+    y = 2.0 * torch.sin(2.0 * x[:, 0]) + 0.1 * torch.randn(40)
+    net = nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Linear(8, 1))
+    options = {"members": 4, "steps": 800, "standardise": False, "prior": Normal(2.0)}
+    members = fit_ensemble(net, (x, y), Gaussian(0.1, learned=True), **options)
+    theta = members.sampler.theta.clone()
+    theta[0] *= factor
+    start = Posterior(Ensemble(members.layout, theta), members.likelihood, members.prior)
+    with pytest.warns(FitWarning, match="Left out 1 of 4 chains"):
+        polished = livi.polish(start, (x, y), chains=4, draws=32, steps=400, progress=False)
+    assert 0.05 < float(polished.likelihood.obs_std()) < 0.2

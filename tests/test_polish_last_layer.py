@@ -13,6 +13,7 @@ from livi.inference.chain_target import ChainTarget
 from livi.inference.polishing import _differentiated
 from livi.model.likelihoods import Categorical, Gaussian, Weighted, pass_weights
 from livi.model.priors import Normal, Relevance
+from livi.network import apply_many
 from livi.posterior.posterior import load
 
 OBS_STD = 0.5
@@ -128,3 +129,20 @@ def test_a_posterior_that_was_saved_is_polished_as_before(plane, path):
     here, there = (livi.polish(one, **QUICK) for one in (start, loaded))
     assert here.likelihood.log_std.item() == there.likelihood.log_std.item() != start.likelihood.log_std.item()
     torch.testing.assert_close(here.predict(plane[0]).total_std, there.predict(plane[0]).total_std, rtol=0, atol=0)
+
+
+@quietly
+def test_the_evidence_of_chains_from_the_prior_is_given_the_scales_of_the_last_layer():
+    torch.manual_seed(0)
+    x = torch.linspace(-2, 2, 12)[:, None]
+    data = x, torch.sin(x[:, 0]) + 0.3 * torch.randn(12)
+    net = nn.Sequential(nn.Linear(1, 3), nn.Tanh(), nn.Linear(3, 1))
+    options = {"prior": lambda layout: Relevance.for_layout(layout, learned=True), "standardise": False}
+    posterior = livi.fit(net, data, Gaussian(0.8), steps=200, progress=False, **options)
+    cooled = livi.polish(posterior, data, chains=256, draws=2048, steps=30, start="prior", progress=False)
+    sampler = posterior.sampler
+    assert abs(float(sampler.likelihood.prior.log_prob_of_scales())) > 0.15
+    theta = sampler.prior.sample(20_000, sampler.earlier.layout.num_params, torch.Generator().manual_seed(1))
+    values = sampler.likelihood.conditional(apply_many(sampler.earlier.layout, theta, x), data[1]).log_evidence
+    expected = float(values.logsumexp(0)) - math.log(len(theta))
+    assert PolishReport.of(cooled).log_evidence == pytest.approx(expected, abs=0.12)

@@ -34,6 +34,20 @@ def test_moments_and_cdf_are_those_of_the_mixture(mixture):
     torch.testing.assert_close(mixture.cdf(y), expected.cdf(y))
 
 
+def test_the_mass_of_a_cell_is_that_of_the_mixture_and_as_precise_above_as_below(mixture):
+    low = torch.linspace(-3, 3, 15).reshape(5, 3)
+    expected = reference(mixture).cdf(low + 0.5) - reference(mixture).cdf(low)
+    torch.testing.assert_close(mixture.log_mass(low, low + 0.5).exp(), expected, rtol=1e-6, atol=1e-12)
+    far = RegressionPrediction(torch.zeros(1, 4), torch.ones(1, 4))
+    ends = torch.tensor([9.0, 12.0, -9.5, -12.5])
+    exact = stats.norm.logsf([9.0, 12.0, 9.0, 12.0]) + [
+        math.log1p(-math.exp(stats.norm.logsf(x + 0.5) - stats.norm.logsf(x))) for x in (9.0, 12.0, 9.0, 12.0)
+    ]
+    torch.testing.assert_close(far.log_mass(ends, ends + 0.5), torch.from_numpy(exact))
+    narrow = far.log_mass(ends, ends + 1e-9) - math.log(1e-9)
+    torch.testing.assert_close(narrow, far.log_prob(ends), rtol=1e-6, atol=1e-6)
+
+
 def test_total_variance_is_epistemic_plus_aleatoric(mixture):
     torch.testing.assert_close(mixture.total_std**2, mixture.epistemic_std**2 + mixture.aleatoric_std**2)
 

@@ -68,6 +68,28 @@ def test_early_stopping_waits_for_the_end_of_the_warm_up_at_any_temperature():
     assert 50 <= warming[-1] <= 0.3 * 200
 
 
+def test_what_has_nothing_to_temper_refuses():
+    cold = Recipe(temperature=0.5)
+    with pytest.raises(ValueError, match="expected temperature 1, for a density has no likelihood"):
+        livi.fit_density(lambda x: -0.5 * x.square().sum(1), 2, recipe=cold)
+    with pytest.raises(ValueError, match="fit_ensemble: expected temperature 1, for MAP fits have no KL term"):
+        livi.rivals.fit_ensemble(network(), data(), livi.Gaussian(), recipe=cold)
+
+
+def test_chains_from_a_tempered_posterior_say_that_they_are_not_tempered():
+    cold = quick_fit(recipe=Recipe(temperature=0.5).joined(QUICK))
+    with pytest.warns(livi.FitWarning) as caught:
+        polished = livi.polish(cold, data(), chains=2, draws=16, steps=60, progress=False)
+    assert any("chains sample the posterior itself" in str(each.message) for each in caught)
+    assert polished.plan["recipe"]["temperature"] == 1.0
+    assert cold.plan["recipe"]["temperature"] == 0.5
+
+
+def test_a_tempered_posterior_is_not_held_against_mean_field():
+    cold = quick_fit(recipe=Recipe(temperature=0.5).joined(QUICK))
+    assert "a tempered one" in str(cold.diagnose(*data(), num_samples=16).references.mean_field)
+
+
 def test_a_temperature_that_is_none_is_an_error():
     with pytest.raises(ValueError, match="temperature: expected a positive"):
         Recipe(temperature=0.0)

@@ -107,7 +107,19 @@ def test_a_mixture_starts_at_different_modes_with_odds_by_their_height():
     assert shares[10:].sum() == 0  # 50 nats below
     lower = float(shares[5:10].sum())
     assert 0.3 < lower < 0.48  # somewhat below one half: exp(-1/3) of the odds
-    assert torch.equal(starts.pick(20, seed=3), starts.theta)
+    assert torch.equal(starts.pick(10, seed=3), starts.theta[:10])
+
+
+def test_estimates_far_below_the_best_are_no_starts():
+    theta, levels = torch.arange(4.0)[:, None], torch.tensor([0.0, -5.0, -500.0, -torch.inf])
+    starts = start_module.Starts(theta, levels, levels)
+    assert [starts.pick(count, seed=0).squeeze(1).tolist() for count in (1, 2, 3)] == [
+        [0.0],
+        [0.0, 1.0],
+        [0.0, 1.0, 0.0],
+    ]
+    wide = start_module.Starts(torch.zeros(4, 1000), levels, levels)  # a posterior of so many weights is that wide
+    assert wide.pick(3, seed=0).shape == (3, 1000)
 
 
 def test_without_map_steps_the_start_is_the_module_itself():

@@ -23,7 +23,6 @@ Density = RegressionPrediction | LogNormalPrediction | DrawnPrediction
 
 LEVEL = 0.9  # of all intervals and sets
 LEAST_PROBABILITY = 1e-15  # a true class counts as at least so probable, whatever the method
-NARROW_CELL = 1e-6  # in standard deviations, where the density is as good
 
 
 @dataclass(frozen=True)
@@ -98,16 +97,7 @@ def cell_scores(prediction: Density, targets: Array, step: float) -> Array:  # (
     known = torch.from_numpy(targets)
     if step <= 0.0 or isinstance(prediction, DrawnPrediction):
         return prediction.log_prob(known).numpy()
-    ends, normal = torch.stack([known - 0.5 * step, known + 0.5 * step]), prediction
-    if isinstance(normal, LogNormalPrediction):
-        ends, normal = ends.clamp_min(0.0).log(), normal.logs
-    low, high = (ends[:, None] - normal.means) / normal.stds  # (S, n) each
-    low, high = low.where(low < 0.0, -high), high.where(low < 0.0, -low)  # the lower tail is the precise one
-    above = torch.special.log_ndtr(high)
-    mass = above + (-torch.expm1(torch.special.log_ndtr(low) - above)).log()
-    average = mass.logsumexp(0) - math.log(len(mass) * step)
-    narrow = (high - low).amax(0) < NARROW_CELL
-    return prediction.log_prob(known).where(narrow, average).numpy()
+    return (prediction.log_mass(known - 0.5 * step, known + 0.5 * step) - math.log(step)).numpy()
 
 
 def _of_band(answer: Band, targets: Array, step: float) -> dict[str, float | None]:

@@ -99,8 +99,8 @@ def run_chains(
         first_error: the same at the first step, from where it changes to `energy_error` over the warm-up. Larger ones
             take chains far from poor starts.
         watch: called with each step's number and the log densities.
-        adjust: called in the warm-up with each step's number and the chains' rows, before the step; says whether it has
-            changed the target, which is then evaluated anew.
+        adjust: called in the warm-up before each step, with its number and the rows of the chains that hold; says
+            whether it has changed the target, which is then evaluated anew.
 
     Raises:
         ValueError: fewer than two dimensions, no steps left for so many draws, or not one chain that holds.
@@ -123,7 +123,7 @@ def run_chains(
     for step in range(steps):
         if step == warm_up:
             chains.settle()
-        if adjust is not None and step < warm_up and adjust(step, chains.x):
+        if adjust is not None and step < warm_up and adjust(step, chains.x[hold(chains.value, chains.dim)]):
             chains.value, chains.gradient = target(chains.x)
         error, taken = chains.advance()
         chains.adapt(error, taken, step / warm_up)
@@ -296,14 +296,25 @@ def _unit(rows: Tensor) -> Tensor:
     return rows / length.clamp_min(1e-30)
 
 
+def hold(levels: Tensor, dim: int) -> Tensor:  # (C,) -> (C,)
+    """Which log densities are not further below the others than any posterior is wide.
+
+    Below the one in the middle, of two the higher one: more than half would have to be hopeless to hide that they are.
+    """
+    finite = levels.nan_to_num(nan=-math.inf)
+    typical = finite.sort().values[len(levels) // 2]
+    return finite >= typical - max(10.0, float(dim))
+
+
 def _hopeless(log_density: Tensor, failed: Tensor, dim: int) -> dict[int, str]:  # (T, C), (C,)
     """Chains that could often not step, and chains that are further below the others than any posterior is wide."""
     found: dict[int, str] = {}
-    level = log_density.mean(0)
-    typical = float(level.median())
+    level, failing = log_density.mean(0), failed > FAILING
+    sound = level.where(~failing, -math.inf)
+    holding, best = hold(sound, dim).tolist(), float(sound.max())
     for i, (share, own) in enumerate(zip(failed.tolist(), level.tolist(), strict=True)):
-        if share > FAILING:
+        if bool(failing[i]):
             found[i] = f"diverged in {share:.0%} of its steps"
-        elif not own > typical - max(10.0, float(dim)):
-            found[i] = f"stayed {typical - own:.0f} nats below the others"
+        elif not holding[i]:
+            found[i] = f"stayed {best - own:.0f} nats below the others"
     return found

@@ -85,6 +85,11 @@ def fit_density(
         raise ValueError(f"annealing: expected a share between 0 and 1, got {annealing}.")
     if family is not None and (generator is not None or noise is not None or components > 1):
         raise TypeError("family: expected no generator, noise or components beside it, for it has its own.")
+    if recipe is not None and recipe.temperature != 1.0:
+        raise ValueError(
+            f"recipe: expected temperature 1, for a density has no likelihood to temper, got {recipe.temperature:g}; "
+            "divide log_prob by it instead."
+        )
     problem = density_problem(log_prob, dim, device=device, dtype=dtype)
     layout = problem.layout
     with layout.device:

@@ -79,7 +79,7 @@ def lost_likelihood(bound: Bound, data: Data, start_log_likelihood: float, rng: 
 
 
 def lost_components(bound: Bound, data: Data, start_log_likelihood: float, rng: torch.Generator) -> list[int]:
-    """Components of a mixture that would be no result by themselves; see `lost_likelihood`.
+    """Components of a mixture that would be no result by themselves (see `lost_likelihood`), or are far below the best.
 
     The others hide them from it: a mixture explains what its best component does, but for log K an example, and
     predicts with all of them.
@@ -88,7 +88,9 @@ def lost_components(bound: Bound, data: Data, start_log_likelihood: float, rng: 
     least = _least(constant_log_likelihood(bound, data), start_log_likelihood)
     if least is None or not isinstance(q, ImplicitPosterior) or q.num_components == 1:
         return []
-    return [k for k in range(q.num_components) if not log_predictive(bound, data, rng, q.only([k])) > least]
+    reached = [log_predictive(bound, data, rng, q.only([k])) for k in range(q.num_components)]
+    least = max(least, max(reached) - max(20.0, float(q.num_params)))
+    return [k for k, worth in enumerate(reached) if not worth > least]
 
 
 def leave_out(bound: Bound, components: Sequence[int]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 import warnings
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Literal
 
 import torch
@@ -147,6 +147,13 @@ def polish(
         report = _report(target.whole, networks, run, time.perf_counter() - started, len(theta), weights, cooled)
         likelihood = copy.deepcopy(posterior.likelihood).requires_grad_(False) if noise else posterior.likelihood
         finished = _finished(posterior, likelihood, target.whole, theta, report)
+    if _temperature(posterior.plan) != 1.0:
+        warnings.warn(
+            f"polish: chains sample the posterior itself; that they start at one of temperature "
+            f"{_temperature(posterior.plan):g} makes no difference in the end.",
+            FitWarning,
+            stacklevel=2,
+        )
     for text in _alarms(report, chains, energy_error):
         warnings.warn(text, FitWarning, stacklevel=2)
     return finished
@@ -158,7 +165,12 @@ def _cooled(
     """The chains at draws of the prior, taken to the posterior."""
     prior, layout = target.moved.prior, target.moved.layout
     begun = prior.sample(chains, layout.num_params, rng).to(layout.device, layout.dtype)
-    return anneal(density, prior.log_prob, begun, energy_error=energy_error, rng=rng)
+    found = anneal(density, prior.log_prob, begun, energy_error=energy_error, rng=rng)
+    # What the last layer's scales have a prior for is part of what the chains climb, but not of p(D | all scales).
+    likelihood = target.moved.likelihood
+    own = likelihood.prior if isinstance(likelihood, Marginal) else None
+    scales = 0.0 if own is None else float(own.log_prob_of_scales())
+    return replace(found, log_evidence=found.log_evidence - scales)
 
 
 @torch.no_grad()
@@ -166,20 +178,24 @@ def _kept(problem: Problem, networks: Tensor, draws: int, weighting: str) -> tup
     """Of networks (T, C, m) those to keep, chain by chain, and the chains' weights where they are not equal."""
     if weighting == "equal":
         return networks.transpose(0, 1).flatten(0, 1), ()
-    weights = stacked(left_out_scores(_log_likelihoods(problem, networks)))
+    scores, counts = _log_likelihoods(problem, networks)
+    weights = stacked(left_out_scores(scores), counts)
     rows = picked(weights, draws, each=len(networks))
     return torch.cat([networks[some, i] for i, some in enumerate(rows)]), tuple(weights.tolist())
 
 
-def _log_likelihoods(problem: Problem, draws: Tensor) -> Tensor:  # (T, C, m) -> (T, C, N)
-    """Of each example, or of some of many, under each network."""
+def _log_likelihoods(problem: Problem, draws: Tensor) -> tuple[Tensor, Tensor | None]:  # (T, C, m) -> (T, C, N), (N,)
+    """Of each example, or of some of many, under each network; and how often each counts, where they have weights."""
     inputs, targets = _some(problem, JUDGED)
     args, kwargs = as_call(inputs)
-    found = []
+    found, counts, likelihood = [], None, problem.likelihood
     for theta in draws:
         outputs = apply_many(problem.layout, theta, *args, batch_statistics=True, strategy=problem.strategy, **kwargs)
-        found.append(problem.likelihood.log_prob(outputs, targets))
-    return torch.stack(found)
+        if isinstance(likelihood, Weighted):
+            outputs, weights = outputs
+            counts = weights[0]
+        found.append((likelihood.base if isinstance(likelihood, Weighted) else likelihood).log_prob(outputs, targets))
+    return torch.stack(found), counts
 
 
 def _differentiated(problem: Problem, chains: int) -> Differentiated:
@@ -343,5 +359,14 @@ def _finished(
         problem.prior if whole else posterior.prior,
         buffers=drawn.buffers,
         history=posterior.history,
-        plan=posterior.plan | {"polish": asdict(report)},
+        plan=_untempered(posterior.plan) | {"polish": asdict(report)},
     )
+
+
+def _untempered(plan: dict[str, Any]) -> dict[str, Any]:
+    """Chains sample the posterior itself, whatever they start from."""
+    return plan | ({"recipe": plan["recipe"] | {"temperature": 1.0}} if _temperature(plan) != 1.0 else {})
+
+
+def _temperature(plan: dict[str, Any]) -> float:
+    return float((plan.get("recipe") or {}).get("temperature", 1.0))

@@ -35,17 +35,19 @@ def left_out_scores(log_likelihood: Tensor) -> Tensor:  # (T, C, N) -> (C, N)
     return (log_weights + values).logsumexp(0) - log_weights.logsumexp(0)
 
 
-def stacked(scores: Tensor, least: float = LEAST) -> Tensor:  # (C, N) -> (C,)
+def stacked(scores: Tensor, counts: Tensor | None = None, least: float = LEAST) -> Tensor:  # (C, N), (N,) -> (C,)
     """The weights, by expectation maximisation, which climbs this concave score without a step size.
 
     Args:
         scores: finite, of each chain for each data point left out.
+        counts: how often each data point counts; once where not given.
         least: share of all data points that every chain is credited with; 0 maximises the score itself.
     """
-    credit = least * scores.shape[1]
+    counts = torch.ones_like(scores[0]) if counts is None else counts.to(scores)
+    credit = least * counts.sum()
     weights = scores.new_full((len(scores),), 1.0 / len(scores))
     for _ in range(ITERATIONS):
-        share = (scores + weights.log()[:, None]).softmax(0).sum(1) + credit
+        share = (scores + weights.log()[:, None]).softmax(0) @ counts + credit
         weights = (share / share.sum()).clamp_min(1e-30)
     return weights
 

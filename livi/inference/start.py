@@ -37,14 +37,19 @@ class Starts(NamedTuple):
         """The best row, or for a mixture so many different ones, drawn with odds exp(log joint / 3).
 
         The best few of many rows are often one mode found again and again. A mode's height is not its mass, from which
-        it differs by a few nats, so rows within a few nats of the best have about its chance, and others none.
+        it differs by a few nats, so rows within a few nats of the best have about its chance, and others none. Rows
+        further below it than a posterior is wide are no starts: where too few are left, they come again.
         """
-        if count == 1 or count >= len(self.theta):
+        joint, wide = self.log_joint.double().cpu(), max(10.0, float(self.theta.shape[1]))
+        sound = (joint.nan_to_num(nan=-math.inf) >= float(joint[0]) - wide).nonzero()[:, 0]
+        if count == 1 or len(sound) == 0:
             return self.theta[:count]
+        if count >= len(sound):
+            return self.theta[sound[torch.arange(count) % len(sound)].to(self.theta.device)]
         rng = torch.Generator().manual_seed(seed)
         gumbel = -(-uniform((len(self.theta),), rng, torch.float64).log()).log()
-        keys = self.log_joint.double().cpu() / TEMPERATURE + gumbel  # whose largest are draws without replacement
-        return self.theta[keys.topk(count).indices.sort().values.to(self.theta.device)]
+        keys = (joint / TEMPERATURE + gumbel)[sound]  # whose largest are draws without replacement
+        return self.theta[sound[keys.topk(count).indices.sort().values].to(self.theta.device)]
 
 
 def map_weights(problem: Problem, recipe: Recipe, *, seed: int, capture: bool | None = None) -> Starts:

@@ -74,6 +74,11 @@ class MapFits:
         )
         problem = replace(problem, autocast=options.get("autocast"))
         recipe = (options.get("recipe") or Recipe()).over(default_recipe(Size.of(problem)))
+        if recipe.temperature != 1.0:
+            raise ValueError(
+                f"{function}: expected temperature 1, for MAP fits have no KL term to weigh, got "
+                f"{recipe.temperature:g}; leave it out of the recipe, or divide the prior's variance by it."
+            )
         recipe = replace(
             recipe,
             map_restarts=recipe.map_restarts if members is None else members,

@@ -31,6 +31,7 @@ NUM_DRAWS = 2000
 """Targets drawn of each example for its quantiles, at least: those at 0.05 are then good to 0.005 in probability."""
 
 _AT_ONCE = 2**22  # numbers of draws held at a time
+_LEAST_MASS = 1e-300  # where no draw lies
 
 
 @runtime_checkable
@@ -123,6 +124,10 @@ class DrawnPrediction(Quantiles, DensityPrediction):
             (aligned(draws, found[rows]) <= found[rows]).to(self.outputs.dtype).mean(0) for rows, draws in self._draws()
         ]
         return torch.cat(parts)
+
+    def log_mass(self, low: Targets, high: Targets) -> Tensor:  # the targets' shape
+        """log P(low < Y <= high) for every target, by the share of draws that lie there."""
+        return (self.cdf(high) - self.cdf(low)).clamp_min(_LEAST_MASS).log()
 
     def pit(self, targets: Targets) -> Tensor:  # the targets' shape
         """Probability integral transforms, uniform on [0, 1] over new data if the prediction is calibrated.

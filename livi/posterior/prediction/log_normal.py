@@ -49,6 +49,10 @@ class LogNormalPrediction(Quantiles, Moments):
         """P(Y <= y) for every target; 0 for those that are not positive."""
         return self.logs.cdf(self._log(targets))
 
+    def log_mass(self, low: Targets, high: Targets) -> Tensor:  # the targets' shape
+        """log P(low < Y <= high) for every target."""
+        return self.logs.log_mass(self._log(low), self._log(high))
+
     def log_prob(self, targets: Targets) -> Tensor:  # (B, ...) -> (B,)
         """Log density of the mixture for each example; -inf where a target is not positive."""
         logs = self._log(targets)

@@ -105,6 +105,20 @@ class RegressionPrediction(Quantiles, Moments):
         means, stds, found = self._aligned(targets)
         return below((found - means) / stds).mean(0)
 
+    def log_mass(self, low: Targets, high: Targets) -> Tensor:  # the targets' shape
+        """log P(low < Y <= high) for every target, as precise far above the means as far below them.
+
+        Where that is so narrow that differences are lost, by the density in its middle.
+        """
+        means, stds, low = self._aligned(low)
+        high = self._aligned(high)[2]
+        first, last = (low - means) / stds, (high - means) / stds
+        first, last = first.where(first < 0.0, -last), last.where(first < 0.0, -first)  # the lower tail is precise
+        above, width = torch.special.log_ndtr(last), last - first
+        mass = above + (-torch.expm1(torch.special.log_ndtr(first) - above)).log()
+        middle = -0.5 * (0.5 * (first + last)).square() - 0.5 * math.log(2.0 * math.pi) + width.log()
+        return log_mean_exp(middle.where(width < torch.finfo(width.dtype).eps ** (1 / 3), mass))
+
     def log_prob(self, targets: Targets) -> Tensor:  # (B, ...) -> (B,)
         """Log density of the mixture for each example.
 

@@ -4,8 +4,8 @@ All trials are scored by the log density of the same held-out targets in their o
 logarithm is comparable with one of the target itself; counts by the probability of the count, which a density gives to
 half a unit on either side. In doubt the simpler model is taken. The best of them is then held against a network that
 gives mean and noise and is sampled by Markov chains, the most costly of all models and on many small tables the best.
-That one is taken where it is ahead at all: its chains are a twelfth as long in a trial as in a fit, and gain more by
-length than other models do (`python -m benchmarks.choose_sure`).
+That one is taken where it is ahead at all of the simplest that no other clearly beats: its chains are a twelfth as long
+in a trial as in a fit, and gain more by length than other models do (`python -m benchmarks.choose_sure`).
 
 Trials cost as much as a fit where all are made, and most tables do not need most of them. So the simplest model goes
 first, and others of its kind follow where its residuals or the targets speak for them (`plausible`). Where constant
@@ -135,6 +135,16 @@ def trial_rows(num_rows: int, seed: int) -> tuple[NDArray[np.intp], NDArray[np.i
     return np.sort(drawn[held:]), np.sort(drawn[:held])
 
 
+def repeated(rows: NDArray[np.intp], weights: Array) -> NDArray[np.intp]:  # (n,), (n,) -> (n,)
+    """As many rows, each as often as it counts, as nearly as whole numbers allow.
+
+    >>> repeated(np.array([4, 7, 9]), np.array([2.0, 1.0, 0.0]))
+    array([4, 4, 7])
+    """
+    ends = np.cumsum(weights) * (len(rows) / weights.sum())
+    return np.repeat(rows, np.diff(np.floor(ends + 0.5), prepend=0.0).astype(int))
+
+
 def has_many(num_rows: int) -> bool:
     """Rows that are worth a second trial."""
     return SHARE * num_rows > ROWS
@@ -202,7 +212,7 @@ def chosen(
         look: a cheaper `score` of that one, which comes first where the best has constant noise: it is scored then only
             if its look is ahead. What was only looked at is among the scores, but not chosen.
         longer: a more costly `score` of the best, which that one must lead too.
-        sure, sure_of_longer: standard errors by which it must lead.
+        sure, sure_of_longer: standard errors by which it must lead the model that is chosen otherwise.
     """
     scores = {model: score(model) for model in models}
     best = _best(scores)

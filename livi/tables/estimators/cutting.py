@@ -17,6 +17,7 @@ from livi.inference import Recipe
 from livi.model.likelihoods import Categorical
 from livi.posterior.prediction import ClassificationPrediction
 from livi.rivals import fit_ensemble
+from livi.tables.estimators.choice import repeated
 from livi.tables.estimators.network import build_network
 from livi.tables.estimators.scaling import Array
 
@@ -34,12 +35,10 @@ class Trial(NamedTuple):
 
 
 def trial_rows(weights: Array, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Places of rows to fit to and of rows to score; of more than are wanted, those that count more are likelier."""
-    count = min(len(weights), MOST_ROWS)
-    rng = np.random.default_rng(seed)
-    drawn = rng.permutation(rng.choice(len(weights), count, replace=False, p=weights / weights.sum()))
-    held = round(HELD * count)
-    return np.sort(drawn[held:]), np.sort(drawn[:held])
+    """Places of rows to fit to and of rows to score, each as often as it counts."""
+    drawn = np.random.default_rng(seed).permutation(len(weights))[:MOST_ROWS]
+    fitted, scored = (np.sort(rows) for rows in reversed(np.split(drawn, [round(HELD * len(drawn))])))
+    return repeated(fitted, weights[fitted]), repeated(scored, weights[scored])
 
 
 def map_score(

@@ -43,6 +43,7 @@ from livi.tables.estimators.choice import (
     chosen,
     has_many,
     plausible,
+    repeated,
     sampled_like,
     trial_rows,
 )
@@ -53,7 +54,6 @@ from livi.tables.estimators.noise import first_noise
 from livi.tables.estimators.scaling import REACH, Array, Scaling
 from livi.tables.estimators.target import SCALES, TargetPrediction, TargetScale, modelled, rounding, stretched
 
-_LEAST = 1e-300  # probability of a count
 NETWORK_HIDDEN, NETWORK_ACTIVATION = (16, 16), "gelu"
 NETWORK_FLOOR = 1e-3  # of the noise, in standard deviations of the target
 
@@ -247,6 +247,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         if len(models) == 1 or len(y) < FEWEST or np.ptp(y) == 0.0:
             return models[0]
         fitted, scored = trial_rows(len(y), self.seed_)
+        scored = repeated(scored, weights[scored])
         counted = any(model.target_scale == "count" for model in models)
         sampled = self._may_be_sampled(len(y))
         common: dict[str, Any] = {"interval": "posterior", "components": 1, "num_samples": 50, "verbose": 0}
@@ -272,7 +273,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
             return (trial.log_mass if counted else trial.log_density)(X[scored], y[scored])
 
         if not counted and models[0].noise == "constant":
-            rows = np.concatenate([fitted, scored])
+            rows = np.concatenate([repeated(fitted, weights[fitted]), scored])
             mean, std = trial_of(models[0], STEPS).predict(X[rows], return_std=True)
             models = plausible(models, X[rows], y[rows], mean, std)
         last = sampled_like if sampled else lambda _: None
@@ -349,7 +350,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
 
         def mass(part: TargetPrediction, rows: NDArray[np.intp]) -> tuple[Tensor]:
             some = targets[torch.from_numpy(rows)]
-            return ((part.cdf(some + 0.5) - part.cdf(some - 0.5)).clamp_min(_LEAST).log(),)
+            return (part.log_mass(some - 0.5, some + 0.5),)
 
         return self.read_predictive(X, mass)[0]
 
