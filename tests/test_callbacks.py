@@ -249,7 +249,7 @@ def test_ctrl_c_keeps_the_best_too(monkeypatch):
         posterior = quick_fit(
             callbacks=[Scripted(SCORES | {30: 0.5}), livi.EarlyStopping(), At(45, press)], **VALIDATED
         )
-    assert posterior.plan["interrupted_at"] == 40
+    assert posterior.plan["interrupted_at"] == 45
     assert posterior.plan["parameters_of"] == 30
 
 

@@ -311,3 +311,21 @@ def test_batches_of_a_size_that_was_given_keep_it():
     x, y = data()
     some = TensorData(x, y, 10)
     assert livi.plan(network(), some, livi.Gaussian(0.1), recipe=QUICK, last_layer="sampled").data.batch_size == 10
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"recipe": {"steps": 3}}, r"recipe: expected a livi\.Recipe.*got dict"),
+        ({"noise": 1.0}, r"noise: expected a livi noise such as .*got float"),
+        ({"noise": livi.FixedNoise}, "noise: .*got the class FixedNoise"),
+        ({"generator": livi.MLP}, "generator: .*lambda layout.*got the class MLP"),
+        ({"entropy": "exact"}, r"entropy: expected an estimator such as livi\.Exact\(\).*got str"),
+        ({"entropy": livi.Lanczos}, "entropy: .*got the class Lanczos"),
+        ({"latents": "x"}, "latents: expected latents such as .*got str"),
+        ({"family": "gaussian"}, r"family: expected a livi\.Family.*got str"),
+    ],
+)
+def test_options_of_another_kind_are_named(option, message):
+    with pytest.raises(TypeError, match=message):
+        livi.plan(network(), data(), livi.Gaussian(), **option)

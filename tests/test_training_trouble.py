@@ -1,16 +1,18 @@
 """Fits that go wrong: rolled back, stopped with a reason, or interrupted."""
 
 import io
+import signal
 from dataclasses import replace
 
 import pytest
 import torch
-from training import QUICK, data, network, quick_fit
+from training import QUICK, data, draws, network, quick_fit
 
 import livi
 from livi.inference import FitError, FitWarning, Recipe, Trainer
 from livi.inference import loop as loop_module
 from livi.inference.begin import begin
+from livi.inference.ctrl_c import CtrlC
 from livi.inference.progress import Progress
 
 
@@ -100,6 +102,53 @@ def test_a_bound_that_falls_far_is_a_divergence(monkeypatch):
     trainer.run()
     assert trainer.rollbacks == 1
     assert trainer.history[-1]["bound"] > -500
+
+
+def test_ctrl_c_is_heard_after_the_step_at_hand(path):
+    """Pressed within a step, before the first snapshot."""
+
+    def press(outputs, targets):
+        calls.append(len(calls))
+        if len(calls) == at:
+            signal.raise_signal(signal.SIGINT)
+        return -(outputs[..., 0] - targets).square()
+
+    calls, at = [], -1
+    options = {"likelihood": livi.FunctionLikelihood(press), "recipe": replace(QUICK, map_steps=0, map_restarts=1)}
+    whole = quick_fit(**options)
+    calls, at = [], len(calls) - 30
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.warns(FitWarning, match=r"interrupted: keeping the posterior of step \d+ of 60"):
+        posterior = quick_fit(**options, checkpoint=path)
+    assert signal.getsignal(signal.SIGINT) is before
+    reached = posterior.plan["interrupted_at"]
+    assert 20 < reached < 60
+    assert posterior.history == whole.history[: reached // 10]
+    calls, at = [], -1
+    resumed = quick_fit(**options, checkpoint=path)
+    torch.testing.assert_close(draws(resumed), draws(whole), rtol=0, atol=0)
+
+
+def test_a_second_ctrl_c_does_not_wait():
+    with CtrlC() as ctrl_c:
+        signal.raise_signal(signal.SIGINT)
+        assert ctrl_c.pressed
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        ctrl_c.pressed = False
+    with pytest.raises(KeyboardInterrupt), CtrlC():
+        signal.raise_signal(signal.SIGINT)  # heard at the latest at the end
+
+
+def test_a_handler_of_the_user_s_own_stays():
+    seen = []
+    before = signal.signal(signal.SIGINT, lambda *_: seen.append(True))
+    try:
+        with CtrlC() as ctrl_c:
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (seen, ctrl_c.pressed) == ([True], False)
 
 
 def test_ctrl_c_returns_the_posterior_so_far(monkeypatch):

@@ -22,13 +22,19 @@ SMALL_NOISE = 0.05  # of the size of the weights, from which on a fixed noise is
 
 @torch.no_grad()
 def alarms(
-    bound: Bound, log_likelihood: float, start_log_likelihood: float, unconverged: float, rng: torch.Generator
+    bound: Bound,
+    log_likelihood: float,
+    start_log_likelihood: float,
+    unconverged: float,
+    rng: torch.Generator,
+    temperature: float = 1.0,
 ) -> list[str]:
     """Sentences about a collapsed or runaway spread, an unconverged log-determinant, a lost likelihood.
 
     Args:
         log_likelihood, start_log_likelihood: of the data, expected under q, and at the MAP start.
         unconverged: share of steps whose entropy estimate missed its tolerance.
+        temperature: of the posterior; a hot one is to be far below.
     """
     found = []
     names = [group.name for group in bound.posterior.layout.groups]
@@ -51,7 +57,7 @@ def alarms(
             f"Unconverged log-determinant: {unconverged:.0%} of the entropy estimates missed their tolerance; raise "
             "max_iterations or the noise."
         )
-    allowed = bound.posterior.num_params + 0.1 * abs(start_log_likelihood)
+    allowed = max(1.0, temperature) * bound.posterior.num_params + 0.1 * abs(start_log_likelihood)
     if start_log_likelihood - log_likelihood > allowed:
         found.append(
             f"Likelihood far below the MAP start: {log_likelihood:.1f} against {start_log_likelihood:.1f} nats; the "

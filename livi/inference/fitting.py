@@ -292,7 +292,8 @@ def _finish(result: Result, trainer: Trainer) -> Posterior:
     looked_at = trainer.history and not trainer.interrupted and result.prepared.chains is None  # a short fit is no end
     if looked_at and trainer.ranks.first:
         recent = [row["log_likelihood"] for row in trainer.history[-10:]]
-        for text in alarms(bound, sum(recent) / len(recent), trainer.start_log_likelihood, unconverged, trainer.rng):
+        levels = (sum(recent) / len(recent), trainer.start_log_likelihood)
+        for text in alarms(bound, *levels, unconverged, trainer.rng, trainer.recipe.temperature):
             warnings.warn(text, FitWarning, stacklevel=5)
     facts = trainer.facts | bound.posterior.facts()  # a component may have been left out
     facts |= {

@@ -14,6 +14,7 @@ from livi.family.entropy import Capturable, Valueless
 from livi.family.objective import Bound, BoundTerms, EntropyPart
 from livi.inference.callbacks import Callbacks
 from livi.inference.capture import Stepper
+from livi.inference.ctrl_c import CtrlC
 from livi.inference.divergence import REMEDY, FitError, Window
 from livi.inference.optimiser import clip, load_state, make_optimiser, own_state, set_rate, whole_state
 from livi.inference.parameters import assign, blend, copied, values
@@ -92,6 +93,7 @@ class Trainer:
         self.rolled_back_at = 0
         self.average = None if recipe.averaging is None else values(bound)
         self.interrupted, self.stopped = False, ""
+        self.ctrl_c, self.whole = CtrlC(), True  # whether all of the state is of one step
         self.parameters_of: int | None = None
         self.entropy, self.products, self.converging = bound.entropy, 0, True
         self.has_value = True  # whether the last step computed the entropy's value
@@ -111,16 +113,18 @@ class Trainer:
         self.callbacks.start(self)
         self._keep()
         try:
-            while self.step < self.recipe.steps and not self.stopped:
-                trouble = self._run_until_trouble()
-                if trouble:
-                    self._roll_back(trouble)
+            with self.ctrl_c:
+                while self.step < self.recipe.steps and not self.stopped:
+                    trouble = self._run_until_trouble()
+                    if trouble:
+                        self._roll_back(trouble)
         except KeyboardInterrupt:
             if self.ranks.count > 1:
                 raise  # ranks are interrupted at different steps: what they have in common is the last checkpoint
             self.interrupted = True
             self.progress.say(f"interrupted at step {self.step}")
-            self._restore()
+            if not self.whole or self._broken():
+                self._restore()
             if self.checkpoint is not None:
                 self.save()
             warmth = self.recipe.kl_weight(max(0, self.step - 1))
@@ -150,7 +154,9 @@ class Trainer:
     def _run_until_trouble(self) -> str:
         """Train to the end, or to the first sign of divergence, which is returned."""
         for batch in remaining_batches(self.data, self.seed, self.step, self.recipe.steps):
+            self.whole = False
             terms = self._step(batch)
+            self.whole = True
             logged = self.step % LOG_EVERY == 0 or self.step == self.recipe.steps
             if logged:
                 broken = self._broken()
@@ -159,6 +165,7 @@ class Trainer:
                 self._log(terms)
                 self._record_anew(terms)
             self.callbacks.step()
+            self.ctrl_c.check()
             if logged:
                 self.stopped = self.ranks.any_of(self.stopped)
             asked = self.stopped and (logged or self.ranks.count == 1)
@@ -297,7 +304,7 @@ class Trainer:
         return now.far_below(self.windows, weight, max(20.0, 0.25 * self.bound.posterior.num_params))
 
     def _roll_back(self, trouble: str) -> None:
-        failed_at = self.step
+        self.whole, failed_at = False, self.step
         rollbacks, scale = self.rollbacks + 1, 0.5 * self.rate_scale
         self._restore()
         self.rollbacks, self.rate_scale = rollbacks, scale
@@ -309,7 +316,7 @@ class Trainer:
             )
         self.progress.say(f"{trouble} at step {failed_at}: back to step {self.step} with {scale:g} of the rate")
         self.rng.manual_seed(self.seed + 1_000_003 * (rollbacks + self.step))  # the same draws would fail again
-        self.rolled_back_at = failed_at
+        self.rolled_back_at, self.whole = failed_at, True
 
     def state(self, optimiser: dict[str, Any] | None = None) -> dict[str, Any]:
         """Everything the next step depends on; of the optimiser what all ranks keep, or the state that is given."""

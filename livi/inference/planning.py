@@ -79,8 +79,8 @@ def plan(
             their device, such as `livi.CropFlip()` for pictures.
         generator, noise, prior: an object, or a function of the layout that makes one.
         family: another posterior than livi's, likewise; see `livi.Family`.
-        recipe, steps: the schedule, as far as it is named; `steps` alone changes its length, and shortens the start in
-            proportion.
+        recipe, steps: the schedule, as far as it is named; `steps` changes its length, and shortens the start in
+            proportion, also one that the recipe names: `Recipe(steps=..., map_steps=...)` says both.
         budget: seconds, or a text such as "1 min": where the fit would take longer by what its first steps took, it is
             shortened, start and all, to 50 steps at least. A clock then decides its length, so that the same seed may
             give another fit; the plan's steps repeat it.
@@ -137,6 +137,7 @@ def plan(
         device=device,
         standardise=units,
     )
+    _check_kinds(family=family, generator=generator, noise=noise, entropy=entropy, latents=latents, recipe=recipe)
     own = (copy.deepcopy(family), copy.deepcopy(generator), copy.deepcopy(noise))
     word = start if isinstance(start, str) else "posterior"
     choices = Choices(*own, entropy, latents, recipe or Recipe(), components, autocast, capture, word, polish)
@@ -168,6 +169,31 @@ def _units(standardise: bool | str, start: str | Posterior) -> bool | str | Inpu
             f"got start={start if isinstance(start, str) else type(start).__name__!r}; leave standardise out."
         )
     return standardise
+
+
+def _check_kinds(**given: Any) -> None:
+    """Objects, or for what is made to measure functions of a layout; a class is neither."""
+    kinds: dict[str, type] = {"family": Family, "generator": Generator, "noise": Noise, "recipe": Recipe}
+    made = ("family", "generator", "noise")
+    for name, value in given.items():
+        if value is None or isinstance(value, kinds.get(name, ())):
+            continue
+        a_class = isinstance(value, type)
+        callable_part = callable(value) and (name in made or name == "entropy")
+        if (callable_part and (not a_class or name == "family")) or (name == "latents" and isinstance(value, Latents)):
+            continue
+        got = f"the class {value.__name__}" if a_class else type(value).__name__
+        raise TypeError(f"{name}: expected {_EXAMPLES[name]}, got {got}.")
+
+
+_EXAMPLES = {
+    "family": "a livi.Family, or a function of the layout that makes one",
+    "generator": "a livi generator, or a function such as lambda layout: livi.MLP.for_layout(layout)",
+    "noise": "a livi noise such as livi.FixedNoise(0.01), or a function of the layout that makes one",
+    "recipe": "a livi.Recipe, as in recipe=livi.Recipe(steps=1000)",
+    "entropy": "an estimator such as livi.Exact() or livi.Lanczos()",
+    "latents": "latents such as livi.family.latents.Orthogonal()",
+}
 
 
 def _check_family(choices: Choices) -> None:

@@ -147,6 +147,14 @@ def polish(
         report = _report(target.whole, networks, run, time.perf_counter() - started, len(theta), weights, cooled)
         likelihood = copy.deepcopy(posterior.likelihood).requires_grad_(False) if noise else posterior.likelihood
         finished = _finished(posterior, likelihood, target.whole, theta, report)
+    fitted, given = posterior.plan.get("num_data"), target.whole.data.num_data
+    if fitted not in (None, given):
+        warnings.warn(
+            f"polish: expected the {fitted:,} examples that the posterior was fitted to, got {given:,}; the chains are "
+            "of these alone.",
+            FitWarning,
+            stacklevel=2,
+        )
     if _temperature(posterior.plan) != 1.0:
         warnings.warn(
             f"polish: chains sample the posterior itself; that they start at one of temperature "
