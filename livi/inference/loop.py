@@ -115,8 +115,7 @@ class Trainer:
         try:
             with self.ctrl_c:
                 while self.step < self.recipe.steps and not self.stopped:
-                    trouble = self._run_until_trouble()
-                    if trouble:
+                    if trouble := self._run_until_trouble():
                         self._roll_back(trouble)
         except KeyboardInterrupt:
             if self.ranks.count > 1:
@@ -128,8 +127,8 @@ class Trainer:
             if self.checkpoint is not None:
                 self.save()
             warmth = self.recipe.kl_weight(max(0, self.step - 1))
-            early = warmth < self.recipe.temperature
-            cold = f"; its KL weight was only {warmth:.2f}, so it is too sure" if early else ""
+            sure = f"; its KL weight was only {warmth:.2f}, so it is too sure"
+            cold = sure if warmth < self.recipe.temperature else ""
             text = f"interrupted: keeping the posterior of step {self.step} of {self.recipe.steps}{cold}."
             warnings.warn(text, FitWarning, stacklevel=2)
         if self.stopped:
