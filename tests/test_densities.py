@@ -199,3 +199,9 @@ def test_a_target_has_the_density_of_its_draws(name, rng):
     by_draws = window.log_prob(points).exp().mean()
     by_density = target.log_prob(window.sample((40_000,))).exp().mean()
     assert float(by_draws) == pytest.approx(float(by_density), rel=0.15)
+
+
+def test_a_density_that_cannot_be_normalised_is_suspected():
+    with pytest.warns(livi.FitWarning, match="Check the sign of log_prob, which is neither a loss nor an energy"):
+        livi.fit_density(lambda x: 0.5 * x.square().sum(1), 2, steps=400, progress=False)
+    livi.fit_density(lambda x: 500.0 - 0.5 * x.square().sum(1), 2, steps=400, progress=False)  # only not normalised yet

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -26,6 +28,7 @@ from livi.inference.progress import Progress
 from livi.inference.recipe import Recipe
 from livi.model.density import LogProb, density_problem
 from livi.model.problem import Choice, Problem, chosen_for
+from livi.model.trial import FitWarning
 from livi.network import Layout
 from livi.posterior.density import Density
 from livi.posterior.diagnostics.estimate import NUM_BATCHES, from_batches
@@ -33,6 +36,7 @@ from livi.posterior.diagnostics.estimate import NUM_BATCHES, from_batches
 WIDTH = 64  # hidden units in each of two layers, and at least as many as dimensions
 NOISE = 0.01  # of the spread
 DRAWS = 4096  # behind the bound of a fitted density
+LONG = 20  # rows of history by which a bound is seen to run away
 
 
 def fit_density(
@@ -124,8 +128,26 @@ def fit_density(
         "recipe": asdict(schedule),
         "interrupted_at": trainer.step if trainer.interrupted else None,
     }
+    if not trainer.interrupted and _runs_away(trainer.history):
+        warnings.warn(
+            "fit_density: the bound is still rising, as it does without end where a density cannot be normalised. Check "
+            "the sign of log_prob, which is neither a loss nor an energy; else take more steps.",
+            FitWarning,
+            stacklevel=2,
+        )
     reached = _reached(bound, problem, trainer.rng)
     return Density(made, log_prob, bound=reached, history=trainer.history, plan=facts | made.facts())
+
+
+def _runs_away(history: Sequence[Mapping[str, float]]) -> bool:
+    """Whether a bound above zero has risen by a fifth of itself, and ten nats, over the last third of a fit."""
+    if len(history) < LONG:
+        return False
+    third = len(history) // 3
+    before, last = (
+        sum(row["bound"] for row in rows) / len(rows) for rows in (history[-2 * third : -third], history[-third:])
+    )
+    return last > 0.0 and last - before > max(10.0, 0.2 * last)
 
 
 def default_recipe(dim: int) -> Recipe:
