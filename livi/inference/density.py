@@ -130,8 +130,8 @@ def fit_density(
     }
     if not trainer.interrupted and _runs_away(trainer.history):
         warnings.warn(
-            "fit_density: the bound is still rising, as it does without end where a density cannot be normalised. Check "
-            "the sign of log_prob, which is neither a loss nor an energy; else take more steps.",
+            "fit_density: the bound is still rising, as it does without end where a density cannot be normalised. "
+            "Check the sign of log_prob, which is neither a loss nor an energy; else take more steps.",
             FitWarning,
             stacklevel=2,
         )
