@@ -104,6 +104,15 @@ def test_a_bound_that_falls_far_is_a_divergence(monkeypatch):
     assert trainer.history[-1]["bound"] > -500
 
 
+@pytest.fixture
+def interruptible():
+    """Python's own handler, which a shell in the background takes away."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_is_heard_after_the_step_at_hand(path):
     """Pressed within a step, before the first snapshot."""
 
@@ -129,6 +138,7 @@ def test_ctrl_c_is_heard_after_the_step_at_hand(path):
     torch.testing.assert_close(draws(resumed), draws(whole), rtol=0, atol=0)
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_a_second_ctrl_c_does_not_wait():
     with CtrlC() as ctrl_c:
         signal.raise_signal(signal.SIGINT)

@@ -45,7 +45,7 @@ class Starts(NamedTuple):
         if count == 1 or len(sound) == 0:
             return self.theta[:count]
         if count >= len(sound):
-            return self.theta[sound[torch.arange(count) % len(sound)].to(self.theta.device)]
+            return self.theta[sound.repeat(-(-count // len(sound)))[:count].to(self.theta.device)]
         rng = torch.Generator().manual_seed(seed)
         gumbel = -(-uniform((len(self.theta),), rng, torch.float64).log()).log()
         keys = (joint / TEMPERATURE + gumbel)[sound]  # whose largest are draws without replacement

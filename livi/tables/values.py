@@ -95,7 +95,7 @@ def how_to_write(text: str) -> str:
     ('write numbers as 1234.5, or pass --decimal comma', 'write dates as 2024-02-29', '')
     """
     if _THOUSANDS.fullmatch(text):
-        return "write numbers without separators, or pass --decimal comma if the comma is a decimal one"
+        return "write numbers without separators (if commas are decimal ones, pass --decimal comma)"
     if _DECIMAL_COMMA.fullmatch(text):
         return "write numbers as 1234.5, or pass --decimal comma"
     return "write dates as 2024-02-29" if _OTHER_DATE.fullmatch(text) else ""
