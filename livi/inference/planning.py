@@ -171,29 +171,26 @@ def _units(standardise: bool | str, start: str | Posterior) -> bool | str | Inpu
     return standardise
 
 
-def _check_kinds(**given: Any) -> None:
-    """Objects, or for what is made to measure functions of a layout; a class is neither."""
-    kinds: dict[str, type] = {"family": Family, "generator": Generator, "noise": Noise, "recipe": Recipe}
-    made = ("family", "generator", "noise")
-    for name, value in given.items():
-        if value is None or isinstance(value, kinds.get(name, ())):
-            continue
-        a_class = isinstance(value, type)
-        callable_part = callable(value) and (name in made or name == "entropy")
-        if (callable_part and (not a_class or name == "family")) or (name == "latents" and isinstance(value, Latents)):
-            continue
-        got = f"the class {value.__name__}" if a_class else type(value).__name__
-        raise TypeError(f"{name}: expected {_EXAMPLES[name]}, got {got}.")
-
-
-_EXAMPLES = {
-    "family": "a livi.Family, or a function of the layout that makes one",
-    "generator": "a livi generator, or a function such as lambda layout: livi.MLP.for_layout(layout)",
-    "noise": "a livi noise such as livi.FixedNoise(0.01), or a function of the layout that makes one",
-    "recipe": "a livi.Recipe, as in recipe=livi.Recipe(steps=1000)",
-    "entropy": "an estimator such as livi.Exact() or livi.Lanczos()",
-    "latents": "latents such as livi.family.latents.Orthogonal()",
+_KINDS: dict[str, tuple[Any, str]] = {
+    "family": (Family, "a livi.Family, or a function of the layout that makes one"),
+    "generator": (Generator, "a livi generator, or a function such as lambda layout: livi.MLP.for_layout(layout)"),
+    "noise": (Noise, "a livi noise such as livi.FixedNoise(0.01), or a function of the layout that makes one"),
+    "entropy": ((), "an estimator such as livi.Exact() or livi.Lanczos()"),  # any function of a generator and latents
+    "latents": (Latents, "latents such as livi.family.latents.Orthogonal()"),
+    "recipe": (Recipe, "a livi.Recipe, as in recipe=livi.Recipe(steps=1000)"),
 }
+_MAY_BE_FUNCTIONS = ("family", "generator", "noise", "entropy")
+
+
+def _check_kinds(**given: Any) -> None:
+    """Parts are objects, or some of them functions; a class is none, but of families, which are made of a layout."""
+    for name, value in given.items():
+        kind, expected = _KINDS[name]
+        a_class = isinstance(value, type)
+        function = name in _MAY_BE_FUNCTIONS and callable(value) and (name == "family" or not a_class)
+        if value is not None and not isinstance(value, kind) and not function:
+            got = f"the class {value.__name__}" if a_class else type(value).__name__
+            raise TypeError(f"{name}: expected {expected}, got {got}.")
 
 
 def _check_family(choices: Choices) -> None:
