@@ -62,7 +62,7 @@ def test_a_component_that_is_lost_is_left_out_of_a_mixture(monkeypatch):
     options = {"components": 3, "likelihood": livi.Gaussian(0.1)}
     whole = quick_fit(**options)
     monkeypatch.setattr(Trainer, "run", spoiled)
-    with pytest.warns(FitWarning, match="1 of 3 mixture components ended far below where they started, and are left"):
+    with pytest.warns(FitWarning, match="1 of 3 mixture components ended far below .* are left out"):
         posterior = quick_fit(**options)
     assert posterior.plan["components"] == 2
     expected = [whole.sampler.generators[k].offset for k in (0, 2)]

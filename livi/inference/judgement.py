@@ -102,9 +102,9 @@ def leave_out(bound: Bound, components: Sequence[int]) -> None:
     assert isinstance(q, ImplicitPosterior)
     bound.posterior = q.only(kept)
     warnings.warn(
-        f"{len(components)} of {q.num_components} mixture components ended far below where they started, and are left "
-        "out: alone they explain less than a quarter of what the start did. Raise Recipe.steps or num_samples, or "
-        "lower its rates.",
+        f"{len(components)} of {q.num_components} mixture components ended far below where they started, or below the "
+        "best of them, and are left out: predictions are better without. Raise Recipe.steps or num_samples, or lower "
+        "its rates.",
         FitWarning,
         stacklevel=6,
     )
