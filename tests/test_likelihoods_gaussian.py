@@ -62,6 +62,13 @@ def test_shapes_that_do_not_match_are_an_error(likelihood, outputs, targets):
         likelihood.log_prob(torch.zeros(outputs), torch.zeros(targets))
 
 
+def test_targets_of_other_examples_are_told_from_a_network_of_other_outputs():
+    with pytest.raises(ValueError, match="pass the targets of the 5 examples that the outputs are of"):
+        aligned(torch.zeros(2, 5), torch.zeros(4))
+    with pytest.raises(ValueError, match="as many outputs as an example has targets"):
+        aligned(torch.zeros(2, 5, 3), torch.zeros(5, 2))
+
+
 def test_aligned_gives_a_view():
     outputs = torch.randn(S, B, 1)
     for found in (aligned(outputs, torch.zeros(B)), aligned(outputs, torch.zeros(B, 1))):

@@ -126,9 +126,12 @@ def aligned(outputs: Tensor, targets: Tensor) -> Tensor:
         return outputs.squeeze(-1)
     if targets.shape[-1:] == (1,) and targets.shape[:-1] == outputs.shape[1:]:
         return outputs.unsqueeze(-1)
+    remedy = "give the network as many outputs as an example has targets"
+    if outputs.ndim > 1 and targets.ndim and outputs.shape[1] != len(targets):
+        remedy = f"pass the targets of the {outputs.shape[1]:,} examples that the outputs are of"
     raise ValueError(
         f"outputs: expected (num_samples, *targets.shape) = (S, {', '.join(map(str, targets.shape))}), "
-        f"got {tuple(outputs.shape)}; give the network as many outputs as an example has targets."
+        f"got {tuple(outputs.shape)}; {remedy}."
     )
 
 
