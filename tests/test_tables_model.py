@@ -4,6 +4,7 @@ import ast
 import inspect
 import json
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -30,12 +31,20 @@ def test_a_model_predicts_the_same_after_its_file(houses, tmp_path):
     again = load_model(tmp_path / "houses.livi")
     pd.testing.assert_frame_equal(again.predict(houses, refuse), model.predict(houses, refuse))
     assert again.schema == model.schema
-    assert str(again.evaluate(houses, refuse)) == str(model.evaluate(houses, refuse))
-    content = again.content(again.evaluate(houses, refuse))
+    others = replace(houses, name="others")
+    assert str(again.evaluate(others, refuse)) == str(model.evaluate(others, refuse))
+    content = again.content(again.evaluate(others, refuse))
     assert content.facts == model.facts
     assert content.unsure[0].values["town"] in ("u", "v")
     uncertain = content.rows.epistemic_std
     assert uncertain[content.unsure[0].position] == uncertain.max()
+
+
+def test_the_file_of_the_fit_is_not_evaluated_without_a_word(houses):
+    said = []
+    model = fit_table(houses, "price", FitOptions(steps=5, hidden=(2,)), refuse)
+    model.evaluate(houses, said.append)
+    assert [text for text in said if "houses has the name of the file that was fitted" in text]
 
 
 def test_rows_are_predicted_by_themselves(houses):

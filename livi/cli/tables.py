@@ -278,7 +278,7 @@ def _predict(chosen: argparse.Namespace) -> int:
         return 0
     tables.write_frames(chosen.out, frames, raw_text=chosen.raw_text)
     print(f"written: {chosen.out}, {monte_carlo.rows:,} rows; {monte_carlo}")
-    known = model.schema.target in first.columns  # whose answers can be compared
+    known = model.schema.target in first.columns and not model.was_fitted_to(first.name)  # answers to compare with
     report = ("--report", "report.html")
     _next(chosen, "livi", "evaluate", chosen.model, chosen.data if known else "TEST.csv", *report)
     return 0

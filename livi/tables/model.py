@@ -68,6 +68,10 @@ class TableModel:
     validation: Evaluation | None = None
     interrupted: str = ""
 
+    def was_fitted_to(self, name: str) -> bool:
+        """Whether a table of this name was."""
+        return self.facts.get("File") == name
+
     def warnings(self) -> list[str]:
         """What the diagnosis warns of, each in a sentence or more.
 
@@ -174,6 +178,11 @@ class TableModel:
             TableError: a target is missing or no number, with the row; all, or with `strict` one, are of classes that
                 the fit has not seen. Else such rows are left out.
         """
+        if not source and self.was_fitted_to(table.name):
+            say(
+                f"{table.name} has the name of the file that was fitted: if it is that one, rows that were fitted to "
+                "are among those scored, and scores say little about new ones."
+            )
         source = source or f"{len(table):,} rows of {table.name}"
         for text in table.notes:
             say(text)
