@@ -41,12 +41,11 @@ from livi.tables.estimators.scaling import Array
 
 
 class Rule(NamedTuple):
-    """Standard errors by which chains must lead the best of the others, and one of those in a trial as long as theirs;
-    and whether a look comes first where that one has constant noise."""
+    """When chains are taken."""
 
-    sure: float
-    of_longer: float | None = None
-    look: bool = True
+    sure: float  # standard errors by which they must lead
+    of_longer: float | None = None  # the same where the other model has a trial as long as theirs; None: it has none
+    look: bool = True  # whether they have a look before their trial, where the other model has constant noise
 
 
 RULES = {
@@ -91,11 +90,11 @@ def compare(name: str, number: int, steps: int | None) -> dict[str, tuple[str, f
         models, inputs[both], targets[both], *trial(models[0], STEPS).predict(inputs[both], return_std=True)
     )
     found = {}
-    for name_of_rule, rule in RULES.items():
+    for title, rule in RULES.items():
         longer = None if rule.of_longer is None else (lambda model: score(model, SAMPLED_STEPS))
         look = functools.partial(score, length=LOOK_STEPS) if rule.look else None
         best, _ = chosen(models, score, sampled_like, look, longer, rule.sure, rule.of_longer or 0.0)
-        found[name_of_rule] = best.label, worth(best)
+        found[title] = best.label, worth(best)
     return found
 
 

@@ -225,3 +225,9 @@ def test_captured_steps_are_validated_and_stopped_on_a_gpu(case, tmp_path):
     plain = quick_fit(**options)
     assert len([row for row in kept if "validation_nll" in row]) == 20
     assert posterior.history[-1]["bound"] == pytest.approx(plain.history[-1]["bound"], rel=0.05, abs=2.0)
+
+
+def test_a_class_is_no_network_to_load_a_posterior_for(path):
+    quick_fit().save(path)
+    with pytest.raises(TypeError, match=r"net: expected a network like the one .*, got the class Linear"):
+        livi.load(path, nn.Linear)

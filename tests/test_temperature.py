@@ -7,6 +7,7 @@ from training import QUICK, data, network, quick_fit
 
 import livi
 from livi.inference import Recipe
+from livi.inference.alarms import alarms
 from livi.report.course import warming_up
 
 
@@ -93,3 +94,10 @@ def test_a_tempered_posterior_is_not_held_against_mean_field():
 def test_a_temperature_that_is_none_is_an_error():
     with pytest.raises(ValueError, match="temperature: expected a positive"):
         Recipe(temperature=0.0)
+
+
+def test_a_hot_posterior_may_be_far_below_its_start():
+    bound = livi.plan(network(), data(), livi.Gaussian(0.1), last_layer="sampled").bound
+    far = {"log_likelihood": -60.0, "start_log_likelihood": 0.0, "unconverged": 0.0}
+    said = [alarms(bound, **far, rng=torch.Generator(), temperature=each) for each in (1.0, 10.0)]
+    assert ["far below the MAP start" in " ".join(texts) for texts in said] == [True, False]

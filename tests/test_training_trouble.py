@@ -188,3 +188,11 @@ def test_minibatch_noise_is_no_divergence():
     trainer = Trainer(plan.bound, plan.data, recipe)
     trainer.run()
     assert trainer.rollbacks == 0
+
+
+def test_chains_on_other_examples_than_the_fit_s_say_so():
+    posterior = quick_fit()
+    x, y = data()
+    with pytest.warns(livi.FitWarning) as caught:
+        livi.polish(posterior, (x[:10], y[:10]), chains=2, draws=16, steps=60, progress=False)
+    assert any("expected the 24 examples that the posterior was fitted to, got 10" in str(w.message) for w in caught)

@@ -303,7 +303,12 @@ def hold(levels: Tensor, dim: int) -> Tensor:  # (C,) -> (C,)
     """
     finite = levels.nan_to_num(nan=-math.inf)
     typical = finite.sort().values[len(levels) // 2]
-    return finite >= typical - max(10.0, float(dim))
+    return finite >= typical - widest(dim)
+
+
+def widest(dim: int) -> float:
+    """Nats, more than which log densities of draws from a posterior of so many weights do not differ by."""
+    return max(10.0, float(dim))
 
 
 def _hopeless(log_density: Tensor, failed: Tensor, dim: int) -> dict[int, str]:  # (T, C), (C,)
@@ -313,7 +318,7 @@ def _hopeless(log_density: Tensor, failed: Tensor, dim: int) -> dict[int, str]: 
     sound = level.where(~failing, -math.inf)
     holding, best = hold(sound, dim).tolist(), float(sound.max())
     for i, (share, own) in enumerate(zip(failed.tolist(), level.tolist(), strict=True)):
-        if bool(failing[i]):
+        if failing[i]:
             found[i] = f"diverged in {share:.0%} of its steps"
         elif not holding[i]:
             found[i] = f"stayed {best - own:.0f} nats below the others"

@@ -103,7 +103,7 @@ class Continuation:
             raise ValueError(
                 f"{twice[0]}: expected none, for the posterior to start from brings its own; leave it out."
             )
-        earlier = self.original.plan.get("recipe", {}).get("temperature", 1.0)
+        earlier = self.original.temperature
         recipe = asked.recipe if earlier == 1.0 else asked.recipe.joined(Recipe(temperature=earlier))
         return replace(
             asked,

@@ -12,6 +12,7 @@ from torch import Tensor
 from livi.family.family import Family
 from livi.family.implicit import ImplicitPosterior
 from livi.family.objective import Bound
+from livi.inference.chains import widest
 from livi.model.data import Data
 from livi.model.trial import FitWarning
 
@@ -21,8 +22,10 @@ BATCHES = 40
 
 
 @torch.no_grad()
-def log_predictive(bound: Bound, data: Data, rng: torch.Generator, q: Family | None = None) -> float:
-    """sum_i log E_q p(y_i | x_i, theta) over all data, in nats, from one epoch's batches, at most forty.
+def log_predictive(
+    bound: Bound, data: Data, rng: torch.Generator, q: Family | None = None, batches: int = BATCHES
+) -> float:
+    """sum_i log E_q p(y_i | x_i, theta) over all data, in nats, from one epoch's batches, at most so many.
 
     Unlike the expected log likelihood it is what predictions are worth: single draws that fit badly cost little.
 
@@ -30,21 +33,27 @@ def log_predictive(bound: Bound, data: Data, rng: torch.Generator, q: Family | N
         q: another posterior than the bound's.
     """
     q = bound.posterior if q is None else q
-    return _over_data(bound, data, rng, q, lambda values: torch.logsumexp(values, 0) - math.log(len(values)))
+
+    def averaged(values: Tensor) -> Tensor:
+        return torch.logsumexp(values, 0) - math.log(len(values))
+
+    return _over_data(bound, data, rng, q, averaged, batches)
 
 
 @torch.no_grad()
 def expected_log_likelihood(bound: Bound, data: Data, rng: torch.Generator) -> float:
     """sum_i E_q log p(y_i | x_i, theta), from the same batches."""
-    return _over_data(bound, data, rng, bound.posterior, lambda values: values.mean(0))
+    return _over_data(bound, data, rng, bound.posterior, lambda values: values.mean(0), BATCHES)
 
 
-def _over_data(bound: Bound, data: Data, rng: torch.Generator, q: Family, what: Callable[[Tensor], Tensor]) -> float:
+def _over_data(
+    bound: Bound, data: Data, rng: torch.Generator, q: Family, what: Callable[[Tensor], Tensor], batches: int
+) -> float:
     """The sum over all data of `what` is made of log p(y | x, theta_s), (S, B) -> (B,)."""
     size, draws = bound.num_samples, max(FEW, min(DRAWS, HELD // q.num_params))
     blocks = [q.sample(size, rng) for _ in range(max(1, math.ceil(draws / size)))]
     total, seen = 0.0, 0
-    for (inputs, targets), _ in zip(data.epoch(0), range(BATCHES), strict=False):
+    for (inputs, targets), _ in zip(data.epoch(0), range(batches), strict=False):
         values = torch.cat([bound.log_likelihood(theta, inputs, targets) for theta in blocks])  # (S, B)
         total += float(what(values).sum().double())
         seen += len(targets)
@@ -88,8 +97,9 @@ def lost_components(bound: Bound, data: Data, start_log_likelihood: float, rng: 
     least = _least(constant_log_likelihood(bound, data), start_log_likelihood)
     if least is None or not isinstance(q, ImplicitPosterior) or q.num_components == 1:
         return []
-    reached = [log_predictive(bound, data, rng, q.only([k])) for k in range(q.num_components)]
-    least = max(least, max(reached) - max(20.0, float(q.num_params)))
+    few = max(1, BATCHES // q.num_components)  # so that this takes no longer than judging the whole
+    reached = [log_predictive(bound, data, rng, q.only([k]), few) for k in range(q.num_components)]
+    least = max(least, max(reached) - widest(q.num_params))
     return [k for k, worth in enumerate(reached) if not worth > least]
 
 

@@ -122,6 +122,8 @@ def polish(
         )
     started = time.perf_counter()
     target = ChainTarget.of(posterior, data, unpack)
+    for text in _surprises(posterior, target.whole.data.num_data):
+        warnings.warn(text, FitWarning, stacklevel=2)
     rng = torch.Generator(posterior.layout.device).manual_seed(seed)
     show = Progress(steps, quiet=not progress)
     show.begin(0, steps, "polish")
@@ -147,21 +149,6 @@ def polish(
         report = _report(target.whole, networks, run, time.perf_counter() - started, len(theta), weights, cooled)
         likelihood = copy.deepcopy(posterior.likelihood).requires_grad_(False) if noise else posterior.likelihood
         finished = _finished(posterior, likelihood, target.whole, theta, report)
-    fitted, given = posterior.plan.get("num_data"), target.whole.data.num_data
-    if fitted not in (None, given):
-        warnings.warn(
-            f"polish: expected the {fitted:,} examples that the posterior was fitted to, got {given:,}; the chains are "
-            "of these alone.",
-            FitWarning,
-            stacklevel=2,
-        )
-    if _temperature(posterior.plan) != 1.0:
-        warnings.warn(
-            f"polish: chains sample the posterior itself; that they start at one of temperature "
-            f"{_temperature(posterior.plan):g} makes no difference in the end.",
-            FitWarning,
-            stacklevel=2,
-        )
     for text in _alarms(report, chains, energy_error):
         warnings.warn(text, FitWarning, stacklevel=2)
     return finished
@@ -331,6 +318,22 @@ def _numbers(likelihood: Likelihood, outputs: Any) -> Tensor:  # (C, Q)
     return torch.cat([part.detach().flatten(1) for part in parts], 1)
 
 
+def _surprises(posterior: Posterior, given: int) -> list[str]:
+    """In what the chains will be of something else than the posterior that they start from."""
+    found, fitted = [], posterior.plan.get("num_data")
+    if fitted not in (None, given):
+        found.append(
+            f"polish: expected the {fitted:,} examples that the posterior was fitted to, got {given:,}; the chains are "
+            "of these alone."
+        )
+    if posterior.temperature != 1.0:
+        found.append(
+            "polish: chains sample the posterior itself; that they start at one of temperature "
+            f"{posterior.temperature:g} makes no difference in the end."
+        )
+    return found
+
+
 def _alarms(report: PolishReport, chains: int, meant: float) -> list[str]:
     found = []
     if report.dropped:
@@ -361,20 +364,12 @@ def _finished(
     inputs = problem.data.first()[0] if layout.statistics() else None
     drawn = with_statistics(layout, theta, {} if inputs is not None else posterior.buffers, inputs)
     whole = isinstance(posterior.sampler, ExactLastLayer)
+    untempered = {} if posterior.temperature == 1.0 else {"recipe": posterior.plan["recipe"] | {"temperature": 1.0}}
     return Posterior(
         Ensemble(layout, theta).requires_grad_(False),
         likelihood,
         problem.prior if whole else posterior.prior,
         buffers=drawn.buffers,
         history=posterior.history,
-        plan=_untempered(posterior.plan) | {"polish": asdict(report)},
+        plan=posterior.plan | untempered | {"polish": asdict(report)},
     )
-
-
-def _untempered(plan: dict[str, Any]) -> dict[str, Any]:
-    """Chains sample the posterior itself, whatever they start from."""
-    return plan | ({"recipe": plan["recipe"] | {"temperature": 1.0}} if _temperature(plan) != 1.0 else {})
-
-
-def _temperature(plan: dict[str, Any]) -> float:
-    return float((plan.get("recipe") or {}).get("temperature", 1.0))

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from livi.draws import global_stream, normal, uniform
 from livi.inference.capture import Stepper
+from livi.inference.chains import widest
 from livi.inference.optimiser import adam, for_optimiser, set_rate
 from livi.inference.own_noise import fit_noise, learned_beside
 from livi.inference.progress import Progress
@@ -40,8 +41,8 @@ class Starts(NamedTuple):
         it differs by a few nats, so rows within a few nats of the best have about its chance, and others none. Rows
         further below it than a posterior is wide are no starts: where too few are left, they come again.
         """
-        joint, wide = self.log_joint.double().cpu(), max(10.0, float(self.theta.shape[1]))
-        sound = (joint.nan_to_num(nan=-math.inf) >= float(joint[0]) - wide).nonzero()[:, 0]
+        joint = self.log_joint.double().cpu().nan_to_num(nan=-math.inf)
+        sound = (joint >= joint[0] - widest(self.theta.shape[1])).nonzero()[:, 0]
         if count == 1 or len(sound) == 0:
             return self.theta[:count]
         if count >= len(sound):

@@ -84,6 +84,11 @@ class Posterior:
         )
 
     @property
+    def temperature(self) -> float:
+        """Of the fit; 1 where nothing was tempered. See `livi.Recipe`."""
+        return float((self.plan.get("recipe") or {}).get("temperature", 1.0))
+
+    @property
     def layout(self) -> Layout:
         return self.sampler.layout
 

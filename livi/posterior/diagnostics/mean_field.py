@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,8 +79,7 @@ def check_mean_field(
         return Skipped(f"not applicable: {type(sampler).__name__} has no bound to compare")
     if posterior.prior is None:
         return NO_PRIOR
-    plan: Mapping[str, Any] = getattr(posterior, "plan", {})
-    if plan.get("recipe", {}).get("temperature", 1.0) != 1.0:
+    if getattr(posterior, "temperature", 1.0) != 1.0:
         return Skipped("not applicable: the posterior is a tempered one, which has another bound")
     if effort.mean_field_steps == 0:
         return Skipped("left out by mean_field_steps=0")
