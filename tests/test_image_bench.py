@@ -261,7 +261,7 @@ def test_a_wrong_configuration_is_an_error(options, message):
 def test_default_methods_compare_with_as_many_members_as_the_paper():
     assert {"map", "ensemble-5", "mean_field", "livi", "livi-smallest"} <= set(default_methods(PROBLEMS["mnist"]))
     assert "full_rank" not in default_methods(PROBLEMS["mnist"])
-    assert {"ensemble-4", "livi"} <= set(default_methods(PROBLEMS["cifar100"]))
+    assert {"ensemble-4", "livi", "livi-smallest"} <= set(default_methods(PROBLEMS["cifar100"]))
 
 
 # --- words and figures ----------------------------------------------------------------------------
@@ -279,6 +279,15 @@ def test_the_text_has_means_errors_and_the_paper_s_numbers():
     [livi, _] = summary(rows)
     assert livi["nll"]["mean"] == pytest.approx(0.03)
     assert livi["others_auroc"]["mean"] == 0.97
+
+
+def test_of_several_corruptions_the_text_has_their_mean_too():
+    other = {"levels": [0.0, 90.0], "nll": [0.05, 4.0], "ece": [0.01, 0.1]}
+    row = made_row("map", 1, 0.05)
+    row["shifts"] = row["shifts"] | {"blur": other}
+    told = text({"experiment": "cifar10", "rows": [row], "notes": []})
+    assert "| corruption | 0 | 90 |\n|---|---|---|\n| map | 0.050 / 1.0 | 3.000 / 20.0 |" in told
+    assert "| blur | 0 | 90 |\n|---|---|---|\n| map | 0.050 / 1.0 | 4.000 / 10.0 |" in told
 
 
 def test_figures_have_a_curve_for_each_method():

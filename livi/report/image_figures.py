@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from livi.experiments.images.scores import TOGETHER, along
 from livi.posterior.diagnostics import CorrelationCheck
 from livi.report.style import FAINT, PALETTE, TEXT_WIDTH, Numbers, new_figure, save, shared_legend, style
 from livi.report.titles import titled
@@ -27,7 +28,6 @@ Rows = Sequence[Mapping[str, Any]]
 DASHES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)), (0, (3, 3)), (0, (1, 3)))
 OURS, THEIRS = PALETTE[:1], PALETTE[1:]
 WIDE = 3  # panels in a line
-TOGETHER = "corruption"  # the mean over all
 TITLES = {"nll": "negative log likelihood", "ece": "calibration error, %", "accuracy": "accuracy, %"}
 
 
@@ -38,7 +38,7 @@ def drift_curves(rows: Rows, drift: str, methods: Sequence[str] | None = None) -
         rows: of `livi bench`, without those that failed.
         drift: "rotation" (test M2), the name of a corruption (test C2), or "corruption" for the mean over them all.
     """
-    chosen = _by_method([row for row in rows if _curve(row, drift, "levels") is not None], methods)
+    chosen = _by_method([row for row in rows if along(row, drift, "levels") is not None], methods)
     if not chosen:
         raise ValueError(f"rows: expected some with the drift {drift!r}, got none.")
     with style():
@@ -46,8 +46,8 @@ def drift_curves(rows: Rows, drift: str, methods: Sequence[str] | None = None) -
         axes = figure.subplots(1, 2)
         for ax, name in zip(axes, ("nll", "ece"), strict=True):
             for (method, group), look in zip(chosen.items(), _looks(chosen), strict=True):
-                curves = np.array([_curve(row, drift, name) for row in group]) * (100.0 if name == "ece" else 1.0)
-                _band(ax, np.array(_curve(group[0], drift, "levels")), curves, titled(method), look)
+                curves = np.array([along(row, drift, name) for row in group]) * (100.0 if name == "ece" else 1.0)
+                _band(ax, np.array(along(group[0], drift, "levels")), curves, titled(method), look)
             ax.set(
                 xlabel="degrees" if drift == "rotation" else f"{drift}, severity", ylabel=TITLES[name], ylim=(0, None)
             )
@@ -212,14 +212,6 @@ def _band(
     if len(curves) > 1:
         error = curves.std(0, ddof=1) / math.sqrt(len(curves))
         ax.fill_between(places, middle - error, middle + error, color=look["color"], alpha=0.15, linewidth=0)
-
-
-def _curve(row: Mapping[str, Any], drift: str, name: str) -> list[float] | None:
-    """Levels or scores along a drift, or their mean over all; None where the row has none."""
-    shifts = row["shifts"]
-    if drift == TOGETHER and len(shifts) > 1:
-        return [sum(values) / len(values) for values in zip(*(one[name] for one in shifts.values()), strict=True)]
-    return shifts[drift][name] if drift in shifts else None
 
 
 def _by_method(rows: Rows, methods: Sequence[str] | None) -> dict[str, list[Mapping[str, Any]]]:

@@ -176,7 +176,8 @@ def default_methods(problem: ImageProblem, quick: bool = False) -> tuple[str, ..
         other = "livi-mixture-2" if quick else "livi-mixture-1"  # livi is five where pictures are many
         return ("map", f"ensemble-{members}", *rivals, "livi", other, "livi-smallest")
     rivals = [name for name in AT_SCALE[: 1 if quick else None] if METHODS[name].installed]
-    return ("map", f"ensemble-{members}", *rivals, "livi", f"livi-pooled-{members}")
+    smallest = () if quick else ("livi-smallest",)
+    return ("map", f"ensemble-{members}", *rivals, "livi", *smallest, f"livi-pooled-{members}")
 
 
 def fit_method(name: str, task: Task) -> Answer:

@@ -16,6 +16,7 @@ from livi.posterior.prediction import ClassificationPrediction
 
 QUANTITIES = ("accuracy", "nll", "ece", "brier")
 OTHERS = ("confidence", "auroc", "fpr95")
+TOGETHER = "corruption"  # the mean over several kinds of drift
 GRID = 101  # points of an empirical distribution function of entropy, from 0 to log(classes)
 CHUNK = 10_000  # pictures predicted at a time
 
@@ -74,6 +75,14 @@ def only_shared(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
     named = ", ".join(shared) if shared else "none"
     return [f"Means over foreign sets are of those that all runs have: {named}."]
+
+
+def along(row: Mapping[str, Any], drift: str, name: str) -> list[float] | None:
+    """Levels or scores along a drift, or their mean over all where it is `TOGETHER`; None where the row has none."""
+    shifts: Mapping[str, Mapping[str, list[float]]] = row["shifts"]
+    if drift == TOGETHER and len(shifts) > 1:
+        return [mean(values) for values in zip(*(one[name] for one in shifts.values()), strict=True)]
+    return shifts[drift][name] if drift in shifts else None
 
 
 def _means(told: Mapping[str, Mapping[str, float]]) -> dict[str, float] | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any
 
-from livi.experiments.images.scores import OTHERS, QUANTITIES, comparable, only_shared
+from livi.experiments.images.scores import OTHERS, QUANTITIES, TOGETHER, along, comparable, only_shared
 from livi.experiments.rows import Row, spread
 
 Rows = Sequence[Mapping[str, Any]]
@@ -171,23 +171,26 @@ def _others(rows: Rows) -> str:
 
 
 def _drifts(rows: Rows) -> str:
-    """A table a drift, at most seven of its levels, one line a method."""
-    parts = []
-    for drift in dict.fromkeys(name for row in rows for name in row["shifts"]):
-        some = [row for row in rows if drift in row["shifts"]]
-        levels = some[0]["shifts"][drift]["levels"]
-        places = range(0, len(levels), math.ceil(len(levels) / 7))
-        lines = _head([drift, *(f"{levels[place]:g}" for place in places)])
-        for method, group in _grouped(some).items():
-            found = {
-                each: [[row["shifts"][drift][each][at] for row in group] for at in places] for each in ("nll", "ece")
-            }
-            cells = [
-                f"{mean(nll):.3f} / {100 * mean(ece):.1f}" for nll, ece in zip(found["nll"], found["ece"], strict=True)
-            ]
-            lines.append(_line([method, *cells]))
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts)
+    """A table a drift, at most seven of its levels, one line a method; of several kinds their mean first."""
+    drifts = list(dict.fromkeys(name for row in rows for name in row["shifts"]))
+    return "\n\n".join(_drift(rows, drift) for drift in ([TOGETHER] if len(drifts) > 1 else []) + drifts)
+
+
+def _drift(rows: Rows, drift: str) -> str:
+    curves = [(row, along(row, drift, "levels")) for row in rows]
+    some = [row for row, levels in curves if levels is not None]
+    levels = next(levels for _, levels in curves if levels is not None)
+    places = range(0, len(levels), math.ceil(len(levels) / 7))
+    lines = _head([drift, *(f"{levels[place]:g}" for place in places)])
+    for method, group in _grouped(some).items():
+        nll, ece = ([mean(values) for values in zip(*found, strict=True)] for found in _along_all(group, drift))
+        lines.append(_line([method, *(f"{nll[at]:.3f} / {100 * ece[at]:.1f}" for at in places)]))
+    return "\n".join(lines)
+
+
+def _along_all(group: Rows, drift: str) -> list[list[list[float]]]:
+    """NLL and ECE along a drift, of each row."""
+    return [[along(row, drift, name) or [] for row in group] for name in ("nll", "ece")]
 
 
 def paper_table(problem: str) -> str:
