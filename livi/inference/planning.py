@@ -82,8 +82,8 @@ def plan(
         recipe, steps: the schedule, as far as it is named; `steps` changes its length, and shortens the start in
             proportion, unless the recipe names its `map_steps`.
         budget: seconds, or a text such as "1 min": where the fit would take longer by what its first steps took, it is
-            shortened, start and all, whatever the recipe names, to 50 steps at least. A clock then decides its length, so that the same seed may
-            give another fit; the plan's steps repeat it.
+            shortened, start and all, whatever the recipe names, to 50 steps at least. A clock then decides its length,
+            so that the same seed may give another fit; the plan's steps repeat it.
         start: "map" begins at MAP estimates; "net" at the network's own weights, for one that is trained already: no
             MAP fit, and fewer steps. A `Posterior` of an earlier fit of this network goes on from there, for more steps
             or with more data: with its generator, noise, likelihood and prior as they were learned, without a MAP fit,

@@ -320,8 +320,8 @@ def against_conditional(problem: Problem) -> str:
     weights, data = problem.layout.num_params, problem.data
     if not SMALL < weights <= MIDDLE:
         return (
-            f"of labels it is inferred given the others, by default, where there are {SMALL} to {MIDDLE:,} weights, and "
-            f"there are {weights:,}"
+            f"of labels it is inferred given the others, by default, where there are {SMALL} to {MIDDLE:,} weights, "
+            f"and there are {weights:,}"
         )
     if isinstance(data, TensorData) and data.augment is not None:
         return "augmentation makes other examples at every epoch"

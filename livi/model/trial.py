@@ -8,12 +8,15 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils import _pytree as pytree
 
-from livi.model.data import Batch, Data
+from livi.model.data import Batch, Data, LoaderData, TensorData
 from livi.model.likelihoods import Bernoulli, Categorical, Likelihood, Weighted
 from livi.model.units import entered_by
 from livi.network import Layout, as_call
+
+SEVERAL = 2  # examples that BatchNorm needs
 
 
 class FitWarning(UserWarning):
@@ -25,6 +28,40 @@ class Trial(NamedTuple):
 
     unused: tuple[str, ...]  # parameters without effect
     outputs: Any
+
+
+def in_usable_batches(layout: Layout, data: TensorData | LoaderData) -> TensorData | LoaderData:
+    """The same examples in batches that the network's BatchNorm can normalise by: of two examples or more, if it must.
+
+    Raises:
+        ValueError: there is but one example, or each was asked for by itself.
+    """
+    if not _needs_several(layout, data.first()[0]):
+        return data
+    found = data.at_least(SEVERAL) if isinstance(data, LoaderData) else data
+    if len(found.first()[1]) < SEVERAL:
+        remedy = "pass more examples" if found.num_data < SEVERAL else "pass a larger batch_size"
+        raise ValueError(
+            f"data: expected at least {SEVERAL} examples in a batch, for the network's BatchNorm normalises by the "
+            f"batch, got 1; {remedy}."
+        )
+    return found
+
+
+@torch.no_grad()
+def _needs_several(layout: Layout, inputs: Any) -> bool:
+    """Whether BatchNorm has nothing to normalise a single example by, as behind a linear layer."""
+    if all(layer in layout.frozen_norms for layer in layout.module.modules() if isinstance(layer, _BatchNorm)):
+        return False
+    one = pytree.tree_map(lambda leaf: leaf[:1] if isinstance(leaf, Tensor) and leaf.ndim else leaf, inputs)
+    args, kwargs = as_call(one)
+    try:
+        layout.apply(layout.flatten(), *args, batch_statistics=True, **kwargs)
+    except ValueError as error:
+        return "more than 1 value per channel" in str(error)
+    except Exception:  # which the trial on the whole batch will name
+        return False
+    return False
 
 
 def try_first_batch(layout: Layout, data: Data, likelihood: Likelihood) -> Trial:
