@@ -66,7 +66,7 @@ def test_what_it_needs_is_said_where_it_is_missing(options, message):
         (5, 40, {}, "where there are 300 to 5,000 weights, and there are 27"),
         (2000, 40, {}, "where there are 300 to 5,000 weights, and there are 10,002"),
         (80, 40, {"batch_size": 10}, "where all examples are one batch, and they come in 4"),
-        (80, 40, {"augment": lambda inputs, rng: inputs}, "augmentation makes other examples at every epoch"),
+        (80, 40, {"augment": lambda inputs, _: inputs}, "augmentation makes other examples at every epoch"),
         (80, 15_000, {}, "where all examples are one batch, and they come in 59"),
     ],
 )

@@ -66,7 +66,9 @@ def test_medians_categories_and_gaps_are_learned():
     assert schema.columns == (
         Column("a", "numeric", missing=2, median=3.0, reach=reach(np.array([1.0, 5.0]))),
         Column("b", "categorical", missing=1, categories=("v", "u", "w")),
-        Column("c", "date", missing=4, median=day("2020-01-02"), reach=reach(day("2020-01-02") + np.array([-1.0, 1.0]))),
+        Column(
+            "c", "date", missing=4, median=day("2020-01-02"), reach=reach(day("2020-01-02") + np.array([-1.0, 1.0]))
+        ),
     )
     assert schema.features == ("a", "a is missing", "b=v", "b=u", "b=w", "b=(missing)", "c", "c is missing")
 

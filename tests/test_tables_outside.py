@@ -16,7 +16,9 @@ from livi.tables.surprises import Surprises
 
 
 def learned(fitted):
-    return learn_schema(fitted, "y", "regression", column_kinds(fitted, [name for name in fitted.columns if name != "y"]))
+    return learn_schema(
+        fitted, "y", "regression", column_kinds(fitted, [name for name in fitted.columns if name != "y"])
+    )
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ def test_what_is_remembered_survives_json_and_what_is_damaged_is_refused():
     assert SeenRows.from_json(stored) == seen
     assert SeenRows.from_json(None) is None
     for wrong in ({"size": 10**9}, {"rows": 0}, {"twins": 2.0}, {"remembered": float("nan")}, {"bits": "?"}):
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match=r"cannot be read|base64"):
             SeenRows.from_json(stored | wrong)
 
 

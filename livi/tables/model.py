@@ -215,8 +215,8 @@ class TableModel:
         share = None if self.seen is None else self.seen.share_of(features, truth)
         if share:
             return (
-                f"{table.name}: about {min(share, 1.0):.0%} of the rows are, value for value, rows that were fitted to: "
-                "scores on them say little about new ones. Evaluate rows that the fit has not seen."
+                f"{table.name}: about {min(share, 1.0):.0%} of the rows are, value for value, rows that were fitted "
+                "to: scores on them say little about new ones. Evaluate rows that the fit has not seen."
             )
         if share is None and self.was_fitted_to(table.name):
             return (

@@ -1,11 +1,11 @@
-"""What a model remembers of the rows it was fitted to, to know them again: whether many of a table's rows are among them.
+"""What a model remembers of the rows it was fitted to: enough to tell whether many rows of a table are among them.
 
 Each row, its features and its target, sets one bit of a filter that is about half full. A row of the fit finds its bit
 set, and so do about half of all others: of one row the filter says next to nothing, and no row can be read from it, so
 that it may be in a file that holds no rows. Of twenty rows together it tells well how many were fitted to, whatever the
 file's name, the order of its rows, and the rows beside them.
 
-New rows may equal rows of the fit by chance, where columns have few values. By how many is known from the rows fitted to:
+New rows may equal rows of the fit by chance, where columns have few values. How many is known from the rows fitted to:
 the share of them that has a twin among the others.
 """
 
