@@ -1,7 +1,7 @@
 """Files that `livi predict --keep` writes: predictions and the columns they were made from, side by side.
 
-Predictions have the same names whatever the data. A column of the data whose name is taken gets " (input)" behind it,
-and where such a file is read again, by `predict` or `evaluate`, it is read by its own name, and predictions are left out.
+Predictions have the same names whatever the data. A column of the data whose name is taken gets " (input)" behind it.
+Where such a file is read again, by `predict` or `evaluate`, it goes by its own name, and the predictions are left out.
 """
 
 from __future__ import annotations
