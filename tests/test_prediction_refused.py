@@ -114,6 +114,8 @@ def test_several_inputs_are_told_by_name():
     x = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
     posterior = fitted(Two(), ({"x": x, "shift": x[:, :1]}, x[:, 0]), livi.Gaussian())
     with pytest.raises(
-        TypeError, match=r"a dict of 'x': .B, 3. and 'shift': .B, 1., got a dict of 'x': .12, 3.; pass as"
+        TypeError, match=r"a dict of 'x': .B, 3. and 'shift': .B, 1., got a dict of 'x': .12, 3.; add 'shift'"
     ):
         posterior.predict({"x": x})
+    with pytest.raises(TypeError, match="leave out 'labels'"):
+        posterior.predict({"x": x, "shift": x[:, :1], "labels": x[:, 0]})

@@ -252,6 +252,7 @@ def test_progress_on_a_terminal_rewrites_its_line():
     ("call", "error", "message"),
     [
         (lambda: livi.fit(network(), data(), "gaussian"), TypeError, "likelihood: expected one of livi's"),
+        (lambda: livi.fit(network(), data(), livi.Gaussian), TypeError, r"got the class Gaussian; pass Gaussian\(\)"),
         (lambda: livi.fit("net", data(), livi.Gaussian()), TypeError, "net: expected a torch.nn.Module"),
         (
             lambda: livi.fit(network(), data(), livi.Gaussian(), components=0),

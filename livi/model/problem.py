@@ -100,9 +100,11 @@ class Problem:
             TypeError, ValueError: network, data and likelihood do not go together; the message says how.
         """
         if not isinstance(likelihood, Likelihood):
+            a_class = isinstance(likelihood, type)
+            got = f"the class {likelihood.__name__}" if a_class else type(likelihood).__name__
+            remedy = f"pass {likelihood.__name__}()" if a_class else "FunctionLikelihood takes a log_prob of your own"
             raise TypeError(
-                "likelihood: expected one of livi's such as Gaussian() or Categorical(), got "
-                f"{type(likelihood).__name__}."
+                f"likelihood: expected one of livi's such as Gaussian() or Categorical(), got {got}; {remedy}."
             )
         if not isinstance(net, nn.Module):
             raise TypeError(f"net: expected a torch.nn.Module, got {type(net).__name__}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,8 +38,13 @@ def remedy(fitted: str, inputs: Any) -> str:
         return "the names of a dict are those of the network's arguments: pass a tensor"
     if single and not isinstance(inputs, Tensor):
         return "pass a tensor, an array or a list of numbers"
+    if isinstance(inputs, Mapping) and fitted.startswith("a dict"):
+        names = re.findall(r"'([^']*)': ", fitted)
+        few = [f"add {name!r}" for name in names if name not in inputs]
+        many = [f"leave out {name!r}" for name in inputs if name not in names]
+        return _and(few + many) if few or many else "bring them into those shapes"
     if not single or not isinstance(inputs, Tensor):
-        return "pass as many inputs as there were, with the same names"
+        return "pass as many inputs as there were, in the same way"
     expected = [int(size) for size in fitted.strip("()").replace("B", "").split(",") if size.strip()]
     got = list(inputs.shape)
     if got == expected:
