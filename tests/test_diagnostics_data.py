@@ -62,6 +62,11 @@ def test_an_exact_last_layer_says_that_it_examined_its_own(exact):
     assert exact.predict(x[:10]).log_prob(y[:10]).shape == (10,)
 
 
+def test_a_pair_in_place_of_inputs_and_targets_is_answered_with_how_to_pass_them(sampled):
+    with pytest.raises(TypeError, match=r"got a tuple alone; pass diagnose\(x, y\)"):
+        sampled.diagnose(rows())
+
+
 def test_what_is_not_known_is_not_said(sampled):
     x, y = rows()
     bare = livi.Posterior(sampled.sampler, sampled.likelihood, sampled.prior)

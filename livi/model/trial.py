@@ -71,7 +71,7 @@ def try_first_batch(layout: Layout, data: Data, likelihood: Likelihood) -> Trial
     try:
         unused = layout.verify(*args, **kwargs)
     except (RuntimeError, TypeError, AttributeError) as error:
-        raise type(error)(_failed(inputs, layout.dtype, error)) from error
+        raise type(error)(_failed(layout, inputs, error)) from error
     with torch.no_grad():
         outputs = layout.apply(layout.flatten(), *args, batch_statistics=True, **kwargs)
         likelihood.log_prob(pytree.tree_map(lambda leaf: leaf[None], outputs), targets)
@@ -91,14 +91,20 @@ def warn_of_doubts(
         warnings.warn(doubt, FitWarning, stacklevel=7)  # past of, plan and fit, and what checks their options
 
 
-def _failed(inputs: Any, dtype: torch.dtype, error: Exception) -> str:
-    leaves = [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Tensor)]
+def _failed(layout: Layout, inputs: Any, error: Exception) -> str:
+    leaves, dtype = [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Tensor)], layout.dtype
     shapes = ", ".join(f"{tuple(leaf.shape)} {leaf.dtype}" for leaf in leaves)
     remedy = ""
     if any(leaf.dtype == torch.uint8 for leaf in leaves):
         remedy = f"; images of bytes want `x.to({dtype}) / 255` before a network of {dtype}."
     elif any(not leaf.is_floating_point() for leaf in leaves):
         remedy = f"; whole numbers that are no indices want `x.to({dtype})` before a network of {dtype}."
+    elif [leaf.ndim for leaf in leaves] == [1]:
+        remedy = "; the first axis counts examples: one number each wants `x[:, None]`."
+    elif [leaf.ndim for leaf in leaves] == [3] and any(
+        isinstance(layer, nn.Conv2d) for layer in layout.module.modules()
+    ):
+        remedy = "; the first axis counts examples: pictures of one channel want `x[:, None]`."
     reason = str(error).rstrip(".") + remedy if remedy else str(error)
     return f"the network failed on its first batch of inputs {shapes}: {reason}"
 

@@ -214,7 +214,10 @@ class Posterior:
             found = diagnose(self.earlier(), self.sampler.all_inputs(), own, **options)
             return found if targets is None else found.noting(on_other_data(own, as_tensor(targets, device, dtype)))
         if targets is None:
-            raise TypeError("diagnose: expected inputs and targets, or a livi.Problem, got inputs alone.")
+            raise TypeError(
+                f"diagnose: expected inputs and targets, or a livi.Problem, got a {type(inputs).__name__} alone; pass "
+                "diagnose(x, y)."
+            )
         with inputs_refused(self.layout, self.plan, as_tensors(inputs, device, dtype)):
             return diagnose(self, inputs, targets, **options)
 
