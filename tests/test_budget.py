@@ -40,6 +40,16 @@ def test_a_budget_shortens_start_and_steps_in_proportion():
     assert least.recipe.steps == 50
 
 
+def test_steps_shorten_the_start_unless_the_recipe_names_it():
+    whole = livi.plan(*problem())
+    shorter = livi.plan(*problem(), steps=whole.recipe.steps // 4)
+    assert shorter.recipe.map_steps == pytest.approx(whole.recipe.map_steps / 4, abs=1)
+    named = livi.plan(*problem(), steps=whole.recipe.steps // 4, recipe=livi.Recipe(map_steps=777))
+    assert (named.recipe.steps, named.recipe.map_steps) == (whole.recipe.steps // 4, 777)
+    least = livi.plan(*problem(), budget=1e-6, recipe=livi.Recipe(map_steps=777))  # a clock is obeyed in any case
+    assert least.recipe.map_steps < 777
+
+
 def test_the_seconds_of_a_plan_are_those_of_its_parts():
     plan = livi.plan(*problem())
     parts = plan.recipe.map_steps * plan.seconds_per_map_step + plan.recipe.steps * plan.seconds_per_step

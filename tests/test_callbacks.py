@@ -92,6 +92,18 @@ def test_what_is_no_callback_is_an_error(callbacks, message):
         quick_fit(callbacks=callbacks)
 
 
+def test_a_method_that_is_never_called_is_warned_of_with_the_nearest():
+    class Foreign(livi.Callback):
+        def on_epoch_end(self, run):
+            raise AssertionError(run)
+
+    with pytest.warns(
+        livi.FitWarning, match=r"Foreign.on_epoch_end is never called, .* did you mean 'on_epoch'\?"
+    ) as heard:
+        quick_fit(callbacks=[Foreign()])
+    assert heard[0].filename == quick_fit.__code__.co_filename  # where fit was called
+
+
 def test_a_diverging_fit_goes_back_and_shows_its_steps_again(monkeypatch):
     monkeypatch.setattr(loop_module, "SNAPSHOT_EVERY", 20)
     taken, poisoned = Trainer._step, []

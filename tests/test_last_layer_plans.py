@@ -56,7 +56,26 @@ def test_what_it_needs_is_said_where_it_is_missing(options, message):
     if "last_layer" not in options:
         posterior = fitted(**options, last_layer="exact if possible")
         assert isinstance(posterior.sampler, livi.ImplicitPosterior)
-        assert message in posterior.plan["last_layer_reason"]
+        said = "where there are 300 to 5,000 weights, and there are 27" if "likelihood" in options else message
+        assert said in posterior.plan["last_layer_reason"]
+
+
+@pytest.mark.parametrize(
+    ("units", "rows", "options", "reason"),
+    [
+        (5, 40, {}, "where there are 300 to 5,000 weights, and there are 27"),
+        (2000, 40, {}, "where there are 300 to 5,000 weights, and there are 10,002"),
+        (80, 40, {"batch_size": 10}, "where all examples are one batch, and they come in 4"),
+        (80, 40, {"augment": lambda inputs, _: inputs}, "augmentation makes other examples at every epoch"),
+        (80, 15_000, {}, "where all examples are one batch, and they come in 59"),
+    ],
+)
+def test_of_labels_the_plan_names_the_sizes_by_which_the_last_layer_is_sampled(units, rows, options, reason):
+    x, y = torch.randn(rows, 2, generator=torch.Generator().manual_seed(0)), torch.arange(rows) % 2
+    net = nn.Sequential(nn.Linear(2, units), nn.Tanh(), nn.Linear(units, 2))
+    plan = livi.plan(net, (x, y), livi.Categorical(), recipe=QUICK, **options)
+    assert plan.problem.integrated is None
+    assert reason in plan.summary()["last_layer_reason"]
 
 
 def test_a_wide_layer_and_many_rows_get_fewer_samples():

@@ -55,6 +55,14 @@ def test_a_learned_noise_follows_the_chains_and_is_left_as_it_was(plane):
 
 
 @quietly
+def test_other_examples_than_those_held_are_said_to_be_unused(plane):
+    x, y = plane
+    posterior = fitted(plane)
+    with pytest.warns(livi.FitWarning, match=f"holds the {len(y)} examples .*, and the 5 given are not used"):
+        livi.polish(posterior, (x[:5], y[:5]), **QUICK)
+
+
+@quietly
 @pytest.mark.parametrize("prior", [Normal(0.7), lambda layout: Relevance.for_layout(layout)])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_chains_move_the_earlier_weights_on_the_evidence_of_their_features(plane, prior, weighted):

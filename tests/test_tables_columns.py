@@ -8,7 +8,7 @@ import pytest
 from tabled import refuse, silent, table
 
 from livi.tables import TableError
-from livi.tables.detection import choose_task, class_names, column_kinds, learn_schema
+from livi.tables.detection import choose_task, class_names, column_kinds, learn_schema, reach
 from livi.tables.encoding import encode, target_classes, target_numbers
 from livi.tables.fitting import split
 from livi.tables.schema import Column, Dropped, Schema
@@ -64,9 +64,11 @@ def test_medians_categories_and_gaps_are_learned():
     )
     schema = schema_of(found)
     assert schema.columns == (
-        Column("a", "numeric", missing=2, median=3.0),
+        Column("a", "numeric", missing=2, median=3.0, reach=reach(np.array([1.0, 5.0]))),
         Column("b", "categorical", missing=1, categories=("v", "u", "w")),
-        Column("c", "date", missing=4, median=day("2020-01-02")),
+        Column(
+            "c", "date", missing=4, median=day("2020-01-02"), reach=reach(day("2020-01-02") + np.array([-1.0, 1.0]))
+        ),
     )
     assert schema.features == ("a", "a is missing", "b=v", "b=u", "b=w", "b=(missing)", "c", "c is missing")
 

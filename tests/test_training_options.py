@@ -31,6 +31,11 @@ def test_half_precision_and_a_missing_device_are_refused_before_any_work():
 def test_trouble_with_the_first_batch_is_told_in_the_user_s_terms():
     with pytest.raises(RuntimeError, match=r"failed on its first batch of inputs \(24, 3\)"):
         quick_fit(data=(torch.ones(24, 3), torch.ones(24)))
+    with pytest.raises(RuntimeError, match=r"inputs \(24,\) .* one number each wants `x\[:, None\]`"):
+        quick_fit(data=(torch.ones(24), torch.ones(24)))
+    net = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.Flatten(), torch.nn.Linear(32, 1))
+    with pytest.raises(RuntimeError, match=r"inputs \(24, 6, 6\) .* pictures of one channel want `x\[:, None\]`"):
+        livi.plan(net, (torch.ones(24, 6, 6), torch.ones(24)), livi.Gaussian())
     with pytest.warns(FitWarning, match="expected values of order 1"):
         livi.plan(network(), (data()[0], 300 + data()[1]), livi.Gaussian(), recipe=QUICK, standardise=False)
     with pytest.raises(TypeError, match=r"prior: expected a livi prior such as Normal\(1.0\), got float"):
@@ -252,6 +257,7 @@ def test_progress_on_a_terminal_rewrites_its_line():
     ("call", "error", "message"),
     [
         (lambda: livi.fit(network(), data(), "gaussian"), TypeError, "likelihood: expected one of livi's"),
+        (lambda: livi.fit(network(), data(), livi.Gaussian), TypeError, r"got the class Gaussian; pass Gaussian\(\)"),
         (lambda: livi.fit("net", data(), livi.Gaussian()), TypeError, "net: expected a torch.nn.Module"),
         (
             lambda: livi.fit(network(), data(), livi.Gaussian(), components=0),

@@ -242,7 +242,11 @@ def test_a_dataset_gives_a_share_too():
         ({"validation": 0.1, "validate_every": "step"}, ValueError, "validate_every: expected a number of steps or"),
         ({"validation": 0.1, "validate_every": 0}, ValueError, "validate_every: expected at least 1"),
         ({"validate_every": 10}, ValueError, "validate_every: expected only with validation data"),
-        ({"validation": (torch.zeros(4, 3), torch.zeros(4))}, RuntimeError, "validation: the first batch cannot be"),
+        (
+            {"validation": (torch.zeros(4, 3), torch.zeros(4))},
+            ValueError,
+            r"validation: the first batch cannot be scored: inputs: .* fit, \(B, 1\), got \(4, 3\)",
+        ),
         ({"validation": (torch.zeros(4, 1), torch.zeros(3))}, ValueError, "inputs and targets of one length"),
     ],
     ids=["above 1", "bool", "too few", "loader", "word", "zero", "no data", "network fails", "lengths"],

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import difflib
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -14,6 +16,7 @@ from livi.inference.ranks import Alone
 from livi.inference.recipe import Recipe
 from livi.inference.validation import PREFIX, Validation, named
 from livi.model.data import Data
+from livi.model.trial import FitWarning
 from livi.posterior.posterior import Posterior
 
 Row = dict[str, float]
@@ -183,7 +186,19 @@ def as_callbacks(given: Iterable[Callback | Callable[[Row], object]]) -> list[Ca
                 f"{'make one of it with ()' if isinstance(one, type) else 'derive its class from livi.Callback'}."
             )
         found.append(one if isinstance(one, Callback) else _Function(one))
+        for text in _never_called(found[-1]):
+            warnings.warn(text, FitWarning, stacklevel=4)  # past fit, and what checks its options
     return found
+
+
+def _never_called(callback: Callback) -> Iterator[str]:
+    """On methods that look like occasions of a fit and are none, as by the names that other libraries have."""
+    occasions = [name for name in dir(Callback) if name.startswith("on_")]
+    for name in dir(callback):
+        if name.startswith("on_") and name not in occasions and callable(getattr(callback, name)):
+            nearest = difflib.get_close_matches(name, occasions, 1)
+            hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(occasions)}."
+            yield f"callbacks: {type(callback).__name__}.{name} is never called, for there is no such occasion; {hint}"
 
 
 class Callbacks:

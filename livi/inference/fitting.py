@@ -116,6 +116,8 @@ def fit(
     show = Progress(prepared.recipe.steps, quiet=quiet, log_dir=log_dir if ranks.first else None)
     if prepared.standardised:
         show.say(f"{' and '.join(prepared.standardised)} are standardised inside, for they are far from order one")
+    if prepared.merged:
+        show.say(prepared.merged)
     try:
         result = Result(prepared)
         trainer = Trainer(

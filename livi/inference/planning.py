@@ -22,7 +22,7 @@ from livi.inference.continuation import Continuation
 from livi.inference.options import checked
 from livi.inference.plans import Choices, Plan, make_plan
 from livi.inference.recipe import Recipe
-from livi.inference.rules import wants_conditional
+from livi.inference.rules import against_conditional, wants_conditional
 from livi.model.data import Augment, Unpack
 from livi.model.likelihoods import Likelihood
 from livi.model.priors import Prior
@@ -80,10 +80,10 @@ def plan(
         generator, noise, prior: an object, or a function of the layout that makes one.
         family: another posterior than livi's, likewise; see `livi.Family`.
         recipe, steps: the schedule, as far as it is named; `steps` changes its length, and shortens the start in
-            proportion, also one that the recipe names: `Recipe(steps=..., map_steps=...)` says both.
+            proportion, unless the recipe names its `map_steps`.
         budget: seconds, or a text such as "1 min": where the fit would take longer by what its first steps took, it is
-            shortened, start and all, to 50 steps at least. A clock then decides its length, so that the same seed may
-            give another fit; the plan's steps repeat it.
+            shortened, start and all, whatever the recipe names, to 50 steps at least. A clock then decides its length,
+            so that the same seed may give another fit; the plan's steps repeat it.
         start: "map" begins at MAP estimates; "net" at the network's own weights, for one that is trained already: no
             MAP fit, and fewer steps. A `Posterior` of an earlier fit of this network goes on from there, for more steps
             or with more data: with its generator, noise, likelihood and prior as they were learned, without a MAP fit,
@@ -145,7 +145,10 @@ def plan(
     _check_family(choices)
     _check_temperature(choices)
     made = make_plan(_last_layer_of(problem, last_layer, choices, batch_size), choices, seed=seed)
-    made = made if steps is None else _lasting(made, steps)
+    if steps is not None:
+        shorter = _lasting(made, steps)
+        named = "map_steps" in choices.recipe.named  # what the user says stays as it was said
+        made = replace(shorter, recipe=replace(shorter.recipe, map_steps=made.recipe.map_steps)) if named else shorter
     if budget is None:
         return made
     share = seconds("budget", budget) / made.seconds
@@ -226,6 +229,8 @@ def _last_layer_of(problem: Problem, mode: str, choices: Choices, batch_size: in
             raise NotExactError("the family is one of the user's own")
         if choices.recipe.temperature != 1.0:
             raise NotExactError("its evidence is that of the untempered likelihood, and temperature is not 1")
+        if problem.classes and not asked and not labels:
+            raise NotExactError(against_conditional(problem))
         return integrate_last_layer(problem, asked=asked, labels=labels, batch_size=batch_size, sizes=sizes)
     except NotExactError as reason:
         if asked:

@@ -36,7 +36,7 @@ from livi.inference.rules import (
     wants_polish,
 )
 from livi.inference.start import measure_start
-from livi.model.data import Data, TensorData
+from livi.model.data import Data, LoaderData, TensorData, shapes_in_words
 from livi.model.likelihoods import Weighted
 from livi.model.likelihoods.located import Located
 from livi.model.problem import Choice, Problem, chosen_for
@@ -144,6 +144,7 @@ class Plan:
             "network": storage.network.layers(self.layout.module),
             "num_data": self.data.num_data,
             "steps_per_epoch": self.data.steps_per_epoch,
+            "inputs": shapes_in_words(self.data.first()[0]),
             "standardised": self.standardised,
             "augment": _augment(self.data),
             "last_layer": "sampled" if integrated is None else f"{integrated.word}: {integrated.name}",
@@ -176,7 +177,8 @@ class Plan:
             "network": f"{facts['num_params']:,} stochastic weights in {_counted(facts['layers'], 'layer')}"
             f"{self._integrated()}, "
             f"{facts['dtype']} on {facts['device']}{self._mixed()}",
-            "data": f"{facts['num_data']:,} examples in {_counted(facts['steps_per_epoch'], 'batch', 'es')} per epoch",
+            "data": f"{facts['num_data']:,} examples in {_counted(facts['steps_per_epoch'], 'batch', 'es')} per epoch"
+            f"{self.merged and '; '}{self.merged}",
             "posterior": self._posterior(facts),
             "model": f"{facts['likelihood']} likelihood, {facts['prior']} prior",
             "entropy": f"{type(self.bound.entropy).__name__} on {recipe.num_entropy_samples} of "
@@ -202,6 +204,12 @@ class Plan:
             rows["last layer"] = f"sampled: {self.problem.why_sampled}"
         width = max(map(len, rows))
         return "\n".join(f"{name:<{width}}  {text}" for name, text in rows.items())
+
+    @property
+    def merged(self) -> str:
+        """What is said where batches of one example are put together with others."""
+        merged = isinstance(self.data, LoaderData) and self.data.fewest > 1
+        return "batches of one example join another, for BatchNorm normalises by the batch" if merged else ""
 
     @property
     def standardised(self) -> list[str]:

@@ -24,7 +24,7 @@ from livi.inference.polish_report import PolishReport
 from livi.inference.progress import Progress
 from livi.inference.stacking import left_out_scores, picked, stacked
 from livi.inference.tempering import Population, anneal
-from livi.model.data import Batch, Unpack
+from livi.model.data import Batch, Unpack, as_data
 from livi.model.likelihoods import (
     ClassificationLikelihood,
     HeteroscedasticGaussian,
@@ -122,7 +122,7 @@ def polish(
         )
     started = time.perf_counter()
     target = ChainTarget.of(posterior, data, unpack)
-    for text in _surprises(posterior, target.whole.data.num_data):
+    for text in _surprises(posterior, target.whole.data.num_data, data, unpack):
         warnings.warn(text, FitWarning, stacklevel=2)
     rng = torch.Generator(posterior.layout.device).manual_seed(seed)
     show = Progress(steps, quiet=not progress)
@@ -318,9 +318,17 @@ def _numbers(likelihood: Likelihood, outputs: Any) -> Tensor:  # (C, Q)
     return torch.cat([part.detach().flatten(1) for part in parts], 1)
 
 
-def _surprises(posterior: Posterior, given: int) -> list[str]:
-    """In what the chains will be of something else than the posterior that they start from."""
+def _surprises(posterior: Posterior, given: int, data: Any, unpack: Unpack | None) -> list[str]:
+    """In what the chains will be of something else than the posterior that they start from, or than the data given."""
     found, fitted = [], posterior.plan.get("num_data")
+    layout = posterior.layout
+    if isinstance(posterior.sampler, ExactLastLayer) and data is not None:
+        passed = as_data(data, device=layout.device, dtype=layout.dtype, unpack=unpack).num_data
+        if passed != given:
+            found.append(
+                f"polish: the last layer is exact and holds the {given:,} examples that it was fitted to; chains are "
+                f"of these, and the {passed:,} given are not used. For a posterior of those, fit to them."
+            )
     if fitted not in (None, given):
         found.append(
             f"polish: expected the {fitted:,} examples that the posterior was fitted to, got {given:,}; the chains are "

@@ -11,7 +11,7 @@ from livi.family.implicit import ImplicitPosterior
 from livi.family.last_layer import ExactLastLayer
 from livi.family.objective import Bound
 from livi.inference.plans import Plan
-from livi.model.data import Data, TensorData, some_inputs
+from livi.model.data import Data, TensorData, shapes_in_words, some_inputs
 from livi.posterior.posterior import Posterior
 
 CALIBRATION = 512  # examples to measure the BatchNorm statistics of drawn networks on
@@ -52,7 +52,8 @@ class Result:
 
     def copied(self, bound: Bound) -> Posterior:
         """The posterior of a copy of this bound."""
-        return self.posterior(copy.deepcopy(bound))
+        facts = {"inputs": shapes_in_words(self.prepared.data.first()[0])}
+        return self.posterior(copy.deepcopy(bound), facts=facts)
 
 
 def calibration_inputs(data: Data) -> Any:

@@ -21,6 +21,7 @@ FREE = {  # what may be another number or name where the same fit goes on
     "device",
     "recipe",
     "last_layer_reason",
+    "inputs",
 }
 
 

@@ -312,8 +312,23 @@ def wants_conditional(problem: Problem) -> bool:
 
     Chosen on validation rows by `python -m benchmarks.choose_classes` (docs/benchmarks/classes.md).
     """
-    middle = SMALL < problem.layout.num_params <= MIDDLE
-    return middle and _one_batch(problem.data) and problem.classes
+    return problem.classes and not against_conditional(problem)
+
+
+def against_conditional(problem: Problem) -> str:
+    """Why the last layer of labels is sampled unless it is asked for otherwise; "" where nothing speaks for that."""
+    weights, data = problem.layout.num_params, problem.data
+    if not SMALL < weights <= MIDDLE:
+        return (
+            f"of labels it is inferred given the others, by default, where there are {SMALL} to {MIDDLE:,} weights, "
+            f"and there are {weights:,}"
+        )
+    if isinstance(data, TensorData) and data.augment is not None:
+        return "augmentation makes other examples at every epoch"
+    if not _one_batch(data):
+        batches = f"they come in {data.steps_per_epoch:,}" if data.steps_per_epoch > 1 else "they come from a loader"
+        return f"of labels it is inferred given the others where all examples are one batch, and {batches}"
+    return ""
 
 
 def _one_batch(data: Data) -> bool:

@@ -17,7 +17,7 @@ from livi.model.data import Augment, Batch, Data, TensorData, Unpack, as_data
 from livi.model.defaults import default_prior
 from livi.model.likelihoods import ClassificationLikelihood, Likelihood, Weighted
 from livi.model.priors import Prior
-from livi.model.trial import try_first_batch, warn_of_doubts
+from livi.model.trial import in_usable_batches, try_first_batch, warn_of_doubts
 from livi.model.units import in_natural_units
 from livi.network import InputScaling, Layout, Strategy, apply_many, as_call, multiplications, suitable_strategy
 from livi.network.evaluation import wake_autograd
@@ -100,9 +100,11 @@ class Problem:
             TypeError, ValueError: network, data and likelihood do not go together; the message says how.
         """
         if not isinstance(likelihood, Likelihood):
+            a_class = isinstance(likelihood, type)
+            got = f"the class {likelihood.__name__}" if a_class else type(likelihood).__name__
+            remedy = f"pass {likelihood.__name__}()" if a_class else "FunctionLikelihood takes a log_prob of your own"
             raise TypeError(
-                "likelihood: expected one of livi's such as Gaussian() or Categorical(), got "
-                f"{type(likelihood).__name__}."
+                f"likelihood: expected one of livi's such as Gaussian() or Categorical(), got {got}; {remedy}."
             )
         if not isinstance(net, nn.Module):
             raise TypeError(f"net: expected a torch.nn.Module, got {type(net).__name__}.")
@@ -125,6 +127,7 @@ class Problem:
             augment=augment,
         )
         wake_autograd(layout.device)
+        batches = in_usable_batches(layout, batches)
         own = copy.deepcopy(likelihood).to(layout.device, layout.dtype)
         trial, given = try_first_batch(layout, batches, own), layout
         if not isinstance(standardise, InputScaling):

@@ -8,12 +8,15 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils import _pytree as pytree
 
-from livi.model.data import Batch, Data
+from livi.model.data import Batch, Data, LoaderData, TensorData
 from livi.model.likelihoods import Bernoulli, Categorical, Likelihood, Weighted
 from livi.model.units import entered_by
 from livi.network import Layout, as_call
+
+SEVERAL = 2  # examples that BatchNorm needs
 
 
 class FitWarning(UserWarning):
@@ -27,6 +30,40 @@ class Trial(NamedTuple):
     outputs: Any
 
 
+def in_usable_batches(layout: Layout, data: TensorData | LoaderData) -> TensorData | LoaderData:
+    """The same examples in batches that the network's BatchNorm can normalise by: of two examples or more, if it must.
+
+    Raises:
+        ValueError: there is but one example, or each was asked for by itself.
+    """
+    if not _needs_several(layout, data.first()[0]):
+        return data
+    found = data.at_least(SEVERAL) if isinstance(data, LoaderData) else data
+    if len(found.first()[1]) < SEVERAL:
+        remedy = "pass more examples" if found.num_data < SEVERAL else "pass a larger batch_size"
+        raise ValueError(
+            f"data: expected at least {SEVERAL} examples in a batch, for the network's BatchNorm normalises by the "
+            f"batch, got 1; {remedy}."
+        )
+    return found
+
+
+@torch.no_grad()
+def _needs_several(layout: Layout, inputs: Any) -> bool:
+    """Whether BatchNorm has nothing to normalise a single example by, as behind a linear layer."""
+    if all(layer in layout.frozen_norms for layer in layout.module.modules() if isinstance(layer, _BatchNorm)):
+        return False
+    one = pytree.tree_map(lambda leaf: leaf[:1] if isinstance(leaf, Tensor) and leaf.ndim else leaf, inputs)
+    args, kwargs = as_call(one)
+    try:
+        layout.apply(layout.flatten(), *args, batch_statistics=True, **kwargs)
+    except ValueError as error:
+        return "more than 1 value per channel" in str(error)
+    except Exception:  # which the trial on the whole batch will name
+        return False
+    return False
+
+
 def try_first_batch(layout: Layout, data: Data, likelihood: Likelihood) -> Trial:
     """Raises where the network does not run, no parameter matters, or outputs and targets do not go together."""
     inputs, targets = data.first()
@@ -34,7 +71,7 @@ def try_first_batch(layout: Layout, data: Data, likelihood: Likelihood) -> Trial
     try:
         unused = layout.verify(*args, **kwargs)
     except (RuntimeError, TypeError, AttributeError) as error:
-        raise type(error)(_failed(inputs, layout.dtype, error)) from error
+        raise type(error)(_failed(layout, inputs, error)) from error
     with torch.no_grad():
         outputs = layout.apply(layout.flatten(), *args, batch_statistics=True, **kwargs)
         likelihood.log_prob(pytree.tree_map(lambda leaf: leaf[None], outputs), targets)
@@ -54,14 +91,20 @@ def warn_of_doubts(
         warnings.warn(doubt, FitWarning, stacklevel=7)  # past of, plan and fit, and what checks their options
 
 
-def _failed(inputs: Any, dtype: torch.dtype, error: Exception) -> str:
-    leaves = [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Tensor)]
+def _failed(layout: Layout, inputs: Any, error: Exception) -> str:
+    leaves, dtype = [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Tensor)], layout.dtype
     shapes = ", ".join(f"{tuple(leaf.shape)} {leaf.dtype}" for leaf in leaves)
     remedy = ""
     if any(leaf.dtype == torch.uint8 for leaf in leaves):
         remedy = f"; images of bytes want `x.to({dtype}) / 255` before a network of {dtype}."
     elif any(not leaf.is_floating_point() for leaf in leaves):
         remedy = f"; whole numbers that are no indices want `x.to({dtype})` before a network of {dtype}."
+    elif [leaf.ndim for leaf in leaves] == [1]:
+        remedy = "; the first axis counts examples: one number each wants `x[:, None]`."
+    elif [leaf.ndim for leaf in leaves] == [3] and any(
+        isinstance(layer, nn.Conv2d) for layer in layout.module.modules()
+    ):
+        remedy = "; the first axis counts examples: pictures of one channel want `x[:, None]`."
     reason = str(error).rstrip(".") + remedy if remedy else str(error)
     return f"the network failed on its first batch of inputs {shapes}: {reason}"
 

@@ -14,14 +14,15 @@ from livi import checks
 from livi.family.ensemble import Ensemble
 from livi.family.family import Centred, Family, WeightSampler
 from livi.family.last_layer import ExactLastLayer
-from livi.model.data import as_tensors, gathered, holds_batches, input_batches
+from livi.model.data import as_tensor, as_tensors, gathered, holds_batches, input_batches
 from livi.model.likelihoods import Likelihood
 from livi.model.priors import Prior
 from livi.model.problem import Problem
-from livi.network import Layout, apply_many, as_call
+from livi.network import Layout
 from livi.network.linearised import Linearised
 from livi.posterior import storage
 from livi.posterior.diagnostics import Diagnosis, diagnose
+from livi.posterior.diagnostics.data import on_other_data
 from livi.posterior.prediction import (
     FunctionDraws,
     Networks,
@@ -33,6 +34,7 @@ from livi.posterior.prediction import (
     with_statistics,
 )
 from livi.posterior.prediction.networks import BLOCK
+from livi.posterior.prediction.refusal import failure, inputs_refused
 
 
 class Posterior:
@@ -132,12 +134,9 @@ class Posterior:
         else:
             networks = self._networks(num_samples, rng)
         batches = list(input_batches(inputs)) if holds_batches(inputs) else [inputs]
-        outputs = outputs_of(
-            self.layout,
-            networks,
-            [self._as_inputs(batch) for batch in batches],
-            memory_limit=memory_limit,
-        )
+        batches = [self._as_inputs(batch) for batch in batches]
+        with inputs_refused(self.layout, self.plan, *batches):
+            outputs = outputs_of(self.layout, networks, batches, memory_limit=memory_limit)
         return prediction_of(self.likelihood, outputs, rng)
 
     def _as_inputs(self, batch: Any) -> Any:
@@ -146,18 +145,7 @@ class Posterior:
         if all(leaf.is_floating_point() for leaf in pytree.tree_leaves(found) if isinstance(leaf, Tensor)):
             return found
         real = pytree.tree_map(lambda leaf: leaf.to(self.layout.dtype) if isinstance(leaf, Tensor) else leaf, found)
-        return real if not self._takes(found) and self._takes(real) else found
-
-    @torch.no_grad()
-    def _takes(self, inputs: Any) -> bool:
-        """Whether the network has an answer to the first of these examples."""
-        first = pytree.tree_map(lambda leaf: leaf[:1] if isinstance(leaf, Tensor) and leaf.ndim else leaf, inputs)
-        args, kwargs = as_call(first)
-        try:
-            apply_many(self.layout, self.layout.flatten()[None], *args, **kwargs)
-        except RuntimeError:
-            return False
-        return True
+        return real if failure(self.layout, found) and not failure(self.layout, real) else found
 
     def frozen(self, num_samples: int = 200, rng: torch.Generator | None = None) -> Posterior:
         """A posterior of so many fixed networks in place of this one: quick to predict with, and free of data.
@@ -214,16 +202,24 @@ class Posterior:
         Of a posterior with an exact last layer the earlier weights are examined, on the data that it was fitted to.
 
         Args:
-            inputs, targets: the data that it was fitted to; or a `livi.Problem` alone, whose data are taken.
+            inputs, targets: the data that it was fitted to, or some of them, with `num_data` for all; or a
+                `livi.Problem` alone, whose data are taken. That they are others is said, and what it means then.
         """
-        if isinstance(self.sampler, ExactLastLayer):
-            return diagnose(self.earlier(), self.sampler.all_inputs(), self.sampler.targets, **options)
         if isinstance(inputs, Problem):
             whole = gathered(inputs.data)
             inputs, targets = whole.inputs, whole.targets
+        device, dtype = self.layout.device, self.layout.dtype
+        if isinstance(self.sampler, ExactLastLayer):
+            own = self.sampler.targets
+            found = diagnose(self.earlier(), self.sampler.all_inputs(), own, **options)
+            return found if targets is None else found.noting(on_other_data(own, as_tensor(targets, device, dtype)))
         if targets is None:
-            raise TypeError("diagnose: expected inputs and targets, or a livi.Problem, got inputs alone.")
-        return diagnose(self, inputs, targets, **options)
+            raise TypeError(
+                f"diagnose: expected inputs and targets, or a livi.Problem, got a {type(inputs).__name__} alone; pass "
+                "diagnose(x, y)."
+            )
+        with inputs_refused(self.layout, self.plan, as_tensors(inputs, device, dtype)):
+            return diagnose(self, inputs, targets, **options)
 
     def earlier(self) -> Posterior:
         """Of a posterior with an exact last layer, that of all other weights, with the evidence as its likelihood."""

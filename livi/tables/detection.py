@@ -17,6 +17,7 @@ Task:
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -34,6 +35,7 @@ MAX_CATEGORIES = 50
 MAX_CLASSES = 100
 FEW_NUMBERS, ROWS_EACH = MANY, 5
 LARGEST = 1e100  # whose square is still a number
+SPARE = 0.2  # of the range of a column, by which values may lie beyond it without a word
 
 
 def column_kinds(table: Table, names: Sequence[str], categorical: Sequence[str] = ()) -> dict[str, Kind]:
@@ -111,8 +113,25 @@ def _learned(name: str, kind: Kind, cells: Cells) -> Column:
         ordered = tuple(sorted(counts, key=lambda value: (-counts[value], value)))
         return Column(name, kind, int(missing.sum()), categories=ordered)
     values, _ = parsed(cells, number if kind == "numeric" else day)
-    median = float(np.quantile(values[~missing], 0.5, method="lower")) if not missing.all() else 0.0
-    return Column(name, kind, int(missing.sum()), median)
+    if missing.all():
+        return Column(name, kind, int(missing.sum()))
+    median = float(np.quantile(values[~missing], 0.5, method="lower"))
+    return Column(name, kind, int(missing.sum()), median, reach=reach(values[~missing]))
+
+
+def reach(values: NDArray[np.float64]) -> tuple[float, float]:
+    """The range of these values and a fifth of its width more at both ends, rounded outwards.
+
+    Beyond it a value is unlike those fitted to. It does not tell the least and the largest value themselves, which a
+    model file without rows should not.
+
+    >>> reach(np.array([21.3, 60.0, 198.6]))
+    (-20.0, 240.0)
+    """
+    low, high = float(values.min()), float(values.max())
+    width = max(high - low or abs(high) or 1.0, 1e-300)
+    grid = 10.0 ** math.floor(math.log10(width) - 1.0)  # one to ten hundredths of the width
+    return math.floor((low - SPARE * width) / grid) * grid, math.ceil((high + SPARE * width) / grid) * grid
 
 
 def _useless(column: Column, table: Table) -> str:

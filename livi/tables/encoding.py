@@ -5,6 +5,7 @@ Policy for what the model has not seen:
 - A missing number becomes the median of the rows fitted to, and where some were missing there too, a second feature
   says so. A missing category is a category of its own if some were missing in the fit, else it counts as unknown.
 - An unknown category sets none of its column's features. The prediction then rests on the other columns.
+- A number or date far beyond those fitted to, by more than a fifth of their range, is taken as it is.
 - A missing column is an error, an extra one is ignored, and the order of columns does not matter.
 
 All of it is said, with the places; in strict mode unknown categories and unexpected gaps are errors.
@@ -12,6 +13,7 @@ All of it is said, with the places; in strict mode unknown categories and unexpe
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 import numpy as np
@@ -53,6 +55,7 @@ def encode_part(
         else _numbers(table, column, surprises, strict)
         for column in schema.columns
     ]
+    _note_outside(table, schema, blocks, surprises)
     return np.concatenate(blocks, 1)
 
 
@@ -122,10 +125,9 @@ def _numbers(table: Table, column: Column, surprises: Surprises, strict: bool) -
     refuse_huge(table, column.name, values)
     missing = np.isnan(values)
     if missing.any() and not column.missing:
-        shown = f"{column.median:g}" if column.kind == "numeric" else str(np.datetime64(int(column.median), "D"))
         what = "missing, but never in the fit"
         _refuse_unseen(table, column, missing, what, strict)
-        surprises.meet(table, column.name, missing, what, f"the median {shown} stands in")
+        surprises.meet(table, column.name, missing, what, f"the median {_shown(column.median, column)} stands in")
     filled = np.where(missing, column.median, values)
     return np.stack([filled, missing.astype(np.float64)], 1) if column.missing else filled[:, None]
 
@@ -155,6 +157,19 @@ def _categories(
 def _refuse_unseen(table: Table, column: Column, rows: NDArray[np.bool_], what: str, strict: bool) -> None:
     if strict:
         raise table.error(f"{places(table, rows)}: {what}; drop --strict to go on.", column=column.name)
+
+
+def _note_outside(table: Table, schema: Schema, blocks: list[NDArray[np.float64]], surprises: Surprises) -> None:
+    outside = {
+        (column.name, _shown(column.reach[0], column), _shown(column.reach[1], column)): rows
+        for column, block in zip(schema.columns, blocks, strict=True)
+        if column.reach and (rows := (block[:, 0] < column.reach[0]) | (block[:, 0] > column.reach[1])).any()
+    }
+    surprises.beyond(table, outside)
+
+
+def _shown(value: float, column: Column) -> str:
+    return f"{value:g}" if column.kind == "numeric" else str(np.datetime64(math.floor(value), "D"))
 
 
 def _note_extra(table: Table, schema: Schema, surprises: Surprises) -> None:

@@ -24,6 +24,7 @@ from livi.tables.numbers import Say, as_gaps, listed_words, read_numbers, words_
 from livi.tables.options import MIN_ROWS, FitOptions, check_model, check_names, check_size
 from livi.tables.reading import Table
 from livi.tables.schema import Dropped, Schema
+from livi.tables.seen import SeenRows
 from livi.tables.suspects import giveaway_notes, left_out, numbering_notes, oddity_notes
 from livi.tables.values import how_to_write, is_missing, labels
 from livi.tables.wording import in_options
@@ -115,7 +116,8 @@ def fit_table(table: Table, target: str, options: FitOptions | None = None, say:
     interrupted = _interrupted(estimator.posterior_.plan)
     facts = _facts(table, schema, estimator, len(fitted), len(held), seconds, options)
     simple = None if interrupted else _baselines(training, schema)
-    model = TableModel(schema, estimator, facts, tuple(heard), baselines=simple, interrupted=interrupted)
+    seen = SeenRows.of(encode(training, schema, lambda _: None), _target(training, schema))
+    model = TableModel(schema, estimator, facts, tuple(heard), (), simple, seen, interrupted=interrupted)
     try:
         if options.diagnose and not interrupted:  # who is in a hurry need not wait for more than the scores
             model = replace(model, findings=_diagnosed(estimator, training, schema))

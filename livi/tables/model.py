@@ -22,18 +22,22 @@ from livi.tables.encoding import encode, encode_part, of_known_class, target_cla
 from livi.tables.estimators import load_with_extra
 from livi.tables.evaluation import SHOWN_LEVELS, Evaluation, score_classification, score_regression
 from livi.tables.gaps import with_gaps
+from livi.tables.kept import kept_titles, note_titles, without_predictions
 from livi.tables.numbers import Say
 from livi.tables.parts import parts_of
 from livi.tables.predicting import (
     MonteCarlo,
     classification_columns,
+    classification_names,
     classification_rows,
     regression_columns,
+    regression_names,
     regression_rows,
     shown_progress,
 )
 from livi.tables.reading import Table, as_series
 from livi.tables.schema import Schema
+from livi.tables.seen import SeenRows
 from livi.tables.surprises import Surprises
 from livi.tables.values import label
 from livi.tables.wording import in_options
@@ -55,6 +59,7 @@ class TableModel:
         notes: what happened to the data on the way.
         findings: the diagnosis of the posterior.
         baselines: simple models of the same rows, to compare with; None in files of old.
+        seen: the rows that were fitted to, as far as it takes to know them again; None in files of old.
         validation: how good it was on the rows held out of the fit; None if there were none, and after loading.
         interrupted: where Ctrl-C ended the fit, as "at step 40 of 2,000"; "" where nothing did, and after loading.
     """
@@ -65,6 +70,7 @@ class TableModel:
     notes: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     baselines: Baselines | None = None
+    seen: SeenRows | None = None
     validation: Evaluation | None = None
     interrupted: str = ""
 
@@ -125,6 +131,9 @@ class TableModel:
         for part in shown_progress(parts, rows, progress=progress):
             for text in part.notes:
                 surprises.note(text)
+            part = without_predictions(part, self._predicted, self.schema, surprises.note)
+            if keep:
+                note_titles(part, self._predicted, surprises.note)
             with warnings_said(surprises.note):
                 features = encode_part(with_gaps(part, self.schema.missing), self.schema, surprises, strict=strict)
                 frame = self._frame(part, features, keep, monte_carlo)
@@ -138,10 +147,7 @@ class TableModel:
         columns = read(features, monte_carlo)
         _refuse_nan(table, columns["std_total" if self.schema.task == "regression" else "entropy"])
         frame = pd.DataFrame({"row": table.lines} | _rounded(columns))
-        for name in table.columns if keep else ():
-            title = name
-            while title in frame:
-                title = f"{title} (input)"
+        for name, title in kept_titles(table, self._predicted).items() if keep else ():
             frame[title] = as_series(table, name)
         return frame
 
@@ -151,13 +157,18 @@ class TableModel:
     def _classified(self, features: NDArray[np.float64], monte_carlo: MonteCarlo) -> dict[str, NDArray[Any]]:
         probabilities, entropy, information = classification_columns(self.estimator, features, monte_carlo)
         names = np.array(self.schema.classes, object)
-        columns: dict[str, NDArray[Any]] = {"class": names[probabilities.argmax(1)]}
-        columns |= {f"p_{name}": probabilities[:, place] for place, name in enumerate(self.schema.classes)}
-        columns |= {"entropy": entropy, "mutual_information": information}
+        found: list[NDArray[Any]] = [names[probabilities.argmax(1)], *probabilities.T, entropy, information]
         if self.estimator.interval == "conformal":
             chosen = self.estimator.predict_set(features, 0.1)
-            columns["set"] = np.array(["|".join(names[row]) for row in chosen], object)
-        return columns
+            found.append(np.array(["|".join(names[row]) for row in chosen], object))
+        return dict(zip(classification_names(self.estimator, self.schema.classes), found, strict=True))
+
+    @property
+    def _predicted(self) -> tuple[str, ...]:
+        """The names of the columns of a prediction."""
+        if self.schema.task == "regression":
+            return ("row", *regression_names(self.estimator))
+        return ("row", *classification_names(self.estimator, self.schema.classes))
 
     def evaluate(
         self,
@@ -178,14 +189,11 @@ class TableModel:
             TableError: a target is missing or no number, with the row; all, or with `strict` one, are of classes that
                 the fit has not seen. Else such rows are left out.
         """
-        if not source and self.was_fitted_to(table.name):
-            say(
-                f"{table.name} has the name of the file that was fitted: if it is that one, rows that were fitted to "
-                "are among those scored, and scores say little about new ones."
-            )
+        new = bool(source)  # rows held out of the fit, which are so named
         source = source or f"{len(table):,} rows of {table.name}"
         for text in table.notes:
             say(text)
+        table = without_predictions(table, self._predicted, self.schema, say)
         table = with_gaps(table, self.schema.missing)
         regression = self.schema.task == "regression"
         known = np.ones(len(table), np.bool_) if regression or strict else of_known_class(table, self.schema, say)
@@ -194,11 +202,28 @@ class TableModel:
             table = table.rows(known)
         truth = target_numbers(table, self.schema) if regression else target_classes(table, self.schema)
         features = encode(table, self.schema, say, strict=strict)
+        if not new and (text := self._fitted_to(table, features, truth)):
+            say(text)
         with warnings_said(say):
             found = self._scored(table, features, truth, source, progress)
             if self.baselines is not None:
                 found = replace(found, metrics=self.baselines.beside(found.metrics, features, truth))
             return self._explained(found, features, truth) if explain else found
+
+    def _fitted_to(self, table: Table, features: NDArray[np.float64], truth: NDArray[Any]) -> str:
+        """A sentence where rows that are to be scored were fitted to, or may have been; "" where not."""
+        share = None if self.seen is None else self.seen.share_of(features, truth)
+        if share:
+            return (
+                f"{table.name}: about {min(share, 1.0):.0%} of the rows are, value for value, rows that were fitted "
+                "to: scores on them say little about new ones. Evaluate rows that the fit has not seen."
+            )
+        if share is None and self.was_fitted_to(table.name):
+            return (
+                f"{table.name} has the name of the file that was fitted: if it is that one, rows that were fitted to "
+                "are among those scored, and scores say little about new ones."
+            )
+        return ""
 
     def _explained(self, found: Evaluation, features: NDArray[np.float64], truth: NDArray[Any]) -> Evaluation:
         columns = drivers(self.estimator, self.schema, features, truth)
@@ -273,6 +298,7 @@ class TableModel:
             "notes": list(self.notes),
             "findings": [vars(finding).copy() for finding in self.findings],
             "baselines": None if self.baselines is None else self.baselines.facts(),
+            "seen": None if self.seen is None else self.seen.to_json(),
         }
         self.estimator.save(path, {"table": stored}, rowless=rowless)
 
@@ -295,6 +321,7 @@ def load_model(path: str | Path) -> TableModel:
         simple = stored.get("baselines")  # files of old have none
         sizes = (len(schema.features), len(schema.classes))
         baselines = None if simple is None else Baselines.from_facts(simple, *sizes)
+        seen = SeenRows.from_json(stored.get("seen"))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise StorageError(f"{path}: expected a model written by livi fit, got {str(error).rstrip('.')}.") from error
     classes = tuple(range(len(schema.classes)))
@@ -302,7 +329,7 @@ def load_model(path: str | Path) -> TableModel:
     fits &= estimator.interval == "posterior" or estimator.conformity_scores_ is not None
     if not fits:
         raise StorageError(f"{path}: expected a schema that suits the estimator, got another; fit again.")
-    return TableModel(schema, estimator, facts, notes, findings, baselines)
+    return TableModel(schema, estimator, facts, notes, findings, baselines, seen)
 
 
 @contextmanager

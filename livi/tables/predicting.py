@@ -89,9 +89,13 @@ def shown_progress(parts: Iterable[Rows], rows: int | None, *, progress: bool) -
         shown.close()
 
 
+def regression_names(estimator: Any) -> tuple[str, ...]:
+    names = ("mean", "std_epistemic", "std_total", "p05", "p50", "p95")
+    return (*names, "lower", "upper") if estimator.interval == "conformal" else names
+
+
 def regression_columns(estimator: Any, features: Floats, monte_carlo: MonteCarlo) -> dict[str, Floats]:
     """Mean, standard deviations and quantiles of each row by name, and a conformal 90 % interval where there is one."""
-    names = ["mean", "std_epistemic", "std_total", "p05", "p50", "p95"]
     conformal = estimator.interval == "conformal"
     reach = threshold(estimator.conformity_scores_, 0.1) if conformal else 0.0
 
@@ -102,7 +106,7 @@ def regression_columns(estimator: Any, features: Floats, monte_carlo: MonteCarlo
 
     errors, networks, *found = estimator.read_predictive(features, what)
     monte_carlo.add(errors, networks)
-    return dict(zip(names + ["lower", "upper"] * conformal, found, strict=True))
+    return dict(zip(regression_names(estimator), found, strict=True))
 
 
 def regression_rows(
@@ -164,6 +168,11 @@ def _crps(estimator: Any, features: Floats, target: Floats) -> float:
         return (torch.full_like(truth, metrics.crps(part, truth)),)  # their average for each of them
 
     return float(estimator.read_predictive(features[drawn], what)[0].mean())
+
+
+def classification_names(estimator: Any, classes: Sequence[str]) -> tuple[str, ...]:
+    names = ("class", *(f"p_{name}" for name in classes), "entropy", "mutual_information")
+    return (*names, "set") if estimator.interval == "conformal" else names
 
 
 def classification_columns(

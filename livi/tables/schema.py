@@ -24,6 +24,8 @@ class Column:
         median: what stands for a missing number (days since 1970 for a date); 0 for a categorical column.
         categories: of a categorical column, most frequent first.
         notation: how its numbers are written, if not plainly.
+        reach: of a numeric column or date, from where to where its values are about those of the rows fitted to; None
+            for a categorical column and in files of old.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Column:
     median: float = 0.0
     categories: tuple[str, ...] = ()
     notation: Notation | None = None
+    reach: tuple[float, float] | None = None
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -97,6 +100,7 @@ class Schema:
         found = asdict(self)
         for column in found["columns"]:
             column["categories"] = list(column["categories"])
+            column["reach"] = None if column["reach"] is None else list(column["reach"])
         return found | {name: list(found[name]) for name in ("columns", "classes", "dropped", "missing")}
 
     @classmethod
@@ -134,4 +138,14 @@ def _column(stored: Any) -> Column:
     if kind not in ("numeric", "date", "categorical") or not math.isfinite(median) or not isinstance(missing, int):
         raise ValueError(f"column {stored['name']!r}: kind {kind!r}, median {median}, missing {missing!r}")
     categories = tuple(str(name) for name in stored["categories"])
-    return Column(str(stored["name"]), kind, missing, median, categories, Notation.from_json(stored.get("notation")))
+    notation, reach = Notation.from_json(stored.get("notation")), _reach(stored.get("reach"))
+    return Column(str(stored["name"]), kind, missing, median, categories, notation, reach)
+
+
+def _reach(stored: Any) -> tuple[float, float] | None:
+    if stored is None:
+        return None
+    low, high = map(float, stored)
+    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+        raise ValueError(f"a column from {low} to {high}")
+    return low, high

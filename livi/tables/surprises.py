@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,6 +28,8 @@ class Surprises:
     def __init__(self) -> None:
         self._met: dict[tuple[str, str, str], _Met] = {}  # by where, what and consequence
         self._said: dict[str, None] = {}
+        self._beyond: dict[tuple[str, str, str], _Met] = {}  # by column, and from where to where it was fitted
+        self._rows_beyond, self._name = 0, ""
 
     def note(self, text: str) -> None:
         """Something that has no place, and is said once however often it is met."""
@@ -49,11 +51,34 @@ class Surprises:
         if len(met.values) < _KEPT:
             met.values.update(dict.fromkeys(values))
 
+    def beyond(self, table: Table, columns: Mapping[tuple[str, str, str], NDArray[np.bool_]]) -> None:
+        """Rows that are far outside the range of the fit, by column, with the ends of that range."""
+        for place, rows in columns.items():
+            met = self._beyond.setdefault(place, _Met())
+            met.lines += table.lines[rows][: _NAMED - len(met.lines)].tolist()
+            met.count += int(rows.sum())
+        if columns:
+            self._rows_beyond += int(np.any(list(columns.values()), 0).sum())
+            self._name = table.name
+
     def tell(self, say: Say) -> None:
         for text in self._said:
             say(text)
         for (where, what, consequence), met in self._met.items():
             say(f"{where}, {_places(met)}: {what}{_listed(met.values)}; {consequence}")
+        if self._beyond:
+            say(self._outside())
+
+    def _outside(self) -> str:
+        """One sentence for all columns, those with most rows first."""
+        ordered = sorted(self._beyond.items(), key=lambda item: -item[1].count)
+        shown = [f"{name!r} in {_places(met)} (beyond {low} to {high})" for (name, low, high), met in ordered[:_NAMED]]
+        columns = f" and {len(ordered) - _NAMED} more columns" if len(ordered) > _NAMED else ""
+        rows = f"{self._rows_beyond:,} row{'s are' if self._rows_beyond > 1 else ' is'}"
+        return (
+            f"{self._name}: {rows} far outside the range of the rows fitted to, and predicted by extrapolation: "
+            f"{', '.join(shown)}{columns}"
+        )
 
 
 def places(table: Table, rows: NDArray[np.bool_]) -> str:

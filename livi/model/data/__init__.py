@@ -5,6 +5,7 @@ from livi.model.data.batches import MINIBATCH, TARGET_KEYS, Batch, Unpack, defau
 from livi.model.data.conversion import as_tensor, as_tensors, to_tensor
 from livi.model.data.gather import NotGatheredError, check_size, gathered
 from livi.model.data.parts import Part
+from livi.model.data.shapes import shapes_in_words
 from livi.model.data.training import (
     FULL_BATCH,
     Data,
@@ -39,6 +40,7 @@ __all__ = [
     "holds_batches",
     "input_batches",
     "remaining_batches",
+    "shapes_in_words",
     "some_inputs",
     "to_tensor",
 ]

@@ -77,7 +77,7 @@ class _Own(Sampler[list[int]]):
 
 def _own_loader(data: Data, index: int, count: int) -> LoaderData | None:
     """The data by a DataLoader that reads this part alone; None where it cannot be told which examples those are."""
-    if not isinstance(data, LoaderData) or type(data.loader) is not DataLoader:
+    if not isinstance(data, LoaderData) or type(data.loader) is not DataLoader or data.fewest > 1:
         return None
     loader = data.loader
     if type(loader.batch_sampler) is not BatchSampler or length(loader.batch_sampler.sampler) is None:

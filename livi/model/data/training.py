@@ -31,6 +31,7 @@ from livi.model.data.conversion import (
     is_column,
     to_tensor,
 )
+from livi.model.data.merging import known_sizes, merged, merged_sizes
 from livi.model.data.precision import lost_digits
 
 FULL_BATCH = 2048  # tensors of at most so many examples are one batch
@@ -116,7 +117,12 @@ class LoaderData:
     Each epoch draws from a stream of its own seed, so that a DataLoader which shuffles or augments with torch's random
     numbers (and has no generator or workers of its own) gives the same batches again when a run is resumed. The global
     stream is left as it was; numpy's and Python's are not covered.
+
+    Attributes:
+        fewest: examples of a batch; smaller ones are put together with others, see `at_least`.
     """
+
+    fewest = 1
 
     def __init__(
         self,
@@ -138,8 +144,18 @@ class LoaderData:
         self.lost: tuple[str, ...] = ()  # as far as the first batch shows
 
     def epoch(self, seed: int) -> Iterator[Batch]:
-        for index, batch in enumerate(seeded(self.loader, seed)):
-            yield self._checked(batch, index)
+        batches = (self._checked(batch, index) for index, batch in enumerate(seeded(self.loader, seed)))
+        yield from batches if self.fewest == 1 else merged(batches, self.fewest)
+
+    def at_least(self, fewest: int) -> LoaderData:
+        """The same examples in batches of so many or more; itself where there are no others."""
+        known = known_sizes(self.loader)
+        sizes = [self._rows(batch) for batch in seeded(self.loader, 0)] if known is None else known
+        if min(sizes, default=fewest) >= fewest:
+            return self
+        found = LoaderData(self.loader, self.unpack, self.device, self.dtype, self.num_data)
+        found.fewest, found.steps_per_epoch = fewest, len(merged_sizes(sizes, fewest))
+        return found
 
     def first(self) -> Batch:
         """The first batch of epoch 0, kept: a DataLoader may take long to start."""
@@ -150,12 +166,15 @@ class LoaderData:
         return self._first
 
     def _count(self) -> tuple[int, int]:
-        sizes = [len(_targets(self.unpack(batch)[1])) for batch in self.loader]
+        sizes = [self._rows(batch) for batch in self.loader]
         if not sizes:
             raise ValueError(
                 "data: expected batches, got none; pass a DataLoader or a list, which can be iterated more than once."
             )
         return sum(sizes), len(sizes)
+
+    def _rows(self, batch: Any) -> int:
+        return len(_targets(self.unpack(batch)[1]))
 
     def _checked(self, batch: Any, index: int) -> Batch:
         """Inputs and targets on the device. What comes from a GPU is checked once: looking at it would wait for it."""

@@ -24,7 +24,7 @@ from livi.posterior.diagnostics.log_det import LogDetCheck, check_log_det, defau
 from livi.posterior.diagnostics.reference import check_references
 from livi.posterior.diagnostics.shape import check_shape
 from livi.posterior.diagnostics.spread import check_rank, check_spread
-from livi.posterior.diagnostics.subject import Effort, check_data, check_subject, fit_estimator
+from livi.posterior.diagnostics.subject import Effort, check_data, check_subject, fit_estimator, num_fitted
 from livi.posterior.diagnostics.verdict import verdict
 from livi.posterior.fitted import Fitted
 
@@ -57,7 +57,8 @@ def diagnose(
 
     Args:
         posterior: what `livi.fit` or a baseline returns; needs `sampler`, `likelihood`, `prior` and `buffers`.
-        inputs, targets: the training data as tensors, arrays or lists, or a batch of it (then with num_data).
+        inputs, targets: the training data as tensors, arrays or lists, or a batch of it (then with num_data). Of others
+            a finding says what the numbers then mean.
         num_data: N of the whole data set; as many as there are targets where not given.
         num_samples: weight vectors, rounded up to fill equal batches of all mixture components.
         weights: places in theta whose densities to examine; where not given, those that look most bimodal.
@@ -126,6 +127,7 @@ def diagnose(
         num_samples=len(samples),
         num_distinct=len(distinct),
         fit_estimator=fit_estimator(posterior),
+        num_fitted=num_fitted(posterior),
     )
     found = Examination(
         facts=facts,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -29,6 +30,10 @@ class Diagnosis(Examination):
     @property
     def warnings(self) -> tuple[Finding, ...]:
         return tuple(finding for finding in self.findings if finding.severity == "warning")
+
+    def noting(self, findings: Iterable[Finding]) -> Diagnosis:
+        """The same with further findings in front."""
+        return replace(self, findings=(*findings, *self.findings))
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as numbers, lists and words for JSON; a number that is not finite becomes None."""

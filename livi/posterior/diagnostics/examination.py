@@ -27,6 +27,7 @@ class Facts:
     num_samples: int
     num_distinct: int  # different weight vectors among the samples
     fit_estimator: str  # of the entropy while fitting; empty where not known
+    num_fitted: int | None = None  # examples that the posterior was fitted to; None where not known
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,13 @@ def fit_estimator(posterior: Fitted) -> str:
     return str(plan.get("entropy", "")).partition("(")[0] if isinstance(plan, Mapping) else ""
 
 
+def num_fitted(posterior: Fitted) -> int | None:
+    """How many examples the posterior was fitted to, where a plan says so."""
+    plan = getattr(posterior, "plan", {})
+    found = plan.get("num_data") if isinstance(plan, Mapping) else None
+    return found if isinstance(found, int) else None
+
+
 def check_data(inputs: Any, targets: Any, num_data: int | None) -> int:
     """The number of examples in the whole data set: those given, where nothing else is said."""
     if not isinstance(targets, Tensor):

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from livi.posterior.diagnostics.bound import BoundCheck
 from livi.posterior.diagnostics.comparison import on_references
 from livi.posterior.diagnostics.correlation import CorrelationCheck
+from livi.posterior.diagnostics.data import on_data
 from livi.posterior.diagnostics.entropy import DensityCheck, EntropyCheck
 from livi.posterior.diagnostics.estimate import Estimate, Skipped
 from livi.posterior.diagnostics.examination import Examination, Facts
@@ -22,7 +23,7 @@ EFFECTIVE_ENOUGH = 0.1  # share of the importance samples
 
 def verdict(found: Examination) -> tuple[Finding, ...]:
     """Findings on every part that was examined, and a notice for each important one that could not be."""
-    findings = [*_on_samples(found.facts), *_on_bound(found.bound)]
+    findings = [*on_data(found.facts), *_on_samples(found.facts), *_on_bound(found.bound)]
     findings += on_references(found.bound, found.references, found.facts)
     if isinstance(found.log_det, LogDetCheck):
         findings += _on_log_det(found.log_det, found.estimators_used)

@@ -133,7 +133,7 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         X, y, weights = self._weighted_rows(X, y, sample_weight)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(f"y: expected at least two classes, got one class, {self.classes_[0]!r}.")
+            raise ValueError(f"y: expected at least two classes, got one class, {self.classes_.tolist()[0]!r}.")
         self._draw_seed()
         kept, held = self.split_rows(len(X))
         began = time.perf_counter()

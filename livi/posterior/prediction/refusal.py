@@ -1,0 +1,56 @@
+"""What is said where a network does not take the inputs that it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from livi.model.data import shapes_in_words
+from livi.model.data.shapes import remedy
+from livi.network import Layout, apply_many, as_call
+
+FAILURES = (RuntimeError, TypeError, ValueError, AttributeError, IndexError, KeyError)
+
+
+@torch.no_grad()
+def failure(layout: Layout, inputs: Any) -> Exception | None:
+    """What the network says to the first of these examples; None where it has an answer."""
+    first = pytree.tree_map(lambda leaf: leaf[:1] if isinstance(leaf, Tensor) and leaf.ndim else leaf, inputs)
+    args, kwargs = as_call(first)
+    try:
+        apply_many(layout, layout.flatten()[None], *args, **kwargs)
+    except FAILURES as error:
+        return error
+    return None
+
+
+@contextmanager
+def inputs_refused(layout: Layout, plan: Mapping[str, Any], *inputs: Any) -> Iterator[None]:
+    """Errors of a network that does not take these inputs, or one of these batches, as errors about the inputs.
+
+    Others, such as of memory, are left as they are.
+
+    Args:
+        plan: of the fit, whose "inputs" are what is expected.
+    """
+    try:
+        yield
+    except FAILURES as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        for batch in inputs:
+            reason = failure(layout, batch)
+            if reason is None:
+                continue
+            fitted = str(plan.get("inputs", ""))
+            expected = f"inputs like those of the fit, {fitted}" if fitted else "inputs like those of the fit"
+            how = f"; {remedy(fitted, batch)}" if fitted else ""
+            kind = ValueError if isinstance(batch, Tensor) else TypeError
+            got = f"{shapes_in_words(batch, batch=False)}{how}. (The network says: {reason})"
+            raise kind(f"inputs: expected {expected}, got {got}") from error
+        raise

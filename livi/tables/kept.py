@@ -1,0 +1,70 @@
+"""Files that `livi predict --keep` writes: predictions and the columns they were made from, side by side.
+
+Predictions have the same names whatever the data. A column of the data whose name is taken gets " (input)" behind it.
+Where such a file is read again, by `predict` or `evaluate`, it goes by its own name, and the predictions are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from livi.tables.numbers import Say
+from livi.tables.reading import Table
+from livi.tables.schema import Schema
+from livi.tables.surprises import listed
+from livi.tables.values import Cells
+
+INPUT = " (input)"
+
+
+def kept_titles(table: Table, predicted: Sequence[str]) -> dict[str, str]:
+    """What the columns of a table are called beside predictions of these names."""
+    taken = set(predicted)
+    titles = {}
+    for name in table.columns:
+        title = name
+        while title in taken:
+            title += INPUT
+        titles[name] = title
+        taken.add(title)
+    return titles
+
+
+def note_titles(table: Table, predicted: Sequence[str], note: Say) -> None:
+    for name, title in kept_titles(table, predicted).items():
+        if title != name:
+            note(f"{table.name}: column {name!r} is written as {title!r}, for {name!r} is a column of the predictions")
+
+
+def without_predictions(table: Table, predicted: Sequence[str], schema: Schema, note: Say) -> Table:
+    """The columns that predictions of these names were made from; a table without such predictions as it is.
+
+    Columns of these names may be inputs too, of a model that was fitted to a file of predictions: then none are left
+    out, unless there are others beside them that had to give way.
+    """
+    known = {schema.target, *(facts.name for facts in schema.column_facts)}
+    if not set(predicted) <= set(table.columns):
+        return table
+    if known.issuperset(predicted) and not any(name + INPUT in table.columns for name in predicted):
+        return table
+    columns: dict[str, Cells] = {}
+    titles = {}
+    for title, cells in table.columns.items():
+        if title in predicted:
+            continue
+        name = _own_name(title, table, known - set(columns))
+        columns[name], titles[name] = cells, title
+    how = "".join(f"; {title!r} is read as {name!r}" for name, title in titles.items() if title != name)
+    note(f"{table.name}: ignored, for they are predictions by livi: {listed(list(predicted))}{how}")
+    whole = frozenset(name for name, title in titles.items() if title in table.whole)
+    return replace(table, columns=columns, whole=whole)
+
+
+def _own_name(title: str, table: Table, known: set[str]) -> str:
+    """The shortest name that the fit knows and that a column of this title may have had."""
+    found, name = title, title
+    while name.endswith(INPUT) and name.removesuffix(INPUT) in table.columns:
+        name = name.removesuffix(INPUT)
+        found = name if name in known else found
+    return found

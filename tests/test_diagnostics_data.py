@@ -1,0 +1,73 @@
+"""A diagnosis says where its data are others than those of the fit."""
+
+import pytest
+import torch
+from torch import nn
+
+import livi
+from livi.posterior.diagnostics import Effort
+
+BRIEF = livi.Recipe(steps=5, map_steps=5, map_restarts=1, num_samples=4, num_entropy_samples=2)
+LITTLE = {"num_samples": 8, "effort": Effort(num_densities=4, num_importance=8, num_prior=8, mean_field_steps=2)}
+
+
+def rows():
+    x = torch.randn(30, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return x, 300.0 * x[:, 0] + 5000.0  # far from order one, so that they are standardised inside
+
+
+def fitted(last_layer):
+    net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1)).double()
+    return livi.fit(net, rows(), livi.Gaussian(), recipe=BRIEF, progress=False, last_layer=last_layer)
+
+
+def said(posterior, *data, **options):
+    return [one for one in posterior.diagnose(*data, **LITTLE | options).findings if one.topic == "data"]
+
+
+@pytest.fixture(scope="module")
+def sampled():
+    return fitted("sampled")
+
+
+@pytest.fixture(scope="module")
+def exact():
+    return fitted("exact")
+
+
+def test_the_data_of_the_fit_are_examined_without_a_word(sampled, exact):
+    x, y = rows()
+    for posterior in (sampled, exact):
+        assert said(posterior, x, y) == []
+        assert said(posterior, x.flip(0).numpy(), y.flip(0).tolist()) == []
+    assert said(sampled, x[:10], y[:10], num_data=30) == []
+
+
+def test_data_of_another_size_are_said_to_be_others_and_what_it_means(sampled):
+    x, y = rows()
+    (finding,) = said(sampled, x[:10], y[:10])
+    assert finding.severity == "notice"
+    assert "fitted to 30 examples, and these stand for 10" in finding.text
+    assert "pass num_data=30" in finding.text
+    assert "the log likelihood is that of held-out examples" in finding.text
+    assert "fitted to 30 examples" in str(sampled.diagnose(x[:10], y[:10], **LITTLE))
+
+
+def test_an_exact_last_layer_says_that_it_examined_its_own(exact):
+    x, y = rows()
+    (fewer,) = said(exact, x[:10], y[:10])
+    assert "holds the 30 examples that it was fitted to: these were examined, and not 10 others" in fewer.text
+    (others,) = said(exact, x, y + 1.0)
+    assert "and not those given" in others.text
+    assert exact.predict(x[:10]).log_prob(y[:10]).shape == (10,)
+
+
+def test_a_pair_in_place_of_inputs_and_targets_is_answered_with_how_to_pass_them(sampled):
+    with pytest.raises(TypeError, match=r"got a tuple alone; pass diagnose\(x, y\)"):
+        sampled.diagnose(rows())
+
+
+def test_what_is_not_known_is_not_said(sampled):
+    x, y = rows()
+    bare = livi.Posterior(sampled.sampler, sampled.likelihood, sampled.prior)
+    assert said(bare, x[:10], y[:10]) == []
