@@ -1,0 +1,50 @@
+"""Draws that are kept as a posterior of their own, and how far that is of something else than where they came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from livi.family.ensemble import Ensemble
+from livi.family.last_layer import ExactLastLayer
+from livi.model.likelihoods import Likelihood
+from livi.model.problem import Problem
+from livi.posterior.posterior import Posterior
+from livi.posterior.prediction import with_statistics
+
+
+def other_data(posterior: Posterior, given: int, who: str, what: str) -> list[str]:
+    """What to say where examples are others than those of the fit: whoever asks, and what is of these alone."""
+    fitted = posterior.plan.get("num_data")
+    if fitted in (None, given):
+        return []
+    return [
+        f"{who}: expected the {fitted:,} examples that the posterior was fitted to, got {given:,}; {what} of these "
+        "alone."
+    ]
+
+
+def kept_as_posterior(
+    posterior: Posterior, likelihood: Likelihood, problem: Problem, theta: Tensor, facts: Mapping[str, Any]
+) -> Posterior:
+    """The kept draws (K, m) as a posterior, each with its own BatchNorm statistics on the data of the problem.
+
+    Args:
+        problem: of all weights, on all data.
+        facts: to be added to the plan of the posterior that they come from.
+    """
+    layout = posterior.layout
+    inputs = problem.data.first()[0] if layout.statistics() else None
+    drawn = with_statistics(layout, theta, {} if inputs is not None else posterior.buffers, inputs)
+    whole = isinstance(posterior.sampler, ExactLastLayer)
+    untempered = {} if posterior.temperature == 1.0 else {"recipe": posterior.plan["recipe"] | {"temperature": 1.0}}
+    return Posterior(
+        Ensemble(layout, theta).requires_grad_(False),
+        likelihood,
+        problem.prior if whole else posterior.prior,
+        buffers=drawn.buffers,
+        history=posterior.history,
+        plan=posterior.plan | untempered | dict(facts),
+    )
