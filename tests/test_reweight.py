@@ -250,15 +250,14 @@ def test_ctrl_c_keeps_the_draws_that_were_made(plane, monkeypatch):
 def test_weights_that_cannot_be_relied_on_are_said_with_a_remedy(plane):
     mean, covariance, _ = closed_form(plane)
     narrow = posterior_of(nn.Linear(2, 1), [gaussian(mean + 1.0, 0.25 * covariance)])
-    with pytest.warns(FitWarning, match=r"cannot be relied on: the largest weights.*use livi\.polish"):
+    with pytest.warns(FitWarning, match=r"cannot be relied on: they leave .* draws of 2,000.*use livi\.polish"):
         found = report_of(narrow, plane)
     assert not found.reliable
-    assert "not reliable: the largest weights have a Pareto shape of" in str(found)
-    with pytest.warns(FitWarning, match="8 draws are too few to tell"):
-        report_of(narrow, plane, num_samples=8)
-    few = replace(found, pareto_shape=0.1, effective=3.0)
-    assert not few.reliable
-    assert few.trouble() == "the weights leave 3.0 effective draws of 2,000"
+    assert "not reliable: they leave" in str(found)
+    heavy = replace(found, pareto_shape=0.9, effective=100.0)
+    assert heavy.trouble() == "the largest have a Pareto shape of 0.90, where the mean of 2,000 is of use up to 0.70"
+    assert replace(heavy, effective=1990.0).reliable  # all but equal weights
+    assert "30 draws are too few" in replace(heavy, samples=30, pareto_shape=math.nan).trouble()
 
 
 @quietly

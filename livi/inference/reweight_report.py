@@ -10,6 +10,7 @@ from livi.posterior.pareto import largest_shape
 from livi.posterior.posterior import Posterior
 
 FEWEST = 20.0  # effective draws, below which an average over them is one over a few networks
+ALIKE = 0.9  # effective share of the draws from which on weights are all but equal, and their tail decides nothing
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,8 @@ class ReweightReport:
         draws: that were kept, in shares of their weights.
         distinct: of how many different draws of q these are.
         effective: how many equally weighted draws the smoothed weights are worth.
-        pareto_shape: of the largest weights; beyond `largest_shape` nothing here can be relied on.
+        pareto_shape: of the largest weights; beyond `largest_shape` nothing here can be relied on, but
+            where weights are all but equal.
         bound: mean log weight and its standard error, the ELBO with log q itself.
         log_evidence: log of the mean weight and its standard error, by the jackknife: an estimate of log p(D), scales
             and noise being what they are. It is of the modes that q has draws in, and errs low (docs/truth.md).
@@ -56,19 +58,19 @@ class ReweightReport:
     @property
     def reliable(self) -> bool:
         """The weights have a usable mean, and more than a handful of draws have a say in it."""
-        return self.pareto_shape <= self.largest_shape and self.effective >= FEWEST
+        return not self.trouble()
 
     def trouble(self) -> str:
         """What is wrong with the weights, in words; nothing where they are reliable."""
-        if math.isnan(self.pareto_shape):
-            return f"{self.samples} draws are too few to tell what their weights are worth"
-        if self.pareto_shape > self.largest_shape:
-            return (
-                f"the largest weights have a Pareto shape of {self.pareto_shape:.2f}, where the mean of "
-                f"{self.samples:,} is of use up to {self.largest_shape:.2f}"
-            )
         if self.effective < FEWEST:
-            return f"the weights leave {self.effective:.1f} effective draws of {self.samples:,}"
+            return f"they leave {self.effective:.1f} effective draws of {self.samples:,}"
+        if math.isnan(self.pareto_shape):
+            return f"{self.samples} draws are too few to tell what they are worth"
+        if self.pareto_shape > self.largest_shape and self.effective < ALIKE * self.samples:
+            return (
+                f"the largest have a Pareto shape of {self.pareto_shape:.2f}, where the mean of {self.samples:,} is of "
+                f"use up to {self.largest_shape:.2f}"
+            )
         return ""
 
     def __str__(self) -> str:
@@ -87,5 +89,6 @@ class ReweightReport:
                 f"  components    {len(self.shares)}, worth {worth:.1f} equal ones; the largest share "
                 f"{max(self.shares):.2f}"
             )
-        verdict = f"not reliable: {self.trouble()}" if not self.reliable else "reliable, as far as draws of q can see"
+        trouble = self.trouble()
+        verdict = f"weights are not reliable: {trouble}" if trouble else "reliable, as far as draws of q can see"
         return "\n".join([*lines, f"  verdict       {verdict}"])
