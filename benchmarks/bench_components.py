@@ -5,7 +5,7 @@
 
 The toy problems A and B (W2 to NUTS of 4,000 functions), and a table (`energy`: log score on training rows that are
 held out, of a 16-16-2 ReLU network whose second output is the noise; no chains). A mixture of K components has
-128 / K samples a step for each, or 64 / K on the table, and at least 8, so that all K cost about as much a step; 1,500
+128 / K samples a step for each, or 64 / K on the table, and at least 8; with `--whole` all 128 or 64 for each. 1,500
 steps after MAP fits of 1,000. Then `livi.reweight`, from `--samples` draws. Seconds are CPU seconds of one thread.
 """
 
@@ -65,8 +65,8 @@ def case_of(name: str, seed: int) -> Case:
     return Case(net, (x, y), noise(), 64, (held, truth, float(targets[1])))
 
 
-def fitted(case: Case, components: int, seed: int, quick: bool) -> livi.Posterior:
-    samples = max(8, case.samples // components)
+def fitted(case: Case, components: int, seed: int, quick: bool, whole: bool) -> livi.Posterior:
+    samples = case.samples if whole else max(8, case.samples // components)
     steps, starts = (20, 20) if quick else (STEPS, MAP_STEPS)
     recipe = livi.Recipe(steps=steps, map_steps=starts, num_samples=samples)
     common: dict[str, Any] = {"prior": livi.Normal(PRIOR_STD), "standardise": False, "polish": False}
@@ -76,15 +76,15 @@ def fitted(case: Case, components: int, seed: int, quick: bool) -> livi.Posterio
 
 
 def kept(
-    case: Case, name: str, components: int, seed: int, quick: bool, folder: Path | None
+    case: Case, name: str, components: int, seed: int, quick: bool, whole: bool, folder: Path | None
 ) -> tuple[livi.Posterior, float]:
     """The fit and its seconds, read where the folder has them."""
-    path = None if folder is None else folder / f"{name}-{components}-{seed}.livi"
+    path = None if folder is None else folder / f"{name}-{components}-{seed}{'-whole' if whole else ''}.livi"
     beside = None if path is None else path.with_suffix(".json")
     if path is not None and beside is not None and beside.exists():
         return livi.load(path, case.net), json.loads(beside.read_text())["seconds"]
     began = time.process_time()
-    posterior = fitted(case, components, seed, quick)
+    posterior = fitted(case, components, seed, quick, whole)
     seconds = time.process_time() - began
     if path is not None and beside is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -105,9 +105,11 @@ def scored(posterior: livi.Posterior, case: Case, name: str) -> float:
     return -float(livi.metrics.nll(found, targets)) - float(np.log(scale))
 
 
-def run(name: str, components: int, seed: int, samples: int, quick: bool, folder: Path | None) -> dict[str, Any]:
+def run(
+    name: str, components: int, seed: int, samples: int, quick: bool, whole: bool, folder: Path | None
+) -> dict[str, Any]:
     case = case_of(name, seed)
-    posterior, seconds = kept(case, name, components, seed, quick, folder)
+    posterior, seconds = kept(case, name, components, seed, quick, whole, folder)
     began = time.process_time()
     reweighted = livi.reweight(posterior, case.data, num_samples=samples, draws=4000, progress=False)
     report = livi.ReweightReport.of(reweighted)
@@ -115,6 +117,7 @@ def run(name: str, components: int, seed: int, samples: int, quick: bool, folder
         "problem": name,
         "components": components,
         "seed": seed,
+        "whole": whole,
         "left": len(report.shares),
         "seconds": seconds,
         "score": scored(posterior, case, name),
@@ -133,13 +136,23 @@ def table(rows: list[dict[str, Any]]) -> str:
         "ELBO | log evidence | components by evidence | CPU s |",
         "|---" * 12 + "|",
     ]
-    for row in sorted(rows, key=lambda row: (row["problem"], row["components"], row["seed"])):
+    for row in sorted(rows, key=lambda row: (row["problem"], row["whole"], row["components"], row["seed"])):
         bound, evidence = (f"{row[key][0]:.1f} ± {row[key][1]:.1f}" for key in ("bound", "log_evidence"))
-        lines.append(
-            f"| {row['problem']} | {row['components']} | {row['left']} | {row['seconds']:.0f} | {row['score']:.3f} | "
-            f"{row['reweighted']:.3f} | {row['effective']:.1f} of {row['samples']:,} | {row['pareto_shape']:.2f} | "
-            f"{bound} | {evidence} | {row['worth']:.1f} | {row['reweight_seconds']:.0f} |"
-        )
+        cells = [
+            row["problem"],
+            f"{row['components']}{', whole' if row['whole'] else ''}",
+            str(row["left"]),
+            f"{row['seconds']:.0f}",
+            f"{row['score']:.3f}",
+            f"{row['reweighted']:.3f}",
+            f"{row['effective']:.1f} of {row['samples']:,}",
+            f"{row['pareto_shape']:.2f}",
+            bound,
+            evidence,
+            f"{row['worth']:.1f}",
+            f"{row['reweight_seconds']:.0f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -149,6 +162,7 @@ def main() -> None:
     parser.add_argument("--components", default="1,4,8,16")
     parser.add_argument("--seed", type=int, help="default: 0; of a table its split, 10")
     parser.add_argument("--samples", type=int, default=2000)
+    parser.add_argument("--whole", action="store_true", help="as many samples a step for each component as for one")
     parser.add_argument("--quick", action="store_true", help="a few steps; the numbers mean nothing")
     parser.add_argument("--keep", type=Path, help="a folder that fits are kept in, and read from")
     parser.add_argument("--out", type=Path, help="a JSON file of rows; those that are there are not run again")
@@ -157,16 +171,16 @@ def main() -> None:
     torch.set_num_threads(1)
     known = chosen.read or chosen.out
     rows = json.loads(known.read_text()) if known is not None and known.exists() else []
-    done = {(row["problem"], row["components"], row["seed"]) for row in rows}
+    done = {(row["problem"], row["components"], row["seed"], row["whole"]) for row in rows}
     samples = 64 if chosen.quick else chosen.samples
     for components in map(int, chosen.components.split(",")) if chosen.read is None else ():
         for name in chosen.problems.split(","):
             seed = chosen.seed if chosen.seed is not None else 0 if name in ("A", "B") else 10
-            if (name, components, seed) in done:
+            if (name, components, seed, chosen.whole) in done:
                 continue
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                rows.append(run(name, components, seed, samples, chosen.quick, chosen.keep))
+                rows.append(run(name, components, seed, samples, chosen.quick, chosen.whole, chosen.keep))
             print(rows[-1], flush=True)
             if chosen.out is not None:
                 chosen.out.write_text(json.dumps(rows, indent=1) + "\n")

@@ -34,6 +34,7 @@ def steps_of(units: int) -> tuple[Tensor, Tensor]:
 
 
 def row(units: int, seeds: int) -> str:
+    torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(1, units), nn.Tanh(), nn.Linear(units, 1))
     options = {"prior": livi.Normal(PRIOR_STD), "standardise": False, "recipe": RECIPE, "progress": False}
     posterior = livi.fit(net, steps_of(units), livi.Gaussian(OBS_STD), **options)

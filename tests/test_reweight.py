@@ -205,6 +205,17 @@ def test_it_is_an_ordinary_posterior_with_a_report(plane, path, dtype):
 
 
 @quietly
+def test_what_so_few_draws_cannot_tell_is_saved_too(plane, path):
+    mean, covariance, _ = closed_form(plane)
+    start = posterior_of(nn.Linear(2, 1), [gaussian(mean, 1.5 * covariance)])
+    livi.reweight(start, plane, num_samples=8, draws=8, num_importance=1, progress=False).save(path)
+    found = ReweightReport.of(load(path, nn.Linear(2, 1)))
+    assert math.isnan(found.pareto_shape)
+    assert math.isnan(found.density_error)
+    assert math.isfinite(found.log_evidence[0])
+
+
+@quietly
 def test_batch_norm_is_by_all_examples_and_each_draw_has_its_own_statistics(plane):
     net = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 1))
     start = livi.fit(net, plane, Gaussian(OBS_STD), last_layer="sampled", recipe=SHORT, progress=False)

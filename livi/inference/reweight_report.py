@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from livi.posterior.diagnostics.estimate import Estimate
 from livi.posterior.pareto import largest_shape
@@ -47,8 +48,12 @@ class ReweightReport:
         """Of a posterior that was reweighted, also after loading it."""
         if "reweight" not in posterior.plan:
             raise ValueError("posterior: expected one that livi.reweight returned, got one that is not reweighted.")
-        facts = dict(posterior.plan["reweight"])
-        return cls(**facts | {name: tuple(facts[name]) for name in ("bound", "log_evidence", "shares")})
+        known = {name: _read(value) for name, value in posterior.plan["reweight"].items()}
+        return cls(**known)
+
+    def facts(self) -> dict[str, Any]:
+        """As JSON-able values, None for what is not a number; `of` reads them."""
+        return {name: _written(value) for name, value in asdict(self).items()}
 
     @property
     def largest_shape(self) -> float:
@@ -92,3 +97,15 @@ class ReweightReport:
         trouble = self.trouble()
         verdict = f"weights are not reliable: {trouble}" if trouble else "reliable, as far as draws of q can see"
         return "\n".join([*lines, f"  verdict       {verdict}"])
+
+
+def _written(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_written(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _read(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return tuple(_read(part) for part in value)
+    return math.nan if value is None else value

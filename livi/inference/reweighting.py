@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -103,8 +103,7 @@ def reweight(
     rows = resampled(weights, draws, rng)
     theta = target.completed(weighed.theta[rows][None], rng)[0]
     report = _report(weighed, weights, rows, sampler.num_components, time.perf_counter() - started)
-    facts = {"reweight": asdict(report)}
-    finished = kept_as_posterior(posterior, posterior.likelihood, target.whole, theta, facts)
+    finished = kept_as_posterior(posterior, posterior.likelihood, target.whole, theta, {"reweight": report.facts()})
     for text in _alarms(report, num_samples):
         warnings.warn(text, FitWarning, stacklevel=2)
     return finished
