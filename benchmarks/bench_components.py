@@ -132,14 +132,14 @@ def run(
 
 def table(rows: list[dict[str, Any]]) -> str:
     lines = [
-        "| problem | components | kept | CPU s, fit | equal weights | reweighted | effective draws | Pareto shape | "
-        "ELBO | log evidence | components by evidence | CPU s |",
+        "| problem, seed | components | kept | CPU s, fit | equal weights | reweighted | effective draws | Pareto "
+        "shape | ELBO | log evidence | worth | CPU s |",
         "|---" * 12 + "|",
     ]
     for row in sorted(rows, key=lambda row: (row["problem"], row["whole"], row["components"], row["seed"])):
         bound, evidence = (f"{row[key][0]:.1f} ± {row[key][1]:.1f}" for key in ("bound", "log_evidence"))
         cells = [
-            row["problem"],
+            f"{row['problem']}, {row['seed']}",
             f"{row['components']}{', whole' if row['whole'] else ''}",
             str(row["left"]),
             f"{row['seconds']:.0f}",
