@@ -17,10 +17,12 @@ from livi.inference import (
     FitWarning,
     PolishReport,
     Recipe,
+    ReweightReport,
     fit,
     fit_density,
     plan,
     polish,
+    reweight,
 )
 from livi.model.data import CropFlip
 from livi.model.likelihoods import (
@@ -92,6 +94,7 @@ __all__ = [
     "Recipe",
     "RelativeNoise",
     "Relevance",
+    "ReweightReport",
     "SmallestSingularValue",
     "StorageError",
     "StudentT",
@@ -108,5 +111,6 @@ __all__ = [
     "metrics",
     "plan",
     "polish",
+    "reweight",
     "training",
 ]

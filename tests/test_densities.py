@@ -11,8 +11,8 @@ from livi.experiments import density_bench
 from livi.experiments.density_targets import TARGETS
 from livi.family.entropy import Exact, Oriented
 from livi.inference import Recipe
-from livi.posterior.density import pareto_shape
 from livi.posterior.diagnostics import Estimate
+from livi.posterior.pareto import pareto_shape
 from livi.rivals import SemiImplicit
 
 QUICK = Recipe(steps=400, num_samples=64, num_entropy_samples=64)

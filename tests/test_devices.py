@@ -16,8 +16,8 @@ from livi import checks
 from livi.draws import global_stream, normal, permutation, uniform
 from livi.inference import Recipe
 from livi.model.likelihoods import Categorical, Gaussian, NegativeBinomial, StudentT
-from livi.posterior.density import pareto_shape
 from livi.posterior.metrics import METRICS
+from livi.posterior.pareto import pareto_shape
 from livi.rivals import (
     fit_ensemble,
     fit_ivon,

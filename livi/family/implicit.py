@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -141,27 +142,51 @@ class ImplicitPosterior(Family):
         latents begins in every component, helps most with the latent that theta was drawn from among them.
         """
         checks.matrix("theta", theta, self.num_params)
-        parts = [
-            importance_log_density(
-                generator,
-                theta,
-                noise.std(),
-                latent_dim=generator.latent_dim,
-                starts=starts,
-                num_importance=num_importance,
-                rng=rng,
-            )
-            for generator, noise in zip(self._generators(), self._noises(), strict=True)
-        ]
-        logs = torch.stack([part.log_prob for part in parts])
-        shares = logs.softmax(0)
-        errors = torch.stack([part.standard_error for part in parts])
-        return DensityEstimate(
-            log_prob=torch.logsumexp(logs, 0) - math.log(len(parts)),
-            standard_error=(shares * errors).square().sum(0).sqrt(),
-            effective=(shares * torch.stack([part.effective for part in parts])).sum(0),
-            preimages=(shares * torch.stack([part.preimages for part in parts])).sum(0),
+        return _of_mixture(
+            [
+                importance_log_density(
+                    generator,
+                    theta,
+                    noise.std(),
+                    latent_dim=generator.latent_dim,
+                    starts=starts,
+                    num_importance=num_importance,
+                    rng=rng,
+                )
+                for generator, noise in zip(self._generators(), self._noises(), strict=True)
+            ]
         )
+
+    def log_prob_of(
+        self, draw: Draw, *, num_importance: int = 32, rng: torch.Generator | None = None
+    ) -> DensityEstimate:
+        """log q of draws of `draw`, whose exponential's inverse is unbiased: for importance weights p / q.
+
+        The latent that each comes from is one of its importance samples (see `importance_log_density`), and the search
+        for others begins at the origin of each component. Proposals are as wide as the modes, for which an affine
+        generator's density is exact.
+        """
+        ends = [0, *itertools.accumulate(len(z) for z in draw.latents)]
+        parts = []
+        for k, (generator, noise) in enumerate(zip(self._generators(), self._noises(), strict=True)):
+            mine = torch.arange(ends[k], ends[k + 1], device=draw.theta.device)
+            others = torch.cat([torch.arange(ends[k]), torch.arange(ends[k + 1], ends[-1])]).to(mine.device)
+            found = [
+                importance_log_density(
+                    generator,
+                    draw.theta[rows],
+                    noise.std(),
+                    latent_dim=generator.latent_dim,
+                    num_importance=num_importance,
+                    inflation=1.0,
+                    own=own,
+                    rng=rng,
+                )
+                for rows, own in ((mine, draw.latents[k]), (others, None))
+                if len(rows)
+            ]
+            parts.append(_in_order(found, torch.cat([mine, others])))
+        return _of_mixture(parts)
 
     def begin_around(self, rows: Tensor, spread: float, *, relative: bool = False) -> None:  # (K, m)
         """Each generator around its row.
@@ -240,6 +265,26 @@ class ImplicitPosterior(Family):
 
     def _noises(self) -> list[Noise]:
         return [noise for noise in self.noises if isinstance(noise, Noise)]
+
+
+def _of_mixture(parts: Sequence[DensityEstimate]) -> DensityEstimate:
+    """From each component's log density of the same rows."""
+    logs = torch.stack([part.log_prob for part in parts])
+    shares = logs.softmax(0)
+    errors = torch.stack([part.standard_error for part in parts])
+    return DensityEstimate(
+        log_prob=torch.logsumexp(logs, 0) - math.log(len(parts)),
+        standard_error=(shares * errors).square().sum(0).sqrt(),
+        effective=(shares * torch.stack([part.effective for part in parts])).sum(0),
+        preimages=(shares * torch.stack([part.preimages for part in parts])).sum(0),
+    )
+
+
+def _in_order(parts: Sequence[DensityEstimate], rows: Tensor) -> DensityEstimate:
+    """Of all rows, from the densities of these rows, part by part."""
+    order = rows.argsort()
+    names = ("log_prob", "standard_error", "effective", "preimages")
+    return DensityEstimate(*(torch.cat([getattr(part, name) for part in parts])[order] for name in names))
 
 
 def _check_generator(generator: Generator, layout: Layout) -> None:

@@ -13,6 +13,8 @@ from livi.inference.plans import Plan
 from livi.inference.polish_report import PolishReport
 from livi.inference.polishing import polish
 from livi.inference.recipe import Recipe
+from livi.inference.reweight_report import ReweightReport
+from livi.inference.reweighting import reweight
 from livi.inference.start import Starts, best_map_weights, map_weights
 from livi.inference.stopping import EarlyStopping
 from livi.model.trial import FitWarning
@@ -26,6 +28,7 @@ __all__ = [
     "Plan",
     "PolishReport",
     "Recipe",
+    "ReweightReport",
     "Run",
     "Starts",
     "Trainer",
@@ -37,4 +40,5 @@ __all__ = [
     "map_weights",
     "plan",
     "polish",
+    "reweight",
 ]

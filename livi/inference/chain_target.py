@@ -15,7 +15,7 @@ from livi.model.data.gather import MEMORY
 from livi.model.likelihoods import Weighted, pass_weights
 from livi.model.priors import Normal, Prior, Relevance
 from livi.model.problem import Problem
-from livi.network import Layout, as_call, suitable_strategy
+from livi.network import Layout, as_call, multiplications, suitable_strategy
 from livi.posterior.posterior import Posterior
 
 
@@ -69,7 +69,7 @@ def whole_problem(posterior: Posterior, data: Any, unpack: Unpack | None) -> Pro
     """log p(D, theta) of all weights of the network, on all data as one batch."""
     layout, prior, likelihood = posterior.layout, posterior.prior, posterior.likelihood
     if prior is None:
-        raise ValueError("posterior: expected one with a prior, got none; a polish needs log p(theta).")
+        raise ValueError("posterior: expected one with a prior, got none; log p(D, theta) needs log p(theta).")
     if isinstance(posterior.sampler, ExactLastLayer):
         sampler, inputs = posterior.sampler, posterior.sampler.all_inputs()
         prior = _whole_prior(sampler)
@@ -85,6 +85,14 @@ def whole_problem(posterior: Posterior, data: Any, unpack: Unpack | None) -> Pro
     args, kwargs = as_call(whole.inputs)
     strategy = suitable_strategy(layout, *args, **kwargs)
     return Problem(layout, whole, likelihood, prior, strategy)
+
+
+def work_on_example(problem: Problem) -> float:
+    """Multiplications of the network on one example."""
+    inputs, targets = problem.data.first()
+    some = min(8, len(targets))
+    args, kwargs = as_call(pytree.tree_map(lambda leaf: leaf[:some], inputs))
+    return multiplications(problem.layout, *args, **kwargs) / some
 
 
 def _gathered(data: Any) -> TensorData:

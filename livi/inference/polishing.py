@@ -13,18 +13,18 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from livi import checks
-from livi.family.ensemble import Ensemble
-from livi.family.last_layer import ExactLastLayer, Marginal
+from livi.family.last_layer import Marginal
 from livi.inference.chain_noise import following, learned_noise, restored
-from livi.inference.chain_target import ChainTarget
+from livi.inference.chain_target import ChainTarget, work_on_example
 from livi.inference.chains import ENERGY_ERROR, ChainRun, Differentiated, differentiated, run_chains
 from livi.inference.convergence import effective_size, split_rhat
+from livi.inference.kept_draws import kept_as_posterior, other_data
 from livi.inference.memory import kept_memory
 from livi.inference.polish_report import PolishReport
 from livi.inference.progress import Progress
 from livi.inference.stacking import left_out_scores, picked, stacked
 from livi.inference.tempering import Population, anneal
-from livi.model.data import Batch, Unpack, as_data
+from livi.model.data import Batch, Unpack
 from livi.model.likelihoods import (
     ClassificationLikelihood,
     HeteroscedasticGaussian,
@@ -34,10 +34,9 @@ from livi.model.likelihoods import (
 )
 from livi.model.problem import Problem
 from livi.model.trial import FitWarning
-from livi.network import Layout, apply_many, as_call, multiplications
+from livi.network import apply_many, as_call
 from livi.network.linearised import Linearised
 from livi.posterior.posterior import Posterior
-from livi.posterior.prediction import with_statistics
 
 WARM_UP = 0.3  # of all steps
 BLOCK = 1e8  # multiplications of all chains on the examples that are passed through the network at a time
@@ -122,7 +121,7 @@ def polish(
         )
     started = time.perf_counter()
     target = ChainTarget.of(posterior, data, unpack)
-    for text in _surprises(posterior, target.whole.data.num_data, data, unpack):
+    for text in _surprises(posterior, target, data, unpack):
         warnings.warn(text, FitWarning, stacklevel=2)
     rng = torch.Generator(posterior.layout.device).manual_seed(seed)
     show = Progress(steps, quiet=not progress)
@@ -148,7 +147,7 @@ def polish(
         show.close()
         report = _report(target.whole, networks, run, time.perf_counter() - started, len(theta), weights, cooled)
         likelihood = copy.deepcopy(posterior.likelihood).requires_grad_(False) if noise else posterior.likelihood
-        finished = _finished(posterior, likelihood, target.whole, theta, report)
+        finished = kept_as_posterior(posterior, likelihood, target.whole, theta, {"polish": asdict(report)})
     for text in _alarms(report, chains, energy_error):
         warnings.warn(text, FitWarning, stacklevel=2)
     return finished
@@ -201,7 +200,7 @@ def _differentiated(problem: Problem, chains: int) -> Differentiated:
     """
     inputs, targets = problem.data.first()
     total = len(targets)
-    work = _work(problem.layout, inputs, total)
+    work = work_on_example(problem)
     if isinstance(problem.likelihood, Marginal):
         return _in_turn(
             differentiated(lambda theta: torch.stack(problem.on_batch(theta, (inputs, targets))).sum(0)),
@@ -235,13 +234,6 @@ def _in_turn(both: Differentiated, most: float) -> Differentiated:
         return torch.cat(values), torch.cat(gradients)
 
     return parts
-
-
-def _work(layout: Layout, inputs: Any, total: int) -> float:
-    """Multiplications of the network on one example."""
-    some = min(8, total)
-    args, kwargs = as_call(pytree.tree_map(lambda leaf: leaf[:some], inputs))
-    return multiplications(layout, *args, **kwargs) / some
 
 
 def _show(progress: Progress, step: int, values: Tensor) -> None:
@@ -318,22 +310,9 @@ def _numbers(likelihood: Likelihood, outputs: Any) -> Tensor:  # (C, Q)
     return torch.cat([part.detach().flatten(1) for part in parts], 1)
 
 
-def _surprises(posterior: Posterior, given: int, data: Any, unpack: Unpack | None) -> list[str]:
+def _surprises(posterior: Posterior, target: ChainTarget, data: Any, unpack: Unpack | None) -> list[str]:
     """In what the chains will be of something else than the posterior that they start from, or than the data given."""
-    found, fitted = [], posterior.plan.get("num_data")
-    layout = posterior.layout
-    if isinstance(posterior.sampler, ExactLastLayer) and data is not None:
-        passed = as_data(data, device=layout.device, dtype=layout.dtype, unpack=unpack).num_data
-        if passed != given:
-            found.append(
-                f"polish: the last layer is exact and holds the {given:,} examples that it was fitted to; chains are "
-                f"of these, and the {passed:,} given are not used. For a posterior of those, fit to them."
-            )
-    if fitted not in (None, given):
-        found.append(
-            f"polish: expected the {fitted:,} examples that the posterior was fitted to, got {given:,}; the chains are "
-            "of these alone."
-        )
+    found = other_data(posterior, target, data, unpack, "polish", "the chains are")
     if posterior.temperature != 1.0:
         found.append(
             "polish: chains sample the posterior itself; that they start at one of temperature "
@@ -362,22 +341,3 @@ def _alarms(report: PolishReport, chains: int, meant: float) -> list[str]:
             "from a better fit."
         )
     return found
-
-
-def _finished(
-    posterior: Posterior, likelihood: Likelihood, problem: Problem, theta: Tensor, report: PolishReport
-) -> Posterior:
-    """The kept draws as a posterior, each with its own BatchNorm statistics on the data of the chains."""
-    layout = posterior.layout
-    inputs = problem.data.first()[0] if layout.statistics() else None
-    drawn = with_statistics(layout, theta, {} if inputs is not None else posterior.buffers, inputs)
-    whole = isinstance(posterior.sampler, ExactLastLayer)
-    untempered = {} if posterior.temperature == 1.0 else {"recipe": posterior.plan["recipe"] | {"temperature": 1.0}}
-    return Posterior(
-        Ensemble(layout, theta).requires_grad_(False),
-        likelihood,
-        problem.prior if whole else posterior.prior,
-        buffers=drawn.buffers,
-        history=posterior.history,
-        plan=posterior.plan | untempered | {"polish": asdict(report)},
-    )

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from livi.inference.chains import Differentiated, LogDensity, MovingChains, differentiated
+from livi.inference.resampling import resampled
 
 KEPT = 0.9  # effective share of the chains in one rise of the inverse temperature
 RENEWED = 0.5  # effective share below which chains are drawn anew
@@ -93,7 +94,7 @@ def anneal(
         path.inverse = 1.0 if rise >= 1.0 - path.inverse else path.inverse + rise
         chains.value, chains.gradient = path.between(parts)
         if path.inverse == 1.0 or _effective(log_weights) < RENEWED:
-            rows = _drawn(log_weights, rng)
+            rows = resampled(log_weights, len(log_weights), rng)
             origin, log_weights = origin[rows], torch.zeros_like(log_weights)
             chains.take(rows)
         for _ in range(steps):
@@ -150,12 +151,3 @@ def _rise(log_weights: Tensor, fit: Tensor, most: float) -> float:
 def _effective(log_weights: Tensor) -> float:
     """The effective share of the chains."""
     return 1.0 / (len(log_weights) * float(log_weights.softmax(0).square().sum()))
-
-
-def _drawn(log_weights: Tensor, rng: torch.Generator | None) -> Tensor:  # (C,)
-    """As many chains, each about as often as its weight says: systematic resampling."""
-    ends = log_weights.softmax(0).cumsum(0)
-    device = ends.device if rng is None else rng.device
-    offset = torch.rand((), generator=rng, device=device, dtype=ends.dtype).to(ends.device)
-    places = (torch.arange(len(ends), device=ends.device) + offset) / len(ends)
-    return torch.searchsorted(ends, places).clamp(max=len(ends) - 1)

@@ -20,9 +20,9 @@ from livi.family.implicit import ImplicitPosterior
 from livi.model.density import LogProb, NoData, Point
 from livi.posterior import storage
 from livi.posterior.diagnostics.estimate import Estimate, jackknife
+from livi.posterior.pareto import UNRELIABLE, effective, pareto_shape
 
 STARTS = 8  # places from which latents behind a point are looked for
-UNRELIABLE = 0.7  # Pareto shape beyond which importance weights have no usable mean (Vehtari et al. 2024)
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class Density:
             elbo=_estimate(shuffled, lambda rows: rows.mean()),
             log_normaliser=_estimate(shuffled, _log_mean_exp),
             divergence=_estimate(shuffled, lambda rows: _log_mean_exp(rows) - rows.mean()),
-            effective=float(torch.exp(2 * weights.logsumexp(0) - (2 * weights).logsumexp(0)) / count),
+            effective=effective(weights) / count,
             pareto_shape=pareto_shape(weights),
         )
 
@@ -210,30 +210,6 @@ def load_density(
     parts = storage.load_parts(path, point, device, classes)
     value, error = parts.extra["bound"]
     return Density(parts.sampler, log_prob, bound=Estimate(value, error), history=parts.history, plan=parts.plan)
-
-
-def pareto_shape(log_weights: Tensor) -> float:  # (S,)
-    """Shape k of a generalised Pareto distribution of the largest weights: moments below order 1/k are finite.
-
-    The tail is the largest 20 % of the weights, at most 3 sqrt(S) of them; k is the posterior mean estimate of Zhang
-    and Stephens (2009), drawn to 0.5 as ten further weights would (Vehtari et al. 2024).
-    """
-    ordered = log_weights.double().sort().values
-    count = int(min(0.2 * len(ordered), 3.0 * math.sqrt(len(ordered))))
-    if count < 5:
-        return float("nan")
-    scaled = torch.exp(ordered - ordered[-1])
-    tail = (scaled[-count:] - scaled[-count - 1]).clamp_min(1e-300)
-    if float(tail[-1] - tail[0]) <= 1e-12:
-        return 0.0  # weights that are all alike
-    size = 30 + math.isqrt(count)
-    steps = torch.arange(1, size + 1, dtype=tail.dtype, device=tail.device) - 0.5
-    slopes = 1.0 / tail[-1] + (1.0 - torch.sqrt(size / steps)) / (3.0 * tail[max(0, round(count / 4) - 1)])
-    shapes = torch.log1p(-slopes[:, None] * tail).mean(1)
-    fits = count * (torch.log(-slopes / shapes) - shapes - 1.0)
-    slope = (torch.softmax(fits, 0) * slopes).sum()
-    shape = float(torch.log1p(-slope * tail).mean())
-    return (count * shape + 5.0) / (count + 10.0)
 
 
 def _log_mean_exp(rows: Tensor) -> Tensor:

@@ -46,6 +46,7 @@ def importance_log_density(
     num_importance: int = 256,
     inflation: float = 1.05,
     newton_steps: int = 20,
+    own: Tensor | None = None,  # (S, d)
     rng: torch.Generator | None = None,
 ) -> DensityEstimate:
     """log q(theta) = log E_{z ~ r(z | theta)} [N(theta; g(z), D) N(z; 0, I) / r(z | theta)].
@@ -58,6 +59,11 @@ def importance_log_density(
         starts: where the search begins for each row, once or R times; the origin if not given. Best is the z that theta
             was drawn from, and others besides: a theta that several distant z explain is covered only near those found.
         inflation: how much wider the proposal is than the modes it covers.
+        own: the z that each theta was drawn from, to be one of the importance samples. It makes 1 / q unbiased in place
+            of q, over draws of theta, if `starts` know nothing of it: what weights p / q need. For p / q is then
+            the weight of theta and of which z was its own, among K of which all others were drawn from r, under
+            p(theta) r(z_1) ... r(z_K) (Sobolev and Vetrov 2019, "Importance weighted hierarchical variational
+            inference"). A mode that is not found costs draws, and no longer makes them count too much.
 
     Cost: for each theta R times at most newton_steps + 1 dense Jacobians, and num_importance evaluations of g.
     """
@@ -71,6 +77,8 @@ def importance_log_density(
     log_joints = torch.stack([model.log_joint(mode) for mode in modes])
     shares = _shares(modes, factors, log_joints - half_log_dets)
     proposals = _propose(modes, factors / inflation, shares, num_importance, rng)
+    if own is not None:
+        proposals[-1] = own.double()
     log_r = _log_proposal(proposals, modes, factors / inflation, shares)
     log_weights = torch.stack([model.log_joint(row) for row in proposals]) - log_r
     return _summarise(log_weights, shares, model.constant())

@@ -1,0 +1,67 @@
+"""Draws that are kept as a posterior of their own, and how far that is of something else than where they came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from livi.family.ensemble import Ensemble
+from livi.family.last_layer import ExactLastLayer
+from livi.inference.chain_target import ChainTarget
+from livi.model.data import Unpack, as_data
+from livi.model.likelihoods import Likelihood
+from livi.model.problem import Problem
+from livi.posterior.posterior import Posterior
+from livi.posterior.prediction import with_statistics
+
+
+def other_data(
+    posterior: Posterior, target: ChainTarget, data: Any, unpack: Unpack | None, who: str, what: str
+) -> list[str]:
+    """What to say where examples are others than those of the fit, or than those given.
+
+    Args:
+        who: asks.
+        what: will be of these examples, as "the chains are".
+    """
+    found, fitted, used = [], posterior.plan.get("num_data"), target.whole.data.num_data
+    if isinstance(posterior.sampler, ExactLastLayer) and data is not None:
+        layout = posterior.layout
+        given = as_data(data, device=layout.device, dtype=layout.dtype, unpack=unpack).num_data
+        if given != used:
+            found.append(
+                f"{who}: the last layer is exact and holds the {used:,} examples that it was fitted to; {what} of "
+                f"these, and the {given:,} given are not used. For a posterior of those, fit to them."
+            )
+    if fitted not in (None, used):
+        found.append(
+            f"{who}: expected the {fitted:,} examples that the posterior was fitted to, got {used:,}; {what} of these "
+            "alone."
+        )
+    return found
+
+
+def kept_as_posterior(
+    posterior: Posterior, likelihood: Likelihood, problem: Problem, theta: Tensor, facts: Mapping[str, Any]
+) -> Posterior:
+    """The kept draws (K, m) as a posterior, each with its own BatchNorm statistics on the data of the problem.
+
+    Args:
+        problem: of all weights, on all data.
+        facts: to be added to the plan of the posterior that they come from.
+    """
+    layout = posterior.layout
+    inputs = problem.data.first()[0] if layout.statistics() else None
+    drawn = with_statistics(layout, theta, {} if inputs is not None else posterior.buffers, inputs)
+    whole = isinstance(posterior.sampler, ExactLastLayer)
+    untempered = {} if posterior.temperature == 1.0 else {"recipe": posterior.plan["recipe"] | {"temperature": 1.0}}
+    return Posterior(
+        Ensemble(layout, theta).requires_grad_(False),
+        likelihood,
+        problem.prior if whole else posterior.prior,
+        buffers=drawn.buffers,
+        history=posterior.history,
+        plan=posterior.plan | untempered | dict(facts),
+    )

@@ -1,0 +1,242 @@
+"""`livi.reweight`: draws of a fitted posterior in the shares that the exact posterior gives them."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from livi import checks
+from livi.draws import permutation
+from livi.family.implicit import ImplicitPosterior
+from livi.family.last_layer import ExactLastLayer, Marginal
+from livi.inference.chain_target import ChainTarget, work_on_example
+from livi.inference.ctrl_c import CtrlC
+from livi.inference.kept_draws import kept_as_posterior, other_data
+from livi.inference.memory import kept_memory
+from livi.inference.progress import Progress
+from livi.inference.resampling import resampled
+from livi.inference.reweight_report import ReweightReport
+from livi.model.data import Unpack
+from livi.model.priors import Normal, Relevance
+from livi.model.problem import Problem
+from livi.model.trial import FitWarning
+from livi.posterior.diagnostics.entropy import MAX_ENTRIES
+from livi.posterior.diagnostics.estimate import jackknife
+from livi.posterior.diagnostics.log_det import largest_latent_dim
+from livi.posterior.diagnostics.subject import Effort
+from livi.posterior.pareto import effective, pareto_shape, smoothed
+from livi.posterior.posterior import Posterior
+
+BLOCK = 1e8  # multiplications of the networks that are evaluated at a time
+NUMBERS = 2**23  # in the matrices and latents behind the densities of the draws that are weighted at a time
+
+
+def reweight(
+    posterior: Posterior,
+    data: Any = None,
+    *,
+    num_samples: int = 2000,
+    draws: int = 400,
+    num_importance: int = 32,
+    seed: int = 0,
+    progress: bool = True,
+    unpack: Unpack | None = None,
+) -> Posterior:
+    """The same model's posterior by importance sampling: draws of this one in shares of p(D, theta) / q(theta).
+
+    Weights are of all data, under the posterior's own prior and likelihood, whose scales and noise stay as fitted.
+    The largest are smoothed (Vehtari et al. 2024, "Pareto smoothed importance sampling"), and draws are kept by
+    systematic resampling: an `Ensemble`, which predicts, is saved and diagnosed like any other. log q is estimated over
+    the latents behind each draw, so that p / q is unbiased; that of a mixture is the mixture's, which gives every
+    component the share that its evidence deserves. Where the last layer is exact, the earlier weights alone are
+    weighted, on their evidence, and each kept draw gets a draw of that layer of its own.
+
+    How it went is in `print(ReweightReport.of(reweighted))`: effective draws, the Pareto shape, the ELBO, the log
+    evidence. A warning says where the weights cannot be relied on, as for most networks of more than a hundred or so
+    weights (docs/truth.md); `livi.polish` is for these. A mode that no draw of q falls into is not noticed.
+
+    Ctrl-C ends the drawing, and keeps what was drawn by then.
+
+    Args:
+        data: as for `livi.fit`, the same examples that the posterior was fitted to; at most 256 MB. A posterior with an
+            exact last layer holds its own, which are used.
+        num_samples: draws of q to weigh; of a mixture the next multiple of its components.
+        draws: kept networks, some of them alike where weights are uneven.
+        num_importance: latents for log q of each draw and component.
+        seed: decides every random draw.
+        progress: show a progress bar.
+        unpack: batch -> (inputs, targets), as in `livi.plan`.
+
+    Cost: for each draw and component about ten dense Jacobians of the generator, and `num_importance` evaluations.
+
+    Raises:
+        TypeError: a posterior whose density is not known.
+        ValueError: no prior, too many weights or latents for log q, data that are too large or differ from epoch to
+            epoch, or not one draw that the data allow.
+    """
+    checks.positive_int("num_samples", num_samples)
+    checks.positive_int("draws", draws)
+    checks.positive_int("num_importance", num_importance)
+    if not isinstance(posterior, Posterior):
+        raise TypeError(f"posterior: expected what livi.fit returns, got {type(posterior).__name__}.")
+    sampler = _with_density(posterior)
+    started = time.perf_counter()
+    target = ChainTarget.of(posterior, data, unpack)
+    for text in _surprises(posterior, target, data, unpack):
+        warnings.warn(text, FitWarning, stacklevel=2)
+    rng = torch.Generator(posterior.layout.device).manual_seed(seed)
+    show = Progress(num_samples, quiet=not progress, unit="draws")
+    with kept_memory():
+        weighed = _weighed(sampler, target.moved, num_samples, num_importance, rng, show)
+    show.close()
+    if not bool(torch.isfinite(weighed.log_weights).any()):
+        raise ValueError(
+            f"posterior: expected draws that the data allow, got none of {len(weighed.theta)} with a finite log "
+            "p(D, theta); fit again, with smaller rates."
+        )
+    weights = smoothed(weighed.log_weights)
+    rows = resampled(weights, draws, rng)
+    theta = target.completed(weighed.theta[rows][None], rng)[0]
+    report = _report(weighed, weights, rows, sampler.num_components, time.perf_counter() - started)
+    finished = kept_as_posterior(posterior, posterior.likelihood, target.whole, theta, {"reweight": report.facts()})
+    for text in _alarms(report, num_samples):
+        warnings.warn(text, FitWarning, stacklevel=2)
+    return finished
+
+
+def _with_density(posterior: Posterior) -> ImplicitPosterior:
+    """The part of the posterior that is weighted.
+
+    Raises:
+        TypeError, ValueError: log q is not known, or not affordable.
+    """
+    sampler = posterior.sampler
+    remedy = "use livi.polish, which needs no log q"
+    if isinstance(sampler, ExactLastLayer):
+        if sampler.likelihood.word != "exact":
+            raise TypeError(
+                "posterior: expected a last layer that is exact or sampled, got one given the others by a bound; fit "
+                f'with last_layer="sampled", or {remedy}.'
+            )
+        sampler = sampler.earlier
+    if not isinstance(sampler, ImplicitPosterior):
+        raise TypeError(
+            f"posterior: expected one by a generator, whose density can be estimated, got {type(sampler).__name__}; "
+            f"reweight a fit of livi.fit(..., polish=False), or {remedy}."
+        )
+    latent_dim, most = largest_latent_dim(sampler), Effort().max_density_dim
+    if latent_dim > most or latent_dim * sampler.num_params > MAX_ENTRIES:
+        raise ValueError(
+            f"posterior: expected at most {most} latents, and {MAX_ENTRIES:,} latents times weights, for the density "
+            f"of its draws, got {latent_dim:,} x {sampler.num_params:,}; {remedy}."
+        )
+    return sampler
+
+
+@dataclass(frozen=True)
+class _Weighed:
+    """Draws of q, and log p(D, theta) - log q(theta) of each; where it is not a number, -inf."""
+
+    theta: Tensor  # (S, m')
+    log_weights: Tensor  # (S,)
+    components: Tensor  # (S,) that they come from
+    density_error: Tensor  # (S,)
+
+
+@torch.no_grad()
+def _weighed(
+    sampler: ImplicitPosterior,
+    problem: Problem,
+    num_samples: int,
+    num_importance: int,
+    rng: torch.Generator,
+    show: Progress,
+) -> _Weighed:
+    """Block by block; Ctrl-C ends it behind a block."""
+    components, latent_dim = sampler.num_components, largest_latent_dim(sampler)
+    affordable = NUMBERS // (latent_dim * (latent_dim + 2 * num_importance))
+    size = components * max(1, min(250, affordable) // components)
+    blocks: list[_Weighed] = []
+    scales = _log_prob_of_scales(problem)
+    show.begin(0, num_samples, "reweight")
+    try:
+        with CtrlC() as ctrl_c:
+            left = components * -(-num_samples // components)
+            while left > 0:
+                draw = sampler.draw(min(size, left), rng)
+                density = sampler.log_prob_of(draw, num_importance=num_importance, rng=rng)
+                log_weights = _log_joint(problem, draw.theta).double() - scales - density.log_prob
+                log_weights = log_weights.where(torch.isfinite(log_weights), -torch.inf)
+                owners = torch.arange(components, device=rng.device).repeat_interleave(len(draw.latents[0]))
+                blocks.append(_Weighed(draw.theta, log_weights, owners, density.standard_error))
+                left -= len(draw.theta)
+                show.show(num_samples - left, {})
+                ctrl_c.check()
+    except KeyboardInterrupt:
+        if not blocks:
+            raise
+    names = ("theta", "log_weights", "components", "density_error")
+    return _Weighed(*(torch.cat([getattr(block, name) for block in blocks]) for name in names))
+
+
+def _log_joint(problem: Problem, theta: Tensor) -> Tensor:  # (S, m') -> (S,)
+    """log p(D, theta), of some rows at a time."""
+    batch = problem.data.first()
+    size = max(1, int(BLOCK / (len(batch[1]) * work_on_example(problem))))
+    return torch.cat([torch.stack(problem.on_batch(rows, batch)).sum(0) for rows in theta.split(size)])
+
+
+def _log_prob_of_scales(problem: Problem) -> float:
+    """What the log joint counts for scales of the prior, which are given here."""
+    likelihood = problem.likelihood
+    priors = [problem.prior, likelihood.prior if isinstance(likelihood, Marginal) else None]
+    return sum(float(prior.log_prob_of_scales()) for prior in priors if isinstance(prior, Normal | Relevance))
+
+
+def _report(weighed: _Weighed, weights: Tensor, rows: Tensor, components: int, seconds: float) -> ReweightReport:
+    count = len(weights)
+    shuffled = weighed.log_weights[permutation(count, 0).to(weights.device)]  # draws come component by component
+    bound, bound_error = jackknife(lambda some: some.mean(), shuffled)
+    evidence, evidence_error = jackknife(lambda some: some.exp().mean().log(), shuffled - shuffled.max())
+    shares = torch.zeros(components, dtype=weights.dtype, device=weights.device)
+    shares.index_add_(0, weighed.components, weights.exp())
+    return ReweightReport(
+        samples=count,
+        draws=len(rows),
+        distinct=len(rows.unique()),
+        effective=effective(weights),
+        pareto_shape=pareto_shape(weighed.log_weights),
+        bound=(float(bound), float(bound_error)),
+        log_evidence=(float(evidence + shuffled.max()), float(evidence_error)),
+        shares=tuple(shares.tolist()),
+        density_error=float(weighed.density_error.median()),
+        seconds=seconds,
+    )
+
+
+def _surprises(posterior: Posterior, target: ChainTarget, data: Any, unpack: Unpack | None) -> list[str]:
+    """In what the weighted draws will be of something else than the posterior that they come from."""
+    found = other_data(posterior, target, data, unpack, "reweight", "the weights are")
+    if posterior.temperature != 1.0:
+        found.append(
+            "reweight: weights are those of the posterior itself; that draws come from one of temperature "
+            f"{posterior.temperature:g} costs effective draws."
+        )
+    return found
+
+
+def _alarms(report: ReweightReport, meant: int) -> list[str]:
+    found = []
+    if report.samples < meant:
+        found.append(f"interrupted: weighing the {report.samples:,} of {meant:,} draws that were made.")
+    if not report.reliable:
+        found.append(
+            f"Weights that cannot be relied on: {report.trouble()}. What was fitted is too far from the posterior to "
+            "be mended by weights; use livi.polish, or a longer fit, or raise num_samples."
+        )
+    return found
