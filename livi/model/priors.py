@@ -21,6 +21,14 @@ class Prior(Specified, nn.Module):
     def log_prob(self, theta: Tensor) -> Tensor:
         raise NotImplementedError
 
+    def log_prob_with_gradient(self, theta: Tensor) -> tuple[Tensor, Tensor]:  # (S, m) -> (S,), (S, m)
+        """The same, and its gradient. Nothing is recorded for another one."""
+        with torch.enable_grad():
+            leaf = theta.detach().requires_grad_()
+            values = self.log_prob(leaf)
+            (gradient,) = torch.autograd.grad(values.sum(), leaf)
+        return values.detach(), gradient
+
     def sample(self, num_samples: int, num_params: int, rng: torch.Generator | None = None) -> Tensor:  # (S, m)
         """Weight vectors from the prior, on its device and in its dtype. A prior need not be able to."""
         raise NotImplementedError(
@@ -142,6 +150,15 @@ class Normal(_Scaled):
     def log_prob(self, theta: Tensor) -> Tensor:  # (S, m) -> (S,)
         unit, volume = self._standardise(theta)
         return -0.5 * unit.square().sum(-1) - 0.5 * theta.shape[-1] * math.log(2.0 * math.pi) - volume
+
+    @torch.no_grad()
+    def log_prob_with_gradient(self, theta: Tensor) -> tuple[Tensor, Tensor]:  # (S, m) -> (S,), (S, m)
+        """By the formula: -theta / scale^2."""
+        if type(self) is not Normal:
+            return super().log_prob_with_gradient(theta)
+        unit, volume = self._standardise(theta)
+        constant = volume + 0.5 * theta.shape[-1] * math.log(2.0 * math.pi)
+        return torch.sub(-constant, unit.square().sum(-1), alpha=0.5), unit.div_(self.scale()).neg_()
 
     def _unit(self, shape: tuple[int, int], rng: torch.Generator | None) -> Tensor:
         return normal(shape, rng, self.log_scale.dtype, self.log_scale.device)

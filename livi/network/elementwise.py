@@ -31,6 +31,12 @@ def with_slope(activation: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
     return _SLOPES[type(activation)](activation, x)
 
 
+def pulled_back(activation: nn.Module, flow: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """What flows into the outputs y of an elementwise activation times its slopes at x, by torch's own kernel."""
+    kernel = _KERNELS.get(type(activation))
+    return flow * with_slope(activation, x)[1] if kernel is None else kernel(activation, flow, x, y)
+
+
 def _identity(_: nn.Identity, x: Tensor) -> tuple[Tensor, Tensor]:
     return x, torch.ones_like(x)
 
@@ -104,4 +110,15 @@ _SLOPES: dict[type[nn.Module], Callable[[Any, Tensor], tuple[Tensor, Tensor]]] =
     nn.Softplus: _softplus,
     nn.SiLU: _silu,
     nn.GELU: _gelu,
+}
+
+_aten = torch.ops.aten
+_KERNELS: dict[type[nn.Module], Callable[[Any, Tensor, Tensor, Tensor], Tensor]] = {
+    nn.Identity: lambda _, flow, __, ___: flow,
+    nn.ReLU: lambda _, flow, __, y: _aten.threshold_backward.default(flow, y, 0),
+    nn.Tanh: lambda _, flow, __, y: _aten.tanh_backward.default(flow, y),
+    nn.Sigmoid: lambda _, flow, __, y: _aten.sigmoid_backward.default(flow, y),
+    nn.SiLU: lambda _, flow, x, __: _aten.silu_backward.default(flow, x),
+    nn.GELU: lambda own, flow, x, _: _aten.gelu_backward.default(flow, x, approximate=own.approximate),
+    nn.ELU: lambda own, flow, x, _: _aten.elu_backward.default(flow, own.alpha, 1, 1, False, x),
 }

@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from livi import checks
-from livi.model.likelihoods.base import Likelihood, log_positive
+from livi.model.likelihoods.base import Likelihood, aligned, log_positive, single, summed
 from livi.model.likelihoods.located import Located, Numbers
 
 LEAST = 0.01  # standard deviation of order-one targets
+HALF_LOG_2_PI = 0.5 * math.log(2.0 * math.pi)
 
 
 class Gaussian(Located):
@@ -162,6 +163,28 @@ class HeteroscedasticGaussian(Located):
             )
         mean, raw = outputs.chunk(2, -1)
         return self.location(mean), self.std(raw)
+
+    @torch.no_grad()
+    def log_prob_with_gradient(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """By the formula: with r = (y - mean) / std, r / std in the mean and (r^2 - 1) / std in the deviation."""
+        if type(self) is not HeteroscedasticGaussian:
+            return super().log_prob_with_gradient(outputs, targets)
+        mean, std = self.moments(single(outputs))
+        aligned(mean, targets)
+        inverse = std.reciprocal()
+        residual = (targets.reshape(mean.shape[1:]) - mean).mul_(inverse)
+        density = torch.addcmul(inverse.log().sub_(HALF_LOG_2_PI), residual, residual, value=-0.5)
+        gradient = torch.empty_like(outputs)  # examples last in memory, where they are so in the outputs
+        in_mean, in_raw = gradient.chunk(2, -1)
+        torch.mul(residual, inverse, out=in_mean)
+        slope = inverse.neg_().addcmul_(residual, in_mean)
+        in_raw.copy_(torch.ops.aten.softplus_backward.default(slope, outputs.chunk(2, -1)[1], 1, 20))
+        if self.log_unit is not None:
+            in_mean.mul_(self.unit())
+            in_raw.mul_(self.unit())
+        if self.log_level is not None:
+            in_raw.mul_(self.log_level.exp())
+        return summed(density), gradient
 
     def lower_limits(self) -> list[tuple[nn.Parameter, float | Tensor]]:
         """A learned level may fall to a tenth of what it is now."""
