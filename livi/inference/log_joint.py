@@ -70,12 +70,12 @@ def written_out(problem: Problem, blocks: list[Batch]) -> Differentiated | None:
         if layers is None:
             return None
         passes.append((DenseGradient(problem.layout, layers, *args), targets))
-    likelihood, prior = problem.likelihood, problem.prior
+    likelihood, prior = problem.likelihood, problem.prior.differentiated()
     repeated = problem.data.num_data / sum(len(targets) for _, targets in blocks)
 
     @torch.no_grad()
     def both(theta: Tensor) -> tuple[Tensor, Tensor]:
-        value, gradient = prior.log_prob_with_gradient(theta)
+        value, gradient = prior(theta)
         for network, targets in passes:
             outputs, recorded = network.outputs(theta)
             fit, slope = likelihood.log_prob_with_gradient(outputs, targets)

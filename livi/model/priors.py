@@ -21,13 +21,17 @@ class Prior(Specified, nn.Module):
     def log_prob(self, theta: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def log_prob_with_gradient(self, theta: Tensor) -> tuple[Tensor, Tensor]:  # (S, m) -> (S,), (S, m)
-        """The same, and its gradient. Nothing is recorded for another one."""
-        with torch.enable_grad():
-            leaf = theta.detach().requires_grad_()
-            values = self.log_prob(leaf)
-            (gradient,) = torch.autograd.grad(values.sum(), leaf)
-        return values.detach(), gradient
+    def differentiated(self) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+        """`log_prob` of rows with its gradient, (S, m) -> (S,), (S, m), the prior's scales being what they are now."""
+
+        def both(theta: Tensor) -> tuple[Tensor, Tensor]:
+            with torch.enable_grad():
+                leaf = theta.detach().requires_grad_()
+                values = self.log_prob(leaf)
+                (gradient,) = torch.autograd.grad(values.sum(), leaf)
+            return values.detach(), gradient
+
+        return both
 
     def sample(self, num_samples: int, num_params: int, rng: torch.Generator | None = None) -> Tensor:  # (S, m)
         """Weight vectors from the prior, on its device and in its dtype. A prior need not be able to."""
@@ -151,14 +155,9 @@ class Normal(_Scaled):
         unit, volume = self._standardise(theta)
         return -0.5 * unit.square().sum(-1) - 0.5 * theta.shape[-1] * math.log(2.0 * math.pi) - volume
 
-    @torch.no_grad()
-    def log_prob_with_gradient(self, theta: Tensor) -> tuple[Tensor, Tensor]:  # (S, m) -> (S,), (S, m)
-        """By the formula: -theta / scale^2."""
-        if type(self) is not Normal:
-            return super().log_prob_with_gradient(theta)
-        unit, volume = self._standardise(theta)
-        constant = volume + 0.5 * theta.shape[-1] * math.log(2.0 * math.pi)
-        return torch.sub(-constant, unit.square().sum(-1), alpha=0.5), unit.div_(self.scale()).neg_()
+    def differentiated(self) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+        """See `Prior.differentiated`."""
+        return _of_normal(self, self.scale()) if type(self) is Normal else super().differentiated()
 
     def _unit(self, shape: tuple[int, int], rng: torch.Generator | None) -> Tensor:
         return normal(shape, rng, self.log_scale.dtype, self.log_scale.device)
@@ -276,6 +275,10 @@ class Relevance(Prior):
         density = -0.5 * (theta / scale).square().sum(-1) - scale.log().sum()
         return density - 0.5 * theta.shape[-1] * math.log(2.0 * math.pi) + self.log_prob_of_scales()
 
+    def differentiated(self) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+        """See `Prior.differentiated`."""
+        return _of_normal(self, self.scale()) if type(self) is Relevance else super().differentiated()
+
     def log_prob_of_scales(self) -> Tensor:  # ()
         """The log density of the scales relative to its peak: what pulls them to where they started."""
         return -0.5 * ((self.log_scale - self.log_start) / self.spread).square().sum()
@@ -331,6 +334,23 @@ class FunctionPrior(Prior):
             got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
             raise ValueError(f"log_prob: expected one value for each of {theta.shape[0]} samples, got {got}.")
         return values
+
+
+@torch.no_grad()
+def _of_normal(prior: Prior, scale: Tensor) -> Callable[[Tensor], tuple[Tensor, Tensor]]:  # () or (m,)
+    """`Prior.differentiated` of independent N(0, scale^2): -theta / scale^2, and half of its product with theta."""
+    steepness = -scale.detach().square().reciprocal()
+
+    @torch.no_grad()
+    def both(theta: Tensor) -> tuple[Tensor, Tensor]:
+        nonlocal peak
+        if peak is None:
+            peak = prior.log_prob(torch.zeros_like(theta[:1]))
+        gradient = theta * steepness
+        return torch.add(peak, (theta * gradient).sum(-1), alpha=0.5), gradient
+
+    peak: Tensor | None = None
+    return both
 
 
 def _check_groups(groups: Tensor, start: Tensor) -> None:

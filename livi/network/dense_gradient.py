@@ -11,10 +11,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from livi.network.dense import Layer, inside, linear
+from livi.network.dense import Layer, inside
 from livi.network.elementwise import pulled_back
 from livi.network.parameters import Layout
 from livi.network.scaling import scaled
+
+COLUMNS = 8  # a product of a multiple of so many is twice as quick as one of a few less
 
 
 class _Place(NamedTuple):
@@ -28,9 +30,8 @@ class _Place(NamedTuple):
 class Recorded(NamedTuple):
     """What a backward pass needs of the forward one."""
 
-    rows: int
-    weights: list[Tensor | None]  # of each layer: (out, in) or (S, out, in)
-    values: list[Tensor]  # that enter each layer, and the outputs: (width, B) or (S, width, B)
+    weights: list[Tensor | None]  # of each layer, (S, out, in)
+    values: list[Tensor]  # that enter each layer, and the outputs: (S, width, B)
 
 
 class DenseGradient:
@@ -48,60 +49,51 @@ class DenseGradient:
         ]
         moved = [i for i, place in enumerate(self.places) if place.weight is not None or place.bias is not None]
         self.lowest = min(moved, default=len(self.places))  # below which nothing depends on theta
-        self.inputs: Tensor = scaled(layout.scaling, (inputs,))[0].t()  # (p, B)
+        values: Tensor = scaled(layout.scaling, (inputs,))[0]  # (B, p)
+        for layer, _, _ in self.places[: self.lowest]:
+            values = layer(values).detach()
+        self.entering = values.t().contiguous()  # the lowest of those, (width, B)
+        self.filled = nn.functional.pad(values, (0, -values.shape[1] % COLUMNS))  # (B, width and more)
 
     def outputs(self, theta: Tensor) -> tuple[Tensor, Recorded]:  # (S, m) -> (S, B, out)
         """The outputs, and what `gradient` needs to know of them."""
-        parts = self._parts(theta)
-        values, weights = [self.inputs], list[Tensor | None]()
-        for layer, weight, bias in self.places:
+        rows = len(theta)
+        split = theta.split(self.sizes, 1)
+        parts = [part.view(rows, *shape) for part, shape in zip(split, self.shapes, strict=True)]
+        found = self.entering.expand(rows, *self.entering.shape)
+        values, weights = [found], list[Tensor | None]()
+        for layer, weight, bias in self.places[self.lowest :]:
+            own = None
             if isinstance(layer, nn.Linear):
-                own = layer.weight.detach() if weight is None else parts[weight]
+                own = layer.weight.detach().expand(rows, *layer.weight.shape) if weight is None else parts[weight]
                 shift = None if layer.bias is None else layer.bias.detach() if bias is None else parts[bias]
-                values.append(linear(values[-1], own, shift))
-                weights.append(own)
+                found = torch.bmm(own, found) if shift is None else torch.baddbmm(shift[..., None], own, found)
             else:
-                values.append(layer(values[-1]))
-                weights.append(None)
-        found = values[-1].expand(len(theta), *values[-1].shape[-2:]).transpose(1, 2)
-        return found, Recorded(len(theta), weights, values)
+                found = layer(found)
+            values.append(found)
+            weights.append(own)
+        return found.transpose(1, 2), Recorded(weights, values)
 
     def gradient(self, recorded: Recorded, cotangent: Tensor) -> Tensor:  # (S, B, out) -> (S, m)
         """The gradient, in each weight vector, of the sum of its outputs times the cotangent."""
         found: list[Tensor | None] = [None] * len(self.sizes)
-        flow = cotangent.transpose(1, 2)  # (S, width, B)
-        for i in range(len(self.places) - 1, self.lowest - 1, -1):
-            (layer, weight, bias), before, own = self.places[i], recorded.values[i], recorded.weights[i]
+        flow, spare = cotangent.transpose(1, 2), False  # (S, width, B); whether it may be written over
+        steps = zip(self.places[self.lowest :], recorded.weights, recorded.values, strict=False)
+        for i, ((layer, weight, bias), own, before) in reversed(list(enumerate(steps))):
             if own is None:
-                flow = pulled_back(layer, flow, before, recorded.values[i + 1])
+                flow = pulled_back(layer, flow if spare else flow.clone(), before, recorded.values[i + 1])
+                spare = True
                 continue
             if weight is not None:
-                found[weight] = _added(found[weight], _products(flow, before))
+                entered = before.transpose(1, 2) if i else self.filled.expand(len(flow), *self.filled.shape)
+                products = torch.bmm(flow, entered)[..., : before.shape[1]]
+                found[weight] = _added(found[weight], products.flatten(1))
             if bias is not None:
                 found[bias] = _added(found[bias], flow.sum(-1))
-            if i > self.lowest:
-                flow = torch.bmm(own.transpose(-1, -2).expand(len(flow), *own.shape[:-3:-1]), flow)
-        rows = recorded.rows
-        return torch.cat(
-            [
-                cotangent.new_zeros(rows, size) if part is None else part
-                for part, size in zip(found, self.sizes, strict=True)
-            ],
-            1,
-        )
-
-    def _parts(self, theta: Tensor) -> list[Tensor]:
-        """Views of theta, in the shapes of the slots."""
-        rows = len(theta)
-        split = theta.split(self.sizes, 1)
-        return [part.view(rows, *shape) for part, shape in zip(split, self.shapes, strict=True)]
-
-
-def _products(flow: Tensor, before: Tensor) -> Tensor:  # (S, out, B), (in, B) or (S, in, B) -> (S, out in)
-    """What flows into a layer's outputs times what entered it, summed over examples."""
-    if before.ndim == 2:
-        return (flow.reshape(-1, flow.shape[-1]) @ before.t()).view(len(flow), -1)
-    return torch.bmm(flow, before.transpose(1, 2)).flatten(1)
+            if i:
+                flow, spare = torch.bmm(own.transpose(1, 2), flow), True
+        each = zip(found, self.sizes, strict=True)
+        return torch.cat([cotangent.new_zeros(len(flow), size) if part is None else part for part, size in each], 1)
 
 
 def _added(first: Tensor | None, second: Tensor) -> Tensor:

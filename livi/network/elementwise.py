@@ -32,9 +32,14 @@ def with_slope(activation: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def pulled_back(activation: nn.Module, flow: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """What flows into the outputs y of an elementwise activation times its slopes at x, by torch's own kernel."""
+    """What flows into the outputs y of an elementwise activation times its slopes at x, in place of what flowed.
+
+    By the kernel of torch's own backward pass, where it is at hand.
+    """
     kernel = _KERNELS.get(type(activation))
-    return flow * with_slope(activation, x)[1] if kernel is None else kernel(activation, flow, x, y)
+    if kernel is None:
+        return flow.mul_(with_slope(activation, x)[1])
+    return kernel(activation, flow, x, y)
 
 
 def _identity(_: nn.Identity, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -115,10 +120,11 @@ _SLOPES: dict[type[nn.Module], Callable[[Any, Tensor], tuple[Tensor, Tensor]]] =
 _aten = torch.ops.aten
 _KERNELS: dict[type[nn.Module], Callable[[Any, Tensor, Tensor, Tensor], Tensor]] = {
     nn.Identity: lambda _, flow, __, ___: flow,
-    nn.ReLU: lambda _, flow, __, y: _aten.threshold_backward.default(flow, y, 0),
-    nn.Tanh: lambda _, flow, __, y: _aten.tanh_backward.default(flow, y),
-    nn.Sigmoid: lambda _, flow, __, y: _aten.sigmoid_backward.default(flow, y),
-    nn.SiLU: lambda _, flow, x, __: _aten.silu_backward.default(flow, x),
-    nn.GELU: lambda own, flow, x, _: _aten.gelu_backward.default(flow, x, approximate=own.approximate),
-    nn.ELU: lambda own, flow, x, _: _aten.elu_backward.default(flow, own.alpha, 1, 1, False, x),
+    nn.ReLU: lambda _, flow, __, y: _aten.threshold_backward.grad_input(flow, y, 0, grad_input=flow),
+    nn.Tanh: lambda _, flow, __, y: _aten.tanh_backward.grad_input(flow, y, grad_input=flow),
+    nn.Sigmoid: lambda _, flow, __, y: _aten.sigmoid_backward.grad_input(flow, y, grad_input=flow),
+    nn.SiLU: lambda _, flow, x, __: _aten.silu_backward.grad_input(flow, x, grad_input=flow),
+    nn.GELU: lambda own, flow, x, _: _aten.gelu_backward.grad_input(
+        flow, x, approximate=own.approximate, grad_input=flow
+    ),
 }

@@ -145,6 +145,8 @@ def aligned(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def summed(density: Tensor) -> Tensor:  # (S, B, ...) -> (S, B)
     """An example's log density from those of its targets."""
+    if density.shape[2:] == (1,):
+        return density.squeeze(2)
     return density.flatten(2).sum(2) if density.ndim > 2 else density
 
 

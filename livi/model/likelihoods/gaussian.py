@@ -145,7 +145,8 @@ class HeteroscedasticGaussian(Located):
 
     def std(self, raw: Tensor) -> Tensor:
         """Standard deviations for raw scales, of the same shape."""
-        scale = F.softplus(raw) * self.unit()
+        scale = F.softplus(raw)
+        scale = scale if self.log_unit is None else scale * self.unit()
         return self.floor + (scale if self.log_level is None else self.log_level.exp() * scale)
 
     def _located_at(self, centre: Tensor, unit: Tensor) -> HeteroscedasticGaussian:
@@ -178,10 +179,10 @@ class HeteroscedasticGaussian(Located):
         in_mean, in_raw = gradient.chunk(2, -1)
         torch.mul(residual, inverse, out=in_mean)
         slope = inverse.neg_().addcmul_(residual, in_mean)
-        in_raw.copy_(torch.ops.aten.softplus_backward.default(slope, outputs.chunk(2, -1)[1], 1, 20))
+        raw = outputs.chunk(2, -1)[1]
+        torch.ops.aten.softplus_backward.grad_input(slope, raw, 1, 20, grad_input=in_raw)
         if self.log_unit is not None:
-            in_mean.mul_(self.unit())
-            in_raw.mul_(self.unit())
+            gradient.mul_(self.unit() if self.log_unit.ndim == 0 else torch.cat([self.log_unit.exp()] * 2))
         if self.log_level is not None:
             in_raw.mul_(self.log_level.exp())
         return summed(density), gradient
