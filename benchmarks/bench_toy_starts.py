@@ -27,8 +27,8 @@ from livi.inference import Recipe, fit
 from livi.inference.chain_target import ChainTarget
 from livi.inference.chains import ENERGY_ERROR, Differentiated, run_chains
 from livi.inference.convergence import effective_size, split_rhat
-from livi.inference.memory import kept_memory
 from livi.inference.log_joint import differentiated_joint
+from livi.inference.memory import kept_memory
 from livi.inference.tempering import anneal
 from livi.model.likelihoods import Gaussian
 from livi.model.priors import Normal

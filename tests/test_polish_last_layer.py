@@ -103,7 +103,7 @@ def test_a_polished_one_is_an_ordinary_posterior(plane, path):
 def test_chains_in_blocks_give_what_all_at_once_gives(plane, monkeypatch):
     start = fitted(plane)
     whole = livi.polish(start, **QUICK)
-    monkeypatch.setattr("livi.inference.polishing.BLOCK", 400.0)  # of 20 examples and 12 multiplications: one chain
+    monkeypatch.setattr("livi.inference.log_joint.BLOCK", 400.0)  # of 20 examples and 12 multiplications: one chain
     assert torch.allclose(livi.polish(start, **QUICK).sampler.theta, whole.sampler.theta, atol=1e-8)
 
 

@@ -280,16 +280,18 @@ class MovingChains:
 def _kick(u: Tensor, gradient: Tensor, rate: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The direction after a kick, s = rate |grad|, and the g of the energy (d - 1) (s + log g) that it adds.
 
-    By q = exp(-s) - 1, lest a large s overflow: g = exp(-s) (cosh s + a sinh s) = 1 + (1 - a) q (2 + q) / 2.
+    By q = exp(-s) - 1, lest a large s overflow: with w = 2 + q - a q, g = exp(-s) (cosh s + a sinh s) is
+    (2 + q) w / 2 - (1 + q), and the direction (1 + q) u - q w e / 2 divided by it.
     """
     norm = _length(gradient)
     along = (u * gradient).sum(1, keepdim=True).div_(norm)
     size = rate * norm
     fall = torch.expm1(-size)
-    most = fall + 2.0
-    growth = torch.addcmul(fall * most, along * fall, most, value=-1.0).mul_(0.5).add_(1.0)
-    towards = torch.addcmul(most, along, fall, value=-1.0).mul_(fall).div_(norm.mul_(growth)).mul_(-0.5)
-    return torch.addcmul(u * (fall + 1.0).div_(growth), gradient, towards), size, growth
+    most, left = fall + 2.0, fall + 1.0
+    wide = torch.addcmul(most, along, fall, value=-1.0)
+    growth = torch.addcmul(left, most, wide, value=-0.5).neg_()
+    towards = wide.mul_(fall).div_(norm.mul_(growth))
+    return torch.addcmul(u * left.div_(growth), towards, gradient, value=-0.5), size, growth
 
 
 def _unit(rows: Tensor) -> Tensor:
@@ -297,7 +299,8 @@ def _unit(rows: Tensor) -> Tensor:
 
 
 def _length(rows: Tensor) -> Tensor:  # (C, m) -> (C, 1)
-    return torch.linalg.vector_norm(rows, dim=1, keepdim=True).clamp_min_(1e-30)
+    length: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return length.clamp_min_(1e-30)
 
 
 def hold(levels: Tensor, dim: int) -> Tensor:  # (C,) -> (C,)

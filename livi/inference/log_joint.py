@@ -102,5 +102,3 @@ def _work(layout: Layout, inputs: Any, total: int) -> float:
     some = min(8, total)
     args, kwargs = as_call(pytree.tree_map(lambda leaf: leaf[:some], inputs))
     return multiplications(layout, *args, **kwargs) / some
-
-

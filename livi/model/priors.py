@@ -340,16 +340,16 @@ class FunctionPrior(Prior):
 def _of_normal(prior: Prior, scale: Tensor) -> Callable[[Tensor], tuple[Tensor, Tensor]]:  # () or (m,)
     """`Prior.differentiated` of independent N(0, scale^2): -theta / scale^2, and half of its product with theta."""
     steepness = -scale.detach().square().reciprocal()
+    peaks: dict[int, Tensor] = {}
 
     @torch.no_grad()
     def both(theta: Tensor) -> tuple[Tensor, Tensor]:
-        nonlocal peak
-        if peak is None:
-            peak = prior.log_prob(torch.zeros_like(theta[:1]))
+        size = theta.shape[1]
+        if size not in peaks:
+            peaks[size] = prior.log_prob(theta.new_zeros(1, size))
         gradient = theta * steepness
-        return torch.add(peak, (theta * gradient).sum(-1), alpha=0.5), gradient
+        return torch.add(peaks[size], (theta * gradient).sum(-1), alpha=0.5), gradient
 
-    peak: Tensor | None = None
     return both
 
 

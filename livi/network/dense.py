@@ -50,20 +50,14 @@ def apply_dense(layout: Layout, layers: list[Layer], theta: Tensor, inputs: Tens
     weights = {name: named[slot.name] for slot in layout.slots for name in slot.names}  # (S, ...)
     values: Tensor = scaled(layout.scaling, (inputs,))[0].t()  # (p, B), then (S, width, B)
     for name, layer in layers:
-        if isinstance(layer, nn.Linear):
-            weight = weights.get(inside(name, "weight"), layer.weight.detach())
-            bias = None if layer.bias is None else weights.get(inside(name, "bias"), layer.bias.detach())
-            values = linear(values, weight, bias)
-        else:
-            values = layer(values)
+        values = _linear(values, name, layer, weights) if isinstance(layer, nn.Linear) else layer(values)
     return values.expand(len(theta), *values.shape[-2:]).transpose(1, 2)
 
 
-def linear(values: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """A linear layer on values (in, B) or (S, in, B), to (S, out, B).
-
-    Weight and bias have one entry for each weight vector, or none where they are not stochastic, for all the same.
-    """
+def _linear(values: Tensor, name: str, layer: nn.Linear, weights: dict[str, Tensor]) -> Tensor:
+    """A linear layer: parameters that are not stochastic are as they are in the module, for all weight vectors."""
+    weight = weights.get(inside(name, "weight"), layer.weight.detach())
+    bias = None if layer.bias is None else weights.get(inside(name, "bias"), layer.bias.detach())
     if values.ndim == 2 and bias is not None and bias.ndim > 1:
         weight = weight.expand(len(bias), *weight.shape[-2:])
     if values.ndim == 2:  # the same for all weight vectors: one product, of all their rows
