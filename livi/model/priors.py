@@ -22,7 +22,10 @@ class Prior(Specified, nn.Module):
         raise NotImplementedError
 
     def differentiated(self) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-        """`log_prob` of rows with its gradient, (S, m) -> (S,), (S, m), the prior's scales being what they are now."""
+        """`log_prob` of rows with its gradient, (S, m) -> (S,), (S, m), the prior's scales being what they are now.
+
+        To be called under torch.no_grad.
+        """
 
         def both(theta: Tensor) -> tuple[Tensor, Tensor]:
             with torch.enable_grad():
@@ -342,7 +345,6 @@ def _of_normal(prior: Prior, scale: Tensor) -> Callable[[Tensor], tuple[Tensor, 
     steepness = -scale.detach().square().reciprocal()
     peaks: dict[int, Tensor] = {}
 
-    @torch.no_grad()
     def both(theta: Tensor) -> tuple[Tensor, Tensor]:
         size = theta.shape[1]
         if size not in peaks:

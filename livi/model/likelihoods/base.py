@@ -23,7 +23,7 @@ class Likelihood(Specified, nn.Module):
         raise NotImplementedError
 
     def log_prob_with_gradient(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The same, and its gradient in the outputs: (S, B), (S, B, ...). Nothing is recorded for another one."""
+        """The same, and its gradient in the outputs: (S, B), (S, B, ...). To be called under torch.no_grad."""
         with torch.enable_grad():
             leaf = outputs.detach().requires_grad_()
             values = self.log_prob(leaf, targets)

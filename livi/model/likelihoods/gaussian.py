@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from livi import checks
-from livi.model.likelihoods.base import Likelihood, aligned, log_positive, single, summed
+from livi.model.likelihoods.base import Likelihood, aligned, log_positive, summed
 from livi.model.likelihoods.located import Located, Numbers
 
 LEAST = 0.01  # standard deviation of order-one targets
@@ -157,29 +157,32 @@ class HeteroscedasticGaussian(Located):
         return other
 
     def moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        mean, raw = self._halves(outputs)
+        return self.location(mean), self.std(raw)
+
+    def _halves(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Means and raw scales."""
         if outputs.ndim < 3 or outputs.shape[-1] % 2:
             raise ValueError(
                 f"outputs: expected an even last axis (means, then raw scales), got {tuple(outputs.shape)}; "
                 "give the network two outputs for each target."
             )
         mean, raw = outputs.chunk(2, -1)
-        return self.location(mean), self.std(raw)
+        return mean, raw
 
-    @torch.no_grad()
     def log_prob_with_gradient(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """By the formula: with r = (y - mean) / std, r / std in the mean and (r^2 - 1) / std in the deviation."""
         if type(self) is not HeteroscedasticGaussian:
             return super().log_prob_with_gradient(outputs, targets)
-        mean, std = self.moments(single(outputs))
+        mean, raw = self._halves(outputs)
         aligned(mean, targets)
-        inverse = std.reciprocal()
-        residual = (targets.reshape(mean.shape[1:]) - mean).mul_(inverse)
-        density = torch.addcmul(inverse.log().sub_(HALF_LOG_2_PI), residual, residual, value=-0.5)
+        inverse = self.std(raw).reciprocal_()
+        residual = (targets.reshape(mean.shape[1:]) - self.location(mean)).mul_(inverse)
+        density = inverse.log().sub_(HALF_LOG_2_PI).addcmul_(residual, residual, value=-0.5)
         gradient = torch.empty_like(outputs)  # examples last in memory, where they are so in the outputs
         in_mean, in_raw = gradient.chunk(2, -1)
         torch.mul(residual, inverse, out=in_mean)
         slope = inverse.neg_().addcmul_(residual, in_mean)
-        raw = outputs.chunk(2, -1)[1]
         torch.ops.aten.softplus_backward.grad_input(slope, raw, 1, 20, grad_input=in_raw)
         if self.log_unit is not None:
             gradient.mul_(self.unit() if self.log_unit.ndim == 0 else torch.cat([self.log_unit.exp()] * 2))
