@@ -226,7 +226,7 @@ class MovingChains:
         self.value = torch.where(taken, value, self.value)
         forget = step.mul_(2.0 / self.length).expm1_().div_(self.dim).sqrt_()
         self.u = _unit(torch.where(rows, torch.addcmul(u, forget, noise), noise))
-        self.shorter = torch.where(rows, 1.1, 0.5).to(step.dtype).mul_(self.shorter).clamp_(max=1.0)
+        self.shorter = torch.where(rows, 1.1 * self.shorter, 0.5 * self.shorter).clamp_(max=1.0)
         return error, taken
 
     def adapt(self, error: Tensor, taken: Tensor, progress: float) -> None:
