@@ -1,7 +1,7 @@
 """Linear layers with elementwise activations between them, and the gradient of what is made of their outputs.
 
 `livi.network.dense` with the backward pass written out as well. For networks as small as those of tables, autograd's
-own work takes longer than the arithmetic (docs/benchmarks/evaluation.md).
+own work takes about as long as the arithmetic (docs/benchmarks/evaluation.md).
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ class DenseGradient:
         values: Tensor = scaled(layout.scaling, (inputs,))[0]  # (B, p)
         for layer, _, _ in self.places[: self.lowest]:
             values = layer(values).detach()
-        self.entering = values.t().contiguous()  # the lowest of those, (width, B)
-        self.filled = nn.functional.pad(values, (0, -values.shape[1] % COLUMNS))  # (B, width and more)
+        missing = -values.shape[1] % COLUMNS
+        self.filled = nn.functional.pad(values, (0, missing)) if missing else values  # (B, width and more)
+        self.entering = self.filled[:, : values.shape[1]].t()  # the lowest of those layers, (width, B)
 
     def outputs(self, theta: Tensor) -> tuple[Tensor, Recorded]:  # (S, m) -> (S, B, out)
         """The outputs, and what `gradient` needs to know of them."""
