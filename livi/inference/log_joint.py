@@ -37,7 +37,6 @@ def differentiated_joint(problem: Problem, chains: int) -> Differentiated:
     rows = total if problem.layout.statistics() else rows
     parts = [slice(first, min(first + rows, total)) for first in range(0, total, rows)]
     blocks = [(pytree.tree_map(lambda leaf, part=part: leaf[part], inputs), targets[part]) for part in parts]
-
     return written_out(problem, blocks) or by_autograd(problem, blocks)
 
 

@@ -60,7 +60,7 @@ class DenseGradient:
         """The outputs, and what `gradient` needs to know of them."""
         rows = len(theta)
         split = theta.split(self.sizes, 1)
-        parts = [part.view(rows, *shape) for part, shape in zip(split, self.shapes, strict=True)]
+        parts = [part.reshape(rows, *shape) for part, shape in zip(split, self.shapes, strict=True)]
         found = self.entering.expand(rows, *self.entering.shape)
         values, weights = [found], list[Tensor | None]()
         for layer, weight, bias in self.places[self.lowest :]:
