@@ -27,8 +27,8 @@ from livi.inference import Recipe, fit
 from livi.inference.chain_target import ChainTarget
 from livi.inference.chains import ENERGY_ERROR, Differentiated, run_chains
 from livi.inference.convergence import effective_size, split_rhat
+from livi.inference.log_joint import differentiated_joint
 from livi.inference.memory import kept_memory
-from livi.inference.polishing import _differentiated
 from livi.inference.tempering import anneal
 from livi.model.likelihoods import Gaussian
 from livi.model.priors import Normal
@@ -117,7 +117,7 @@ def measure(name: str, seed: int, target: ChainTarget, density: Differentiated, 
 
 def rows_of(name: str, kinds: list[str], seed: int, chains: int, say: Callable[[str], None]) -> list[Any]:
     target = target_of(model(name))
-    density, rows = _differentiated(target.moved, chains), []
+    density, rows = differentiated_joint(target.moved, chains), []
     for kind in kinds:
         began = time.process_time()
         start = start_of(kind, name, seed, chains, target, density)

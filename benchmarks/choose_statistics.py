@@ -1,9 +1,9 @@
 """How many pictures the BatchNorm statistics of drawn networks are to be measured on.
 
-    LIVI_DATA_DIR=... python -m benchmarks.choose_statistics --device cuda --numbers 128,512,2048,8192 --out statistics.json
+    LIVI_DATA_DIR=... python -m benchmarks.choose_statistics --device cuda --out statistics.json
 
-A network of `livi bench cifar10` and a posterior from it, fitted to nine tenths of the training pictures. The same drawn
-networks then answer for the last tenth, with statistics of ever more training pictures, as they are and in other
+A network of `livi bench cifar10` and a posterior from it, fitted to nine tenths of the training pictures. The same
+drawn networks then answer for the last tenth, with statistics of ever more training pictures, as they are and in other
 versions (crops and flips, as the fit saw them). Test pictures have no part in it.
 """
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from livi.inference.chains import _hopeless, differentiated, hold, run_chains
+from livi.inference.chains import MovingChains, _hopeless, _kick, differentiated, hold, run_chains
 from livi.inference.convergence import effective_size, split_rhat
 
 SETTINGS = {"steps": 2000, "warm_up": 600, "draws": 350}
@@ -225,3 +225,31 @@ def test_chains_that_start_at_the_mode_leave_it(rng, dtype):
     assert run.dropped == {}
     assert run.failed < 0.1
     assert run.draws.std() > 0.5
+
+
+@pytest.mark.parametrize("size", [1e-6, 0.3, 5.0, 30.0])
+def test_kick_is_the_formula_by_hyperbolic_functions(rng, size):
+    u = torch.randn(20, 6, generator=rng, dtype=torch.float64)
+    u = u / u.norm(dim=1, keepdim=True)
+    gradient = 7.0 * torch.randn(20, 6, generator=rng, dtype=torch.float64)
+    norm = gradient.norm(dim=1, keepdim=True)
+    towards, s = gradient / norm, torch.full_like(norm, size)
+    along = (u * towards).sum(1, keepdim=True)
+    growth = s.cosh() + along * s.sinh()
+    kicked, length, factor = _kick(u, gradient, s / norm)
+    torch.testing.assert_close(kicked, (u + towards * (s.sinh() + along * (s.cosh() - 1.0))) / growth)
+    torch.testing.assert_close(length + factor.log(), growth.log())
+    torch.testing.assert_close(kicked.norm(dim=1), torch.ones(20, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("worst", [math.nan, math.inf, 1e300])
+def test_step_to_a_gradient_without_an_end_is_not_taken(rng, worst):
+    def target(x):
+        far = x.norm(dim=1) > 1e-3
+        return torch.zeros_like(x[:, 0]), torch.where(far[:, None], worst, torch.zeros_like(x))
+
+    chains = MovingChains(target, torch.zeros(4, 3, dtype=torch.float64), (0.1, 0.1), rng)
+    _, taken = chains.advance()
+    assert not taken.any()
+    assert (chains.x == 0.0).all()
+    assert torch.isfinite(chains.u).all()

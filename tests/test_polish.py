@@ -121,7 +121,7 @@ def test_batches_are_gathered_and_give_what_tensors_give(plane):
 def test_examples_in_blocks_give_what_all_at_once_gives(plane, monkeypatch):
     start = around(network(), Gaussian(OBS_STD))
     whole = livi.polish(start, plane, **QUICK)
-    monkeypatch.setattr("livi.inference.polishing.BLOCK", 1000.0)
+    monkeypatch.setattr("livi.inference.log_joint.BLOCK", 1000.0)
     assert torch.allclose(livi.polish(start, plane, **QUICK).sampler.theta, whole.sampler.theta, atol=1e-8)
 
 

@@ -10,7 +10,7 @@ import livi
 from livi.family.ensemble import Ensemble
 from livi.inference import PolishReport, Recipe
 from livi.inference.chain_target import ChainTarget
-from livi.inference.polishing import _differentiated
+from livi.inference.log_joint import differentiated_joint
 from livi.model.likelihoods import Categorical, Gaussian, Weighted, pass_weights
 from livi.model.priors import Normal, Relevance
 from livi.network import apply_many
@@ -111,7 +111,7 @@ def test_a_polished_one_is_an_ordinary_posterior(plane, path):
 def test_chains_in_blocks_give_what_all_at_once_gives(plane, monkeypatch):
     start = fitted(plane)
     whole = livi.polish(start, **QUICK)
-    monkeypatch.setattr("livi.inference.polishing.BLOCK", 400.0)  # of 20 examples and 12 multiplications: one chain
+    monkeypatch.setattr("livi.inference.log_joint.BLOCK", 400.0)  # of 20 examples and 12 multiplications: one chain
     assert torch.allclose(livi.polish(start, **QUICK).sampler.theta, whole.sampler.theta, atol=1e-8)
 
 
@@ -124,7 +124,7 @@ def test_where_the_last_layer_has_only_a_bound_all_weights_are_moved(plane):
     target = ChainTarget.of(start, None, None)
     assert target.exact is None
     assert target.moved.layout.num_params == 22
-    value, _ = _differentiated(target.moved, 3)(start.sample(3))
+    value, _ = differentiated_joint(target.moved, 3)(start.sample(3))
     assert torch.isfinite(value).all()
 
 

@@ -170,7 +170,7 @@ class MovingChains:
         self.u = self._direction()
         # Short: a step that bends no direction by much, however stiff, for |grad|^2 is a sum of curvatures.
         # At a mode there is none, and a step as long as the rows are wide will do: they are of order one.
-        norm: Tensor = self.gradient.norm(dim=1, keepdim=True).clamp_min(0.1 * math.sqrt(self.dim))
+        norm = _length(self.gradient).clamp_min_(0.1 * math.sqrt(self.dim))
         self.first_step = 0.1 * math.sqrt(self.dim) / norm
         self.step_size = self.first_step
         self.shorter = torch.ones_like(self.step_size)  # in force where steps have failed
@@ -209,22 +209,24 @@ class MovingChains:
         grows again with every success.
         """
         step = self.step_size * self.shorter
-        u, gained = _kick(self.u, self.gradient, OUTER * step)
-        x = self.x + 0.5 * step * u
+        rate, half = step / (self.dim - 1), 0.5 * step
+        u, size, growth = _kick(self.u, self.gradient, OUTER * rate)
+        x = torch.addcmul(self.x, half, u)
         value, gradient = self.target(x)
-        u, middle = _kick(u, gradient, (1.0 - 2.0 * OUTER) * step)
-        x = x + 0.5 * step * u
+        u, more, middle = _kick(u, gradient, (1.0 - 2.0 * OUTER) * rate)
+        x = torch.addcmul(x, half, u)
         value, gradient = self.target(x)
-        u, last = _kick(u, gradient, OUTER * step)
-        error = ((gained + middle + last) - (value - self.value)).square() / self.dim
-        taken = (error < HOPELESS * self.wanted) & torch.isfinite(gradient).all(1)  # NaN is not
+        u, most, last = _kick(u, gradient, OUTER * rate)
+        energy = (size + more).add_(most).add_((growth * middle).mul_(last).log_()).mul_(self.dim - 1)
+        error = (energy[:, 0] - (value - self.value)).square_().div_(self.dim)
+        taken = error < HOPELESS * self.wanted  # NaN is not, nor is what a gradient without an end would add
         rows = taken[:, None]
         noise = self._noise()
         self.x, self.gradient = torch.where(rows, x, self.x), torch.where(rows, gradient, self.gradient)
         self.value = torch.where(taken, value, self.value)
-        forget = torch.expm1(2.0 * step / self.length).div(self.dim).sqrt()
-        self.u = _unit(torch.where(rows, u + forget * noise, noise))
-        self.shorter = torch.where(rows, 1.1 * self.shorter, 0.5 * self.shorter).clamp(max=1.0)
+        forget = step.mul_(2.0 / self.length).expm1_().div_(self.dim).sqrt_()
+        self.u = _unit(torch.where(rows, torch.addcmul(u, forget, noise), noise))
+        self.shorter = torch.where(rows, 1.1 * self.shorter, 0.5 * self.shorter).clamp_(max=1.0)
         return error, taken
 
     def adapt(self, error: Tensor, taken: Tensor, progress: float) -> None:
@@ -233,15 +235,13 @@ class MovingChains:
         After the warm-up, at a progress from 1 on, ever more slowly: chains go on to places that are stiffer.
         """
         rate = max(0.01, 0.05 * (1.0 - progress)) / max(1.0, progress)
-        failed = ~taken[:, None]
         self.wanted = self.errors[0] + (self.errors[1] - self.errors[0]) * min(1.0, progress)
         most = HOPELESS * self.wanted
         found = error.clamp(max=most).nan_to_num(nan=most)[:, None] / (self.step_size / self.first_step).pow(6)
         self.level = torch.lerp(self.level, found, rate)
         self.weight += rate * (1.0 - self.weight)
         best = self.first_step * (self.wanted * self.weight / self.level.clamp_min(1e-30)).pow(1.0 / 6.0)
-        best = torch.minimum(best, 1.3 * self.step_size).where(~failed, 0.7 * self.step_size)
-        self.step_size = best
+        self.step_size = torch.minimum(best, 1.3 * self.step_size).where(taken[:, None], 0.7 * self.step_size)
         self.adapted += 1
         if progress >= 1.0:
             return
@@ -277,23 +277,30 @@ class MovingChains:
         self.shorter = torch.ones_like(self.shorter)
 
 
-def _kick(u: Tensor, gradient: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:  # (C, m), (C, m), (C, 1) -> (C, m), (C,)
-    """The direction after a kick, and the energy that it adds; multiplied by 2 exp(-s), lest a large s overflow."""
-    dim = u.shape[1]
-    norm: Tensor = gradient.norm(dim=1, keepdim=True)
-    towards = gradient / norm.clamp_min(1e-30)
-    along = (u * towards).sum(1, keepdim=True)
-    size = step * norm / (dim - 1)
-    decay = torch.exp(-size)
-    kicked = towards * (1.0 - decay) * (1.0 + decay + along * (1.0 - decay)) + 2.0 * decay * u
-    growth = 1.0 + along + (1.0 - along) * decay.square()  # 2 exp(-s) (cosh s + a sinh s)
-    energy = (dim - 1) * (size - math.log(2.0) + growth.clamp_min(1e-30).log())
-    return _unit(kicked), energy[:, 0]
+def _kick(u: Tensor, gradient: Tensor, rate: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The direction after a kick, s = rate |grad|, and the g of the energy (d - 1) (s + log g) that it adds.
+
+    By q = exp(-s) - 1, lest a large s overflow: with w = 2 + q - a q, g = exp(-s) (cosh s + a sinh s) is
+    (2 + q) w / 2 - (1 + q), and the direction (1 + q) u - q w e / 2 divided by it.
+    """
+    norm = _length(gradient)
+    along = (u * gradient).sum(1, keepdim=True).div_(norm)
+    size = rate * norm
+    fall = torch.expm1(-size)
+    most, left = fall + 2.0, fall + 1.0
+    wide = torch.addcmul(most, along, fall, value=-1.0)
+    growth = torch.addcmul(left, most, wide, value=-0.5).neg_()
+    towards = wide.mul_(fall).div_(norm.mul_(growth))
+    return torch.addcmul(u * left.div_(growth), towards, gradient, value=-0.5), size, growth
 
 
 def _unit(rows: Tensor) -> Tensor:
-    length: Tensor = rows.norm(dim=1, keepdim=True)
-    return rows / length.clamp_min(1e-30)
+    return rows / _length(rows)
+
+
+def _length(rows: Tensor) -> Tensor:  # (C, m) -> (C, 1)
+    length: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return length.clamp_min_(1e-30)
 
 
 def hold(levels: Tensor, dim: int) -> Tensor:  # (C,) -> (C,)

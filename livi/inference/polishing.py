@@ -15,10 +15,11 @@ from torch.utils import _pytree as pytree
 from livi import checks
 from livi.family.last_layer import Marginal
 from livi.inference.chain_noise import following, learned_noise, restored
-from livi.inference.chain_target import ChainTarget, work_on_example
-from livi.inference.chains import ENERGY_ERROR, ChainRun, Differentiated, differentiated, run_chains
+from livi.inference.chain_target import ChainTarget
+from livi.inference.chains import ENERGY_ERROR, ChainRun, Differentiated, run_chains
 from livi.inference.convergence import effective_size, split_rhat
 from livi.inference.kept_draws import kept_as_posterior, other_data
+from livi.inference.log_joint import differentiated_joint
 from livi.inference.memory import kept_memory
 from livi.inference.polish_report import PolishReport
 from livi.inference.progress import Progress
@@ -39,7 +40,6 @@ from livi.network.linearised import Linearised
 from livi.posterior.posterior import Posterior
 
 WARM_UP = 0.3  # of all steps
-BLOCK = 1e8  # multiplications of all chains on the examples that are passed through the network at a time
 PROBES = 32  # training inputs at which predictions are followed
 FEWEST = 8  # draws of a chain, without which nothing can be said about its convergence
 LARGE_RHAT = 2.0
@@ -127,7 +127,7 @@ def polish(
     show = Progress(steps, quiet=not progress)
     show.begin(0, steps, "polish")
     warming, each = max(1, int(warm_up * steps)), -(-draws // chains)
-    density, noise = _differentiated(target.moved, chains), learned_noise(target.moved.likelihood)
+    density, noise = differentiated_joint(target.moved, chains), learned_noise(target.moved.likelihood)
     with kept_memory(), restored(noise):
         cooled = _cooled(target, density, chains, energy_error, rng) if start == "prior" else None
         run = run_chains(
@@ -190,50 +190,6 @@ def _log_likelihoods(problem: Problem, draws: Tensor) -> tuple[Tensor, Tensor | 
             counts = weights[0]
         found.append((likelihood.base if isinstance(likelihood, Weighted) else likelihood).log_prob(outputs, targets))
     return torch.stack(found), counts
-
-
-def _differentiated(problem: Problem, chains: int) -> Differentiated:
-    """log p(D, theta) and its gradient for rows of weights, examples in blocks where they would take much memory.
-
-    With BatchNorm, which normalises by all examples, there is one block. Where the last layer is integrated out, all
-    examples belong together too, and chains are taken in blocks instead.
-    """
-    inputs, targets = problem.data.first()
-    total = len(targets)
-    work = work_on_example(problem)
-    if isinstance(problem.likelihood, Marginal):
-        return _in_turn(
-            differentiated(lambda theta: torch.stack(problem.on_batch(theta, (inputs, targets))).sum(0)),
-            BLOCK / (total * work),
-        )
-    rows = max(1, int(BLOCK / (chains * work)))
-    rows = total if problem.layout.statistics() else rows
-    parts = [slice(first, min(first + rows, total)) for first in range(0, total, rows)]
-    blocks = [(pytree.tree_map(lambda leaf, part=part: leaf[part], inputs), targets[part]) for part in parts]
-
-    def both(theta: Tensor) -> tuple[Tensor, Tensor]:
-        value, gradient = torch.zeros_like(theta[:, 0]), torch.zeros_like(theta)
-        with torch.enable_grad():
-            leaf = theta.detach().requires_grad_()
-            for block in blocks:
-                fit, penalty = problem.on_batch(leaf, block)  # the fit scaled up from the block to all examples
-                part = (fit + penalty) * (len(block[1]) / total)
-                gradient += torch.autograd.grad(part.sum(), leaf)[0]
-                value += part.detach()
-        return value, gradient
-
-    return both
-
-
-def _in_turn(both: Differentiated, most: float) -> Differentiated:
-    """The same with at most so many chains at a time."""
-    size = max(1, int(most))
-
-    def parts(theta: Tensor) -> tuple[Tensor, Tensor]:
-        values, gradients = zip(*(both(rows) for rows in theta.split(size)), strict=True)
-        return torch.cat(values), torch.cat(gradients)
-
-    return parts
 
 
 def _show(progress: Progress, step: int, values: Tensor) -> None:

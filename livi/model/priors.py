@@ -21,6 +21,21 @@ class Prior(Specified, nn.Module):
     def log_prob(self, theta: Tensor) -> Tensor:
         raise NotImplementedError
 
+    def differentiated(self) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+        """`log_prob` of rows with its gradient, (S, m) -> (S,), (S, m), the prior's scales being what they are now.
+
+        To be called under torch.no_grad.
+        """
+
+        def both(theta: Tensor) -> tuple[Tensor, Tensor]:
+            with torch.enable_grad():
+                leaf = theta.detach().requires_grad_()
+                values = self.log_prob(leaf)
+                (gradient,) = torch.autograd.grad(values.sum(), leaf)
+            return values.detach(), gradient
+
+        return both
+
     def sample(self, num_samples: int, num_params: int, rng: torch.Generator | None = None) -> Tensor:  # (S, m)
         """Weight vectors from the prior, on its device and in its dtype. A prior need not be able to."""
         raise NotImplementedError(
@@ -143,6 +158,10 @@ class Normal(_Scaled):
         unit, volume = self._standardise(theta)
         return -0.5 * unit.square().sum(-1) - 0.5 * theta.shape[-1] * math.log(2.0 * math.pi) - volume
 
+    def differentiated(self) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+        """See `Prior.differentiated`."""
+        return _of_normal(self, self.scale()) if type(self) is Normal else super().differentiated()
+
     def _unit(self, shape: tuple[int, int], rng: torch.Generator | None) -> Tensor:
         return normal(shape, rng, self.log_scale.dtype, self.log_scale.device)
 
@@ -259,6 +278,10 @@ class Relevance(Prior):
         density = -0.5 * (theta / scale).square().sum(-1) - scale.log().sum()
         return density - 0.5 * theta.shape[-1] * math.log(2.0 * math.pi) + self.log_prob_of_scales()
 
+    def differentiated(self) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+        """See `Prior.differentiated`."""
+        return _of_normal(self, self.scale()) if type(self) is Relevance else super().differentiated()
+
     def log_prob_of_scales(self) -> Tensor:  # ()
         """The log density of the scales relative to its peak: what pulls them to where they started."""
         return -0.5 * ((self.log_scale - self.log_start) / self.spread).square().sum()
@@ -314,6 +337,22 @@ class FunctionPrior(Prior):
             got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
             raise ValueError(f"log_prob: expected one value for each of {theta.shape[0]} samples, got {got}.")
         return values
+
+
+@torch.no_grad()
+def _of_normal(prior: Prior, scale: Tensor) -> Callable[[Tensor], tuple[Tensor, Tensor]]:  # () or (m,)
+    """`Prior.differentiated` of independent N(0, scale^2): -theta / scale^2, and half of its product with theta."""
+    steepness = -scale.detach().square().reciprocal()
+    peaks: dict[int, Tensor] = {}
+
+    def both(theta: Tensor) -> tuple[Tensor, Tensor]:
+        size = theta.shape[1]
+        if size not in peaks:
+            peaks[size] = prior.log_prob(theta.new_zeros(1, size))
+        gradient = theta * steepness
+        return torch.add(peaks[size], (theta * gradient).sum(-1), alpha=0.5), gradient
+
+    return both
 
 
 def _check_groups(groups: Tensor, start: Tensor) -> None:

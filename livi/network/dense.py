@@ -56,8 +56,8 @@ def apply_dense(layout: Layout, layers: list[Layer], theta: Tensor, inputs: Tens
 
 def _linear(values: Tensor, name: str, layer: nn.Linear, weights: dict[str, Tensor]) -> Tensor:
     """A linear layer: parameters that are not stochastic are as they are in the module, for all weight vectors."""
-    weight = weights.get(_inside(name, "weight"), layer.weight.detach())
-    bias = None if layer.bias is None else weights.get(_inside(name, "bias"), layer.bias.detach())
+    weight = weights.get(inside(name, "weight"), layer.weight.detach())
+    bias = None if layer.bias is None else weights.get(inside(name, "bias"), layer.bias.detach())
     if values.ndim == 2 and bias is not None and bias.ndim > 1:
         weight = weight.expand(len(bias), *weight.shape[-2:])
     if values.ndim == 2:  # the same for all weight vectors: one product, of all their rows
@@ -77,7 +77,7 @@ def _leaves(name: str, module: nn.Module) -> Iterator[Layer]:
     if type(module) is nn.Sequential and without_hooks(module):
         for part, child in module._modules.items():  # a layer that stands twice runs twice
             if child is not None:
-                yield from _leaves(_inside(name, part), child)
+                yield from _leaves(inside(name, part), child)
     else:
         yield name, module
 
@@ -88,5 +88,6 @@ def _is_linear(layer: nn.Module) -> bool:
     return own and not layer._modules and layer._parameters.get("weight") is not None  # parametrisations are modules
 
 
-def _inside(name: str, part: str) -> str:
+def inside(name: str, part: str) -> str:
+    """The name of a part of the module of this name."""
     return f"{name}.{part}" if name else part

@@ -31,6 +31,17 @@ def with_slope(activation: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
     return _SLOPES[type(activation)](activation, x)
 
 
+def pulled_back(activation: nn.Module, flow: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """What flows into the outputs y of an elementwise activation times its slopes at x, in place of what flowed.
+
+    By the kernel of torch's own backward pass, where it is at hand.
+    """
+    kernel = _KERNELS.get(type(activation))
+    if kernel is None:
+        return flow.mul_(with_slope(activation, x)[1])
+    return kernel(activation, flow, x, y)
+
+
 def _identity(_: nn.Identity, x: Tensor) -> tuple[Tensor, Tensor]:
     return x, torch.ones_like(x)
 
@@ -104,4 +115,16 @@ _SLOPES: dict[type[nn.Module], Callable[[Any, Tensor], tuple[Tensor, Tensor]]] =
     nn.Softplus: _softplus,
     nn.SiLU: _silu,
     nn.GELU: _gelu,
+}
+
+_aten = torch.ops.aten
+_KERNELS: dict[type[nn.Module], Callable[[Any, Tensor, Tensor, Tensor], Tensor]] = {
+    nn.Identity: lambda _, flow, __, ___: flow,
+    nn.ReLU: lambda _, flow, __, y: _aten.threshold_backward.grad_input(flow, y, 0, grad_input=flow),
+    nn.Tanh: lambda _, flow, __, y: _aten.tanh_backward.grad_input(flow, y, grad_input=flow),
+    nn.Sigmoid: lambda _, flow, __, y: _aten.sigmoid_backward.grad_input(flow, y, grad_input=flow),
+    nn.SiLU: lambda _, flow, x, __: _aten.silu_backward.grad_input(flow, x, grad_input=flow),
+    nn.GELU: lambda own, flow, x, _: _aten.gelu_backward.grad_input(
+        flow, x, approximate=own.approximate, grad_input=flow
+    ),
 }

@@ -22,6 +22,14 @@ class Likelihood(Specified, nn.Module):
     def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
         raise NotImplementedError
 
+    def log_prob_with_gradient(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """The same, and its gradient in the outputs: (S, B), (S, B, ...). To be called under torch.no_grad."""
+        with torch.enable_grad():
+            leaf = outputs.detach().requires_grad_()
+            values = self.log_prob(leaf, targets)
+            (gradient,) = torch.autograd.grad(values.sum(), leaf)
+        return values.detach(), gradient
+
     def started_from(self, targets: Tensor) -> Likelihood:  # noqa: ARG002
         """The likelihood to fit with, its learned and open parts set from targets (B, ...). Here: this one as it is."""
         return self
@@ -137,6 +145,8 @@ def aligned(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def summed(density: Tensor) -> Tensor:  # (S, B, ...) -> (S, B)
     """An example's log density from those of its targets."""
+    if density.shape[2:] == (1,):
+        return density.squeeze(2)
     return density.flatten(2).sum(2) if density.ndim > 2 else density
 
 

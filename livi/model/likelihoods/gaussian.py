@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from livi import checks
-from livi.model.likelihoods.base import Likelihood, log_positive
+from livi.model.likelihoods.base import Likelihood, aligned, log_positive, summed
 from livi.model.likelihoods.located import Located, Numbers
 
 LEAST = 0.01  # standard deviation of order-one targets
+HALF_LOG_2_PI = 0.5 * math.log(2.0 * math.pi)
 
 
 class Gaussian(Located):
@@ -144,7 +145,8 @@ class HeteroscedasticGaussian(Located):
 
     def std(self, raw: Tensor) -> Tensor:
         """Standard deviations for raw scales, of the same shape."""
-        scale = F.softplus(raw) * self.unit()
+        scale = F.softplus(raw)
+        scale = scale if self.log_unit is None else scale * self.unit()
         return self.floor + (scale if self.log_level is None else self.log_level.exp() * scale)
 
     def _located_at(self, centre: Tensor, unit: Tensor) -> HeteroscedasticGaussian:
@@ -155,13 +157,38 @@ class HeteroscedasticGaussian(Located):
         return other
 
     def moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        mean, raw = self._halves(outputs)
+        return self.location(mean), self.std(raw)
+
+    def _halves(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Means and raw scales."""
         if outputs.ndim < 3 or outputs.shape[-1] % 2:
             raise ValueError(
                 f"outputs: expected an even last axis (means, then raw scales), got {tuple(outputs.shape)}; "
                 "give the network two outputs for each target."
             )
         mean, raw = outputs.chunk(2, -1)
-        return self.location(mean), self.std(raw)
+        return mean, raw
+
+    def log_prob_with_gradient(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """By the formula: with r = (y - mean) / std, r / std in the mean and (r^2 - 1) / std in the deviation."""
+        if type(self) is not HeteroscedasticGaussian:
+            return super().log_prob_with_gradient(outputs, targets)
+        mean, raw = self._halves(outputs)
+        aligned(mean, targets)
+        inverse = self.std(raw).reciprocal_()
+        residual = (targets.reshape(mean.shape[1:]) - self.location(mean)).mul_(inverse)
+        density = inverse.log().sub_(HALF_LOG_2_PI).addcmul_(residual, residual, value=-0.5)
+        gradient = torch.empty_like(outputs)  # examples last in memory, where they are so in the outputs
+        in_mean, in_raw = gradient.chunk(2, -1)
+        torch.mul(residual, inverse, out=in_mean)
+        slope = inverse.neg_().addcmul_(residual, in_mean)
+        torch.ops.aten.softplus_backward.grad_input(slope, raw, 1, 20, grad_input=in_raw)
+        if self.log_unit is not None:
+            gradient.mul_(self.unit() if self.log_unit.ndim == 0 else torch.cat([self.log_unit.exp()] * 2))
+        if self.log_level is not None:
+            in_raw.mul_(self.log_level.exp())
+        return summed(density), gradient
 
     def lower_limits(self) -> list[tuple[nn.Parameter, float | Tensor]]:
         """A learned level may fall to a tenth of what it is now."""
