@@ -1,12 +1,13 @@
-"""What 90 % intervals hold, and the log score, of chains by one setting and by another, row by row.
+"""What 90 % intervals hold, and the log score, of a fit by one setting and by another, row by row.
 
     LIVI_DATA_DIR=... python -m benchmarks.choose_intervals [--data boston,concrete,energy,yacht] [--splits 10,11]
     LIVI_DATA_DIR=... python -m benchmarks.choose_intervals --ways floor@1e-3,floor@1e-4 --data naval --splits 10
 
 Training rows alone of UCI sets: a fifth of them is held out (`benchmarks.bench_truth`). Ways of that command are held
 against the first of them; `floor@1e-3` is `LIVIRegressor(target_scale="plain", noise="varying")` with a noise of that
-many standard deviations of the target at least. Differences of log scores are cut off at 3 nats a row, as in the trials
-of `LIVIRegressor`: energy has a row or two that no way foresees, and they would decide alone.
+many standard deviations of the target at least, and `wide@1e-3` the same from weights that start as far apart for many
+rows as for few. Differences of log scores are cut off at 3 nats a row, as in the trials of `LIVIRegressor`: energy has a
+row or two that no way foresees, and they would decide alone.
 
 The rule: of the ways whose log score, averaged over sets, is not more than a standard error below the best, the one
 whose intervals are nearest to holding 90 %, by the mean over sets of how far they are from it.
@@ -18,6 +19,7 @@ import argparse
 import math
 import os
 import warnings
+from contextlib import ExitStack
 from pathlib import Path
 from unittest.mock import patch
 
@@ -28,6 +30,7 @@ import livi
 from benchmarks.bench_truth import STEPS, predicted, without_test_rows
 from livi.experiments.table_data import Split, read_split
 from livi.experiments.table_scores import LEVEL, Array
+from livi.inference.rules import Size
 from livi.posterior.prediction import RegressionPrediction
 from livi.tables.estimators import regressor
 from livi.tables.estimators.choice import MOST_OF_ONE
@@ -47,10 +50,17 @@ def answered(name: str, number: int, way: str, most: int) -> tuple[Array, Array,
 
 def floored(split: Split, number: int, way: str, most: int) -> RegressionPrediction:
     """By a noise that varies and has this floor."""
+    start, _, floor = way.partition("@")
     model = livi.LIVIRegressor(target_scale="plain", noise="varying", random_state=number)
     model.set_params(steps=most if most < STEPS else None)
-    with patch.object(regressor, "VARYING_FLOOR", float(way.partition("@")[2])):
-        found = model.fit(split.inputs, split.targets).predictive(split.test_inputs)
+    with ExitStack() as patches:
+        patches.enter_context(patch.object(regressor, "VARYING_FLOOR", float(floor)))
+        if start == "wide":
+            patches.enter_context(patch.object(Size, "narrowing", 1.0))
+        model.fit(split.inputs, split.targets)
+    bound = np.mean([row["bound"] for row in model.history_[-10:]])
+    print(f"{split.name} {number}, {way}: a bound of {bound:.0f} nats in the end", flush=True)
+    found = model.predictive(split.test_inputs)
     assert isinstance(found, RegressionPrediction)
     return found
 
