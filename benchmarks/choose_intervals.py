@@ -6,8 +6,8 @@
 Training rows alone of UCI sets: a fifth of them is held out (`benchmarks.bench_truth`). Ways of that command are held
 against the first of them; `floor@1e-3` is `LIVIRegressor(target_scale="plain", noise="varying")` with a noise of that
 many standard deviations of the target at least, and `wide@1e-3` the same from weights that start as far apart for many
-rows as for few. Differences of log scores are cut off at 3 nats a row, as in the trials of `LIVIRegressor`: energy has a
-row or two that no way foresees, and they would decide alone.
+rows as for few. Differences of log scores are cut off at 3 nats a row, as in the trials of `LIVIRegressor`: energy has
+a row or two that no way foresees, and they would decide alone.
 
 The rule: of the ways whose log score, averaged over sets, is not more than a standard error below the best, the one
 whose intervals are nearest to holding 90 %, by the mean over sets of how far they are from it.
