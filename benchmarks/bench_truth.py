@@ -113,6 +113,7 @@ WAYS: dict[str, tuple[str, Way, dict[str, Any]]] = {
     "wide": ("the same, two layers of 32", fitted(fit_langevin), {"hidden": (32, 32)}),
     "silu": ("the same, SiLU", fitted(fit_langevin), {"activation": "silu"}),
     "gelu": ("the same, GELU", fitted(fit_langevin), {"activation": "gelu"}),
+    "cold": ("the same, GELU, energy error 0.01", fitted(fit_langevin, energy_error=0.01), {"activation": "gelu"}),
     "nuts": ("NUTS, 4 chains of 500 draws", nuts(), {}),
     "nuts-gelu": ("the same, GELU", nuts(), {"activation": "gelu"}),
 }
@@ -134,35 +135,33 @@ def without_test_rows(split: Split, number: int) -> Split:
 
 def run(split: Split, number: int, way: str, most: int) -> dict[str, Any]:
     """One way on one split."""
-    title, make, shape = WAYS[way]
+    row: dict[str, Any] = {"data": split.name, "split": number, "way": way, "title": WAYS[way][0]}
+    began = time.process_time()
+    try:
+        found, posterior = predicted(split, number, way, most)
+    except livi.FitError as error:
+        return row | {"seconds": time.process_time() - began, "error": str(error)}
+    report = posterior.plan.get("polish") or posterior.plan.get("nuts") or {"rhat": [None]}
+    seconds = {"seconds": time.process_time() - began, "rhat": report["rhat"][0], "error": None}
+    return row | scores(band(found, split.test_targets), split.test_targets) | seconds
+
+
+def predicted(split: Split, number: int, way: str, most: int) -> tuple[RegressionPrediction, livi.Posterior]:
+    """What one way says of the test rows, in the targets' units."""
+    _, make, shape = WAYS[way]
     counted = np.ones(len(split.inputs))
     inputs, targets = Scaling.of(split.inputs, counted), Scaling.of(split.targets, counted)
     x, test = (torch.tensor(inputs.inputs(part), dtype=torch.float32) for part in (split.inputs, split.test_inputs))
     y = torch.tensor(targets.standardise(split.targets), dtype=torch.float32)[:, None]
     widths = {"hidden": (16, 16), "outputs": 2, "activation": "relu"} | shape
     net = build_network(x.shape[1], **widths, spread=True, seed=number, dtype=torch.float32)
-    row: dict[str, Any] = {"data": split.name, "split": number, "way": way, "title": title}
-    began = time.process_time()
-    try:
-        posterior = make(net, (x, y), {"seed": number, "most": most})
-    except livi.FitError as error:
-        return row | {"seconds": time.process_time() - began, "error": str(error)}
-    seconds = time.process_time() - began
+    posterior = make(net, (x, y), {"seed": number, "most": most})
     found = posterior.predict(test, num_samples=400)
     assert isinstance(found, RegressionPrediction)
     shift, scale = map(float, targets)
     in_units = RegressionPrediction(*(part.double() for part in (found.means, found.stds))).rescaled(shift, scale)
     squeezed = RegressionPrediction(in_units.means.flatten(1), in_units.stds.expand_as(in_units.means).flatten(1))
-    report = posterior.plan.get("polish") or posterior.plan.get("nuts") or {"rhat": [None]}
-    return (
-        row
-        | scores(band(squeezed, split.test_targets), split.test_targets)
-        | {
-            "seconds": seconds,
-            "rhat": report["rhat"][0],
-            "error": None,
-        }
-    )
+    return squeezed, posterior
 
 
 def table(rows: list[dict[str, Any]]) -> str:

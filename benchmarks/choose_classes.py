@@ -17,6 +17,7 @@ splits below 100 or from 200 on. Beside the sets of `livi bench tables` three ar
     pieces@1.5:4   the fit behind the latter under prior scales of 1.5 / sqrt(fan-in), and 4 in the last layer; a third
                    number is that of the pieces
     chains@1:3     chains under prior scales of 1 / sqrt(fan-in), and 3 in the last layer, in place of 3 and 8
+    conditional@1:3  likewise
 """
 
 from __future__ import annotations
@@ -105,8 +106,14 @@ def network(rows: Rows, seed: int) -> torch.nn.Module:
     return build_network(rows.inputs.shape[1], HIDDEN, rows.classes, "silu", seed=seed, dtype=torch.float32)
 
 
+def scaled(gains: str) -> Callable[[Layout], livi.Relevance]:
+    """The prior with these scales, of the first and of the last layer."""
+    first, last = map(float, gains.split(":"))
+    return lambda layout: livi.Relevance.for_layout(layout, gain=first, gains={"2.weight": last}, learned=False)
+
+
 def fitted(rows: Rows, seed: int, last_layer: str, scales: str, recipe: Recipe | None = None) -> Posterior:
-    prior = prior_of(scales, 1, classes=True)
+    prior = scaled(scales) if ":" in scales else prior_of(scales, 1, classes=True)
     options: dict[str, Any] = {"prior": prior, "last_layer": last_layer, "recipe": recipe, "standardise": False}
     return livi.fit(network(rows, seed), rows[:2], Categorical(), seed=seed, progress=False, **options)
 
@@ -116,8 +123,8 @@ def sampled(rows: Rows, seed: int) -> Posterior:
     return fitted(rows, seed, "sampled", "fan_in", recipe)
 
 
-def conditional(rows: Rows, seed: int) -> Posterior:
-    return fitted(rows, seed, "conditional", "fan_in")
+def conditional(rows: Rows, seed: int, gains: str = "fan_in") -> Posterior:
+    return fitted(rows, seed, "conditional", gains)
 
 
 def learned(rows: Rows, seed: int) -> Posterior:
@@ -125,12 +132,7 @@ def learned(rows: Rows, seed: int) -> Posterior:
 
 
 def chains(rows: Rows, seed: int, gains: str = "3:8") -> Posterior:
-    first, last = map(float, gains.split(":"))
-
-    def prior(layout: Layout) -> livi.Relevance:
-        return livi.Relevance.for_layout(layout, gain=first, gains={"2.weight": last}, learned=False)
-
-    options: dict[str, Any] = {"prior": prior, "members": 8, "steps": 300, "seed": seed}
+    options: dict[str, Any] = {"prior": scaled(gains), "members": 8, "steps": 300, "seed": seed}
     start = fit_ensemble(network(rows, seed), rows[:2], Categorical(), **options)
     polished = livi.polish(start, rows[:2], chains=8, steps=1000, draws=200, seed=seed, progress=False)
     print(f"R-hat of the predictions of chains: {polished.plan['polish']['rhat'][0]:.3f}")
@@ -159,9 +161,9 @@ def cut(split: Split, seed: int, settings: str) -> tuple[Rows, Posterior]:
 
 
 def method_of(name: str) -> Callable[[Rows, int], Posterior]:
-    if name.startswith("chains@"):
-        return partial(chains, gains=name.removeprefix("chains@"))
-    return {each.__name__: each for each in (sampled, conditional, learned, chains)}[name]
+    way, _, gains = name.partition("@")
+    make = {each.__name__: each for each in (sampled, conditional, learned, chains)}[way]
+    return partial(make, gains=gains) if gains else make
 
 
 def probabilities(split: Split, method: str, seed: int) -> NDArray[np.float64]:
@@ -194,6 +196,11 @@ def score(name: str, method: str, seed: int) -> tuple[float, float]:
     return value, seconds
 
 
+def _with_error(leads: NDArray[np.float64]) -> str:
+    error = leads.std(ddof=1) / len(leads) ** 0.5 if len(leads) > 1 else np.nan
+    return f"{leads.mean():+.4f} ± {error:.4f}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.choose_classes", description=__doc__.splitlines()[0])
     parser.add_argument("--data", default=",".join(SETS))
@@ -205,8 +212,11 @@ def main() -> None:
     lines = []
     for name in chosen.data.split(","):
         cells = []
+        first: NDArray[np.float64] | None = None
         for method in methods:
             found = np.array([score(name, method, seed) for seed in seeds])
+            first = found[:, 0] if first is None else first
+            print(f"{name} {method} leads {methods[0]} by {_with_error(found[:, 0] - first)}", flush=True)
             cells.append(f"{found[:, 0].mean():.3f} ({found[:, 0].min():.3f}), {found[:, 1].mean():.0f} s")
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     print(f"\nMean log score of {len(seeds)} splits (the worst), CPU seconds\n")

@@ -103,6 +103,12 @@ def test_varying_noise_is_larger_where_the_data_scatter():
     assert aleatoric[1] > 3 * aleatoric[0]
 
 
+def test_varying_noise_may_be_less_than_a_thousandth_of_the_targets_spread():
+    X, y = wave(40)
+    model = LIVIRegressor(**SHORT | {"steps": 5}, target_scale="plain", noise="varying").fit(X, y)
+    assert model.posterior_.likelihood.std(torch.tensor(-1e4)) < 5e-4
+
+
 def test_constant_columns_and_constant_targets_do_no_harm():
     X, y = wave(40)
     X = np.column_stack([X, np.full(40, 1e9 + 0.1)])

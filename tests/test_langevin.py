@@ -115,6 +115,19 @@ def test_chains_predict_better_than_the_members_that_they_start_from():
 
 
 @quietly
+def test_smaller_energy_errors_take_shorter_steps():
+    train, _ = steps_of_noise(30)
+    warm, cold = (
+        livi.PolishReport.of(
+            fit_langevin(network(), train, HeteroscedasticGaussian(), **QUICK | {"steps": 200}, energy_error=error)
+        )
+        for error in (0.1, 1e-3)
+    )
+    assert cold.step_size < warm.step_size
+    assert cold.energy_error < warm.energy_error
+
+
+@quietly
 def test_a_budget_shortens_the_chains():
     train, _ = steps_of_noise(30)
     posterior = fit_langevin(network(), train, HeteroscedasticGaussian(), **QUICK | {"steps": 5000}, budget=0.01)

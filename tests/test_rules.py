@@ -299,6 +299,12 @@ def test_noise_is_chosen_by_size_and_kind_of_targets(width, classes, kind):
     assert type(default_noise(sizes(Layout(tabular(width)), classes=classes))) is kind
 
 
+@pytest.mark.parametrize("gram", [None, 1e9])
+def test_weights_start_nearer_together_for_more_rows_than_a_full_batch(gram):
+    starts = [default_noise(sizes(num_data=rows, gram=gram)).std().mean().item() for rows in (60, 2048, 8192)]
+    assert starts == pytest.approx([0.03, 0.03, 0.015])
+
+
 @pytest.mark.parametrize("steps", [100, 600, 1000, 5000])
 def test_a_trained_network_needs_no_start_and_fewer_steps(steps):
     recipe = from_trained(livi.Recipe(steps=steps))

@@ -147,7 +147,7 @@ def default_generator(size: Size) -> Generator:
 
 def default_noise(size: Size) -> Noise:
     if size.features_only:
-        return DiagonalNoise(size.num_params, 0.03)
+        return DiagonalNoise(size.num_params, 0.03 * size.narrowing)
     if size.num_params <= SMALL:
         return FixedNoise(0.01)
     if size.num_params <= MIDDLE and not size.classes:

@@ -30,6 +30,7 @@ def fit_langevin(
     draws: int = FROM_MODES.draws,
     steps: int | None = None,
     map_steps: int | None = None,
+    energy_error: float = FROM_MODES.energy_error,
     budget: float | str | None = None,
     **options: Any,
 ) -> Posterior:
@@ -45,6 +46,7 @@ def fit_langevin(
         steps: of each chain, by default 5,000, of which 60 % are warm-up.
         map_steps: of each MAP fit, by default 300, or `steps` where those are fewer. The first starts at the network's
             own weights.
+        energy_error: of a step in the end, per weight, as in `livi.polish`.
         budget: seconds, or words such as "1 min": fewer steps where so many would take longer.
         **options: as in `fit_ensemble`, and `progress`.
     """
@@ -62,7 +64,9 @@ def fit_langevin(
     each = min(-(-draws // chains), int((1.0 - FROM_MODES.warm_up) * steps))
     start = as_posterior(problem, fits.recipe, starts, "langevin")
     try:
-        chosen = replace(FROM_MODES, chains=chains, draws=max(FEWEST, each) * chains, steps=steps)
+        chosen = replace(
+            FROM_MODES, chains=chains, draws=max(FEWEST, each) * chains, steps=steps, energy_error=energy_error
+        )
         return polish(start, problem.data, seed=seed, progress=progress, **asdict(chosen))
     except KeyboardInterrupt:
         warnings.warn(INTERRUPTED, FitWarning, stacklevel=2)

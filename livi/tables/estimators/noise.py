@@ -1,4 +1,4 @@
-"""Where the noise of a regression starts."""
+"""Where the noise of a regression starts, and how small it may become."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from livi.model.data import FULL_BATCH
 from livi.tables.estimators.scaling import Array
 
 LEAST = 0.3
+# Of a noise that varies, in standard deviations of the target. It is log-linear, and cannot fit single points; targets
+# that are all but a function of the inputs must not be held to a noise that they do not have.
+VARYING_FLOOR = 1e-4
 
 
 def first_noise(inputs: Array, targets: Array, weights: Array) -> float:  # (n, p), (n,), (n,)

@@ -50,7 +50,7 @@ from livi.tables.estimators.choice import (
 from livi.tables.estimators.conformal import threshold
 from livi.tables.estimators.draws import ENDS
 from livi.tables.estimators.network import build_network, threads, widths
-from livi.tables.estimators.noise import first_noise
+from livi.tables.estimators.noise import VARYING_FLOOR, first_noise
 from livi.tables.estimators.scaling import REACH, Array, Scaling
 from livi.tables.estimators.target import SCALES, TargetPrediction, TargetScale, modelled, rounding, stretched
 
@@ -202,7 +202,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         elif self.model_.noise == "network":
             self._sample_posterior(X[kept], targets[:, None], weights[kept], spent=spent)
         else:
-            varying = HeteroscedasticGaussian(floor=1e-3, learned=True)
+            varying = HeteroscedasticGaussian(floor=VARYING_FLOOR, learned=True)
             self._fit_posterior(X[kept], targets[:, None], weights[kept], varying, 1, spent=spent)
         self.conformity_scores_ = None
         if len(held):
