@@ -92,6 +92,20 @@ def nuts(chains: int = 4, draws: int = 500) -> Way:
     return make
 
 
+def cooled(number: int = 128) -> Way:
+    """A reference of another kind: draws of the prior, cooled down to the posterior and resampled on the way."""
+
+    def make(net: nn.Module, data: Data, options: dict[str, Any]) -> livi.Posterior:
+        common = {"prior": livi.Normal(1.0), "standardise": False, "seed": options["seed"]}
+        fits = MapFits.of("bench_truth", net, data, noise(), 1, 1, common)
+        model = as_posterior(fits.problem, fits.recipe, fits.starts(), "cooled")  # of which only the model counts
+        length = min(200, options["most"])
+        settings = {"steps": length, "energy_error": 0.1, "seed": options["seed"], "progress": False}
+        return livi.polish(model, data, start="prior", chains=number, draws=8 * number, **settings)
+
+    return make
+
+
 def one_noise() -> livi.Gaussian:
     return livi.Gaussian(1.0, learned=True)
 
@@ -114,10 +128,11 @@ WAYS: dict[str, tuple[str, Way, dict[str, Any]]] = {
     "silu": ("the same, SiLU", fitted(fit_langevin), {"activation": "silu"}),
     "gelu": ("the same, GELU", fitted(fit_langevin), {"activation": "gelu"}),
     "cold": ("the same, GELU, energy error 0.01", fitted(fit_langevin, energy_error=0.01), {"activation": "gelu"}),
+    "cooled": ("128 chains from the prior, cooled", cooled(), {}),
     "nuts": ("NUTS, 4 chains of 500 draws", nuts(), {}),
     "nuts-gelu": ("the same, GELU", nuts(), {"activation": "gelu"}),
 }
-USUAL = [way for way in WAYS if not way.startswith("nuts")]  # which takes minutes to an hour
+USUAL = [way for way in WAYS if not way.startswith(("cooled", "nuts"))]  # which take minutes to an hour
 
 
 def without_test_rows(split: Split, number: int) -> Split:
