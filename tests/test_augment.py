@@ -59,7 +59,21 @@ def test_augmented_batches_follow_the_epoch_s_seed_and_the_first_batch_is_as_it_
     for (_, targets), (_, expected) in zip(data.epoch(3), plain.epoch(3), strict=True):
         assert torch.equal(targets, expected)
     assert torch.equal(data.first()[0], plain.first()[0])
-    assert torch.equal(some_inputs(data, 10), some_inputs(plain, 10))
+    assert torch.equal(some_inputs(data, 10), torch.cat([inputs for inputs, _ in data.epoch(0)])[:10])
+
+
+def test_batch_norm_statistics_are_of_pictures_as_the_fit_saw_them():
+    pictures, labels = torch.rand(40, 1, 4, 4, generator=torch.Generator().manual_seed(0)), torch.arange(40) % 2
+    net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(8, 2))
+
+    def brighter(images, rng):
+        return images + 5.0 + 0.0 * torch.rand(1, generator=rng)
+
+    options = {"augment": brighter, "recipe": livi.Recipe(steps=2, map_steps=2), "progress": False}
+    posterior = livi.fit(net, (pictures, labels), livi.Categorical(), standardise=False, **options)
+    assert posterior.calibration.min() >= 5.0
+    shown = torch.stack([one.sum() for one in posterior.calibration]).sort().values
+    assert torch.allclose(shown, torch.stack([one.sum() + 80.0 for one in pictures]).sort().values)
 
 
 def test_augmentation_belongs_to_tensors_and_keeps_data_from_being_gathered():

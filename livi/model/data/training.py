@@ -262,13 +262,10 @@ def remaining_batches(data: Data, seed: int, step: int, steps: int) -> Iterator[
 
 
 def some_inputs(data: Data, count: int) -> Any:
-    """Inputs of the first epoch's first examples: at least so many where there are, put together if they can be.
-
-    As they are: what is predicted later is not augmented either.
-    """
+    """Inputs of the first epoch's first examples, as a fit sees them, put together if they can be."""
     found: list[Any] = []
     seen = 0
-    for inputs, targets in (data.plain() if isinstance(data, TensorData) else data).epoch(0):
+    for inputs, targets in data.epoch(0):
         found.append(inputs)
         seen += len(targets)
         if seen >= count:
