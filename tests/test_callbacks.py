@@ -104,6 +104,14 @@ def test_a_method_that_is_never_called_is_warned_of_with_the_nearest():
     assert heard[0].filename == quick_fit.__code__.co_filename  # where fit was called
 
 
+def test_a_function_that_a_callback_holds_is_its_own_affair():
+    class Holding(livi.Callback):
+        def __init__(self):
+            self.on_improvement = print
+
+    quick_fit(callbacks=[Holding()])  # warnings are errors
+
+
 def test_a_diverging_fit_goes_back_and_shows_its_steps_again(monkeypatch):
     monkeypatch.setattr(loop_module, "SNAPSHOT_EVERY", 20)
     taken, poisoned = Trainer._step, []

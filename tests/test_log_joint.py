@@ -99,6 +99,32 @@ def test_gradient_written_out_is_that_of_autograd_in_blocks_and_in_other_units()
     assert_same(problem, [(x[:7], y[:7]), (x[7:14], y[7:14]), (x[14:], y[14:])])
 
 
+@pytest.mark.parametrize("kind", [nn.ELU, nn.SiLU, nn.CELU, nn.SELU, nn.ReLU, nn.LeakyReLU])
+def test_activations_that_write_over_their_inputs_have_the_same_gradient(kind):
+    torch.manual_seed(0)
+    nets = [
+        nn.Sequential(nn.Linear(3, 5), kind(inplace=inplace), nn.Linear(5, 2)).double() for inplace in (True, False)
+    ]
+    x, y = torch.randn(20, 3).double(), torch.randn(20, 1).double()
+    found = []
+    for net in nets:
+        problem = Problem.of(net, (x, y), HeteroscedasticGaussian(), standardise=False)
+        theta = torch.linspace(-1.0, 1.0, 3 * problem.layout.num_params).double().reshape(3, -1)
+        both = written_out(problem, [problem.data.first()])
+        assert both is not None
+        found.append(both(theta))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
+    assert torch.equal(x, problem.data.first()[0])
+
+
+def test_a_prior_that_does_not_depend_on_the_weights_has_no_gradient():
+    problem = posed(prior=FunctionPrior(lambda theta: torch.zeros(len(theta), dtype=theta.dtype)))
+    value, gradient = problem.prior.differentiated()(torch.ones(2, problem.layout.num_params).double())
+    assert value.tolist() == [0.0, 0.0]
+    assert not gradient.any()
+
+
 def test_gradient_written_out_leaves_out_what_is_fixed():
     assert_same(posed(exclude=("0.*", "4.bias")))
     assert_same(posed(exclude="2.*"))

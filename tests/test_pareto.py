@@ -40,6 +40,15 @@ def test_equal_few_and_impossible_weights_are_left_as_they_are():
     assert effective(smoothed(half)) == pytest.approx(50.0)
 
 
+def test_weights_of_zero_stay_zero_where_fewer_are_not_than_a_tail_is_long(rng):
+    raw = torch.full((2000,), -math.inf).double()
+    raw[:100] = torch.randn(100, generator=rng).double()
+    found = smoothed(raw)
+    assert torch.isneginf(found[100:]).all()
+    assert float(found.exp().sum()) == pytest.approx(1.0)
+    assert pareto_shape(raw) == pytest.approx(pareto_shape(raw[:100]))
+
+
 def test_fewer_weights_must_have_a_lighter_tail():
     assert largest_shape(10) == 0.0
     assert largest_shape(100) == pytest.approx(0.5)

@@ -52,6 +52,41 @@ def test_a_batch_of_one_joins_another_and_every_example_comes_once(count, size, 
     assert seen.sort().values.tolist() == y.sort().values.tolist()
 
 
+@pytest.mark.filterwarnings("ignore::livi.FitWarning")  # so short a fit is not converged
+def test_tensors_whose_last_batch_is_left_with_one_example_are_fitted():
+    x, y = rows(257)
+    posterior = livi.fit(normed(), (x, y), livi.Gaussian(0.3), batch_size=8, recipe=BRIEF, progress=False)
+    assert posterior.predict(x[:3]).mean.shape == (3,)
+    problem = Problem.of(normed(), (x, y), livi.Gaussian(0.3), batch_size=8)
+    batches = [len(targets) for _, targets in problem.batches(100)]
+    assert (sum(batches), min(batches) > 1) == (257, True)
+
+
+def test_batches_of_other_sizes_at_other_epochs_are_put_together_then():
+    x, y = rows(9)
+
+    class Buckets:
+        """Batches of 3 at first, and of one example later."""
+
+        def __init__(self):
+            self.asked = 0
+
+        def __iter__(self):
+            self.asked += 1
+            return iter([(x[i : i + size], y[i : i + size]) for i, size in self.places()])
+
+        def places(self):
+            return [(0, 3), (3, 3), (6, 3)] if self.asked < 4 else [(0, 4), (4, 4), (8, 1)]
+
+        def __len__(self):
+            return 3
+
+    data = loader_data(Buckets()).at_least(2)
+    found = [sizes(data, epoch) for epoch in range(5)]
+    assert {sum(batches) for batches in found} == {9}
+    assert found[-1] == [4, 5]
+
+
 def test_batches_of_all_kinds_are_counted_as_they_come():
     x, y = rows(10)
     uneven = [(x[:4], y[:4]), (x[4:5], y[4:5]), (x[5:9], y[5:9]), (x[9:], y[9:])]

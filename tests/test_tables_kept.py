@@ -1,5 +1,7 @@
 """Files from `livi predict --keep` are read again as what they were made from."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,7 +9,7 @@ from tabled import refuse, silent
 
 from livi.tables import Table, read_table, write_frame
 from livi.tables.fitting import fit_table
-from livi.tables.kept import kept_titles
+from livi.tables.kept import kept_titles, without_predictions
 from livi.tables.options import FitOptions
 
 BRIEF = FitOptions(steps=20, hidden=(4,), validation=0.0)
@@ -34,6 +36,15 @@ def test_columns_of_taken_names_are_evaluated_as_inputs(tmp_path, suffix):
     first = model.predict(new, silent, keep=True)
     assert list(again) == list(first)
     np.testing.assert_allclose(again.drop(columns="row").astype(float), first.drop(columns="row"), rtol=1e-6)
+
+
+def test_columns_that_gave_way_to_none_keep_their_names(houses):
+    model = fit_table(houses, "price", FitOptions(steps=2, hidden=(2,)), silent)
+    predicted = list(model.predict(houses, silent))
+    frame = pd.DataFrame({"a (input)": ["1"], "a": ["2"], "price": ["3"], **{name: ["0"] for name in predicted}})
+    schema = replace(model.schema, columns=tuple(replace(model.schema.columns[0], name=n) for n in ("a (input)", "a")))
+    table = without_predictions(Table.from_frame(frame), predicted, schema, silent)
+    assert [list(table.columns[name]) for name in ("a (input)", "a")] == [["1"], ["2"]]
 
 
 def test_a_target_called_class_is_not_taken_from_the_predictions(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import inspect
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
@@ -194,8 +195,9 @@ def as_callbacks(given: Iterable[Callback | Callable[[Row], object]]) -> list[Ca
 def _never_called(callback: Callback) -> Iterator[str]:
     """On methods that look like occasions of a fit and are none, as by the names that other libraries have."""
     occasions = [name for name in dir(Callback) if name.startswith("on_")]
-    for name in dir(callback):
-        if name.startswith("on_") and name not in occasions and callable(getattr(callback, name)):
+    for name in dir(type(callback)):  # what an object holds besides, it may call by itself
+        method = inspect.getattr_static(type(callback), name)
+        if name.startswith("on_") and name not in occasions and inspect.isfunction(method):
             nearest = difflib.get_close_matches(name, occasions, 1)
             hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(occasions)}."
             yield f"callbacks: {type(callback).__name__}.{name} is never called, for there is no such occasion; {hint}"

@@ -63,5 +63,5 @@ def kept_as_posterior(
         problem.prior if whole else posterior.prior,
         buffers=drawn.buffers,
         history=posterior.history,
-        plan=posterior.plan | untempered | dict(facts),
+        plan={name: fact for name, fact in posterior.plan.items() if name != "reweight"} | untempered | dict(facts),
     )

@@ -57,7 +57,8 @@ def plan_again(
         if before.get(name) != now[name]:
             raise ValueError(
                 f"checkpoint: expected the same fit as before, but {_difference(name, before.get(name), now[name])}; "
-                "pass the same arguments, or another checkpoint file."
+                "pass the same arguments, or another checkpoint file. What was left open is chosen by the version of "
+                "livi: a fit that an earlier one began, go on with that."
             )
     return replace(prepared, recipe=kept.lengthened(prepared.recipe.steps))
 

@@ -31,7 +31,9 @@ class Prior(Specified, nn.Module):
             with torch.enable_grad():
                 leaf = theta.detach().requires_grad_()
                 values = self.log_prob(leaf)
-                (gradient,) = torch.autograd.grad(values.sum(), leaf)
+                if not values.requires_grad:  # a flat prior
+                    return values, torch.zeros_like(theta)
+                (gradient,) = torch.autograd.grad(values.sum(), leaf, materialize_grads=True)
             return values.detach(), gradient
 
         return both

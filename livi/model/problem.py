@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 from livi import checks
 from livi.model.data import Augment, Batch, Data, TensorData, Unpack, as_data
+from livi.model.data.merging import merged
 from livi.model.defaults import default_prior
 from livi.model.likelihoods import ClassificationLikelihood, Likelihood, Weighted
 from livi.model.priors import Prior
@@ -179,11 +180,18 @@ class Problem:
         return total / max(1, seen), log_prior
 
 
-def _each_once(data: Data) -> Iterator[Batch]:
-    """One epoch's batches; of tensors, without the examples that fill up the last one."""
+def _each_once(data: Data) -> Iterable[Batch]:
+    """One epoch's batches; of tensors, without the examples that fill up the last one.
+
+    If that leaves one example, it joins the batch before: BatchNorm may have to normalise by it.
+    """
+    return merged(_cut(data), 2) if isinstance(data, TensorData) and data.batch_size > 1 else data.epoch(0)
+
+
+def _cut(data: TensorData) -> Iterator[Batch]:
     left = data.num_data
     for inputs, targets in data.epoch(0):
-        if isinstance(data, TensorData) and len(targets) > left:
+        if len(targets) > left:
             inputs, targets = pytree.tree_map(lambda leaf, rows=left: leaf[:rows], inputs), targets[:left]
         left -= len(targets)
         if len(targets):

@@ -24,9 +24,10 @@ def pareto_shape(log_weights: Tensor) -> float:  # (S,)
     """Shape k of a generalised Pareto distribution of the largest weights: moments below order 1/k are finite.
 
     The tail is the largest 20 % of the weights, at most 3 sqrt(S) of them; k is the posterior mean estimate of Zhang
-    and Stephens (2009), drawn to 0.5 as ten further weights would (Vehtari et al. 2024). NaN of fewer than 25 weights.
+    and Stephens (2009), drawn to 0.5 as ten further weights would (Vehtari et al. 2024). NaN of fewer than 25 weights
+    that are not 0.
     """
-    tail = _tail(log_weights.double().sort().values)
+    tail = _tail(_not_zero(log_weights.double().sort().values))
     return math.nan if tail is None else tail.shape
 
 
@@ -43,10 +44,10 @@ def smoothed(log_weights: Tensor) -> Tensor:  # (S,)
     """Log weights that sum to 1, the largest replaced by the quantiles of the distribution that fits them best.
 
     Pareto smoothed importance sampling (Vehtari, Simpson, Gelman, Yao and Gabry 2024): the order stays, none becomes
-    larger than the largest was. Too few, or all alike, are left as they are.
+    larger than the largest was. Too few, or all alike, are left as they are, and so are weights of 0.
     """
     ordered, order = (log_weights.double() - log_weights.max()).sort()
-    tail = _tail(ordered)
+    tail = _tail(_not_zero(ordered))
     if tail is not None and tail.scale > 0.0:
         steps = torch.arange(1, tail.length + 1, dtype=ordered.dtype, device=ordered.device)
         survivors = torch.log1p(-(steps - 0.5) / tail.length)
@@ -64,6 +65,10 @@ def effective(log_weights: Tensor) -> float:  # (S,)
     (40.0, 1.0)
     """
     return float(torch.exp(2.0 * log_weights.logsumexp(0) - (2.0 * log_weights).logsumexp(0)))
+
+
+def _not_zero(ordered: Tensor) -> Tensor:
+    return ordered[ordered > -math.inf]
 
 
 def _tail(ordered: Tensor) -> _Tail | None:

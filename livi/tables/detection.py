@@ -122,8 +122,8 @@ def _learned(name: str, kind: Kind, cells: Cells) -> Column:
 def reach(values: NDArray[np.float64]) -> tuple[float, float]:
     """The range of these values and a fifth of its width more at both ends, rounded outwards.
 
-    Beyond it a value is unlike those fitted to. It does not tell the least and the largest value themselves, which a
-    model file without rows should not.
+    Beyond it a value is unlike those fitted to. The least and the largest value themselves are not in it, though those
+    of whole numbers within a narrow range can be worked out.
 
     >>> reach(np.array([21.3, 60.0, 198.6]))
     (-20.0, 240.0)

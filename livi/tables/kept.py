@@ -53,12 +53,19 @@ def without_predictions(table: Table, predicted: Sequence[str], schema: Schema, 
     for title, cells in table.columns.items():
         if title in predicted:
             continue
-        name = _own_name(title, table, known - set(columns))
+        name = _own_name(title, table, known - set(columns)) if _gave_way(title, predicted) else title
         columns[name], titles[name] = cells, title
     how = "".join(f"; {title!r} is read as {name!r}" for name, title in titles.items() if title != name)
     note(f"{table.name}: ignored, for they are predictions by livi: {listed(list(predicted))}{how}")
     whole = frozenset(name for name, title in titles.items() if title in table.whole)
     return replace(table, columns=columns, whole=whole)
+
+
+def _gave_way(title: str, predicted: Sequence[str]) -> bool:
+    """Whether the title may be that of a column whose name was taken by a prediction."""
+    while title.endswith(INPUT):
+        title = title.removesuffix(INPUT)
+    return title in predicted
 
 
 def _own_name(title: str, table: Table, known: set[str]) -> str:

@@ -83,7 +83,11 @@ class SeenRows:
             return None
         bits, size, rows = base64.b64decode(stored["bits"], validate=True), int(stored["size"]), int(stored["rows"])
         remembered, twins = float(stored["remembered"]), float(stored["twins"])
-        if len(bits) != math.ceil(size / 8) or rows < 1 or not (0.0 < remembered <= 1.0 and 0.0 <= twins <= 1.0):
+        if (
+            len(bits) != math.ceil(size / 8)
+            or min(size, rows) < 1
+            or not (0.0 < remembered <= 1.0 and 0.0 <= twins <= 1.0)
+        ):
             raise ValueError("rows of the fit that cannot be read")
         return cls(bits, size, remembered, twins, rows)
 

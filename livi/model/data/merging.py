@@ -9,7 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils.data import BatchSampler, DataLoader
 
-from livi.model.data.batches import Batch, length, seeded
+from livi.model.data.batches import Batch, length
 
 
 def merged(batches: Iterable[Batch], fewest: int) -> Iterator[Batch]:
@@ -49,14 +49,10 @@ def merged_sizes(sizes: Sequence[int], fewest: int) -> list[int]:
 
 
 def known_sizes(loader: Iterable[Any]) -> list[int] | None:
-    """The sizes of a DataLoader's batches, without loading one; None where that cannot be said."""
-    if not isinstance(loader, DataLoader) or loader.batch_sampler is None:
-        return None
-    batches = loader.batch_sampler
+    """The sizes of a DataLoader's batches at every epoch, without loading one; None where that cannot be said."""
+    batches = loader.batch_sampler if isinstance(loader, DataLoader) else None
     examples = length(batches.sampler) if type(batches) is BatchSampler else None
-    if type(batches) is not BatchSampler:
-        return [len(some) for some in seeded(batches, 0)]
-    if examples is None:
+    if not isinstance(batches, BatchSampler) or examples is None:
         return None
     whole, rest = divmod(examples, batches.batch_size)
     return [batches.batch_size] * whole + [rest] * (rest > 0 and not batches.drop_last)

@@ -49,6 +49,8 @@ def remedy(fitted: str, inputs: Any) -> str:
     got = list(inputs.shape)
     if got == expected:
         return "for a single example pass x[None]"
+    if got[1:] == expected:
+        return "their shape is that of the fit: look at their values and dtype"
     if len(expected) == 3 and got[1:] == expected[1:]:
         return "pictures need an axis for their channels: pass x[:, None]" if expected[0] == 1 else "add the channels"
     if len(expected) == 3 and len(got) == 4 and got[1:] == [*expected[1:], expected[0]]:

@@ -151,7 +151,8 @@ class LoaderData:
         """The same examples in batches of so many or more; itself where there are no others."""
         known = known_sizes(self.loader)
         sizes = [self._rows(batch) for batch in seeded(self.loader, 0)] if known is None else known
-        if min(sizes, default=fewest) >= fewest:
+        always = known is not None or isinstance(self.loader, list | tuple)  # those of every epoch
+        if always and min(sizes, default=fewest) >= fewest:
             return self
         found = LoaderData(self.loader, self.unpack, self.device, self.dtype, self.num_data)
         found.fewest, found.steps_per_epoch = fewest, len(merged_sizes(sizes, fewest))

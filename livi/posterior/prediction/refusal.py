@@ -19,8 +19,8 @@ FAILURES = (RuntimeError, TypeError, ValueError, AttributeError, IndexError, Key
 
 @torch.no_grad()
 def failure(layout: Layout, inputs: Any) -> Exception | None:
-    """What the network says to the first of these examples; None where it has an answer."""
-    first = pytree.tree_map(lambda leaf: leaf[:1] if isinstance(leaf, Tensor) and leaf.ndim else leaf, inputs)
+    """What the network says to the first two of these examples; None where it has an answer."""
+    first = pytree.tree_map(lambda leaf: leaf[:2] if isinstance(leaf, Tensor) and leaf.ndim else leaf, inputs)
     args, kwargs = as_call(first)
     try:
         apply_many(layout, layout.flatten()[None], *args, **kwargs)
