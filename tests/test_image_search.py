@@ -112,7 +112,7 @@ def test_all_methods_have_as_many_candidates_and_all_of_them_can_run(problem):
 
 def test_what_takes_the_settings_of_another_is_not_searched_by_default():
     every, some = default_methods(PROBLEMS["cifar10"]), methods_to_search(PROBLEMS["cifar10"])
-    assert set(every) - set(some) == {"ensemble-5", "livi-pooled-5"}
+    assert set(every) - set(some) == {"ensemble-5", "livi-pooled-5", "livi-smallest"}
     assert {"map", "livi", "mean_field", "swag"} <= set(some)
 
 

@@ -92,9 +92,15 @@ def test_fewer_steps_shorten_the_start_in_proportion_and_more_do_not_lengthen_it
     recipe = Recipe(steps=1000, map_steps=500)
     assert recipe.lasting(100) == replace(recipe, steps=100, map_steps=50)
     assert recipe.lasting(5000) == replace(recipe, steps=5000)
-    assert (
-        livi.plan(network(), data(), livi.Gaussian(), last_layer="sampled", recipe=QUICK, steps=6).recipe.map_steps == 6
-    )
+
+
+def test_a_start_is_as_long_as_the_recipe_says_and_shortened_where_it_does_not():
+    def planned(recipe, **steps):
+        return livi.plan(network(), data(), livi.Gaussian(), last_layer="sampled", recipe=recipe, **steps).recipe
+
+    whole = planned(Recipe(steps=100))
+    assert planned(Recipe(steps=100), steps=10).map_steps == whole.map_steps // 10 > 0
+    assert planned(QUICK, steps=6).map_steps == QUICK.map_steps
 
 
 def test_a_mixture_starts_at_different_modes_with_odds_by_their_height():
