@@ -58,7 +58,7 @@ def reweight(
 
     How it went is in `print(ReweightReport.of(reweighted))`: effective draws, the Pareto shape, the ELBO, the log
     evidence. A warning says where the weights cannot be relied on, as for most networks of more than a hundred or so
-    weights (docs/truth.md); `livi.polish` is for these. A mode that no draw of q falls into is not noticed.
+    weights (docs/benchmarks/reweight.md); `livi.polish` is for these. A mode without a draw of q is not noticed.
 
     Ctrl-C ends the drawing, and keeps what was drawn by then.
 
