@@ -27,7 +27,8 @@ class ReweightReport:
             where weights are all but equal.
         bound: mean log weight and its standard error, the ELBO with log q itself.
         log_evidence: log of the mean weight and its standard error, by the jackknife: an estimate of log p(D), scales
-            and noise being what they are. It is of the modes that q has draws in, and errs low (docs/benchmarks/reweight.md).
+            and noise being what they are. It is of the modes that q has draws in, and errs low: see
+            docs/benchmarks/reweight.md.
         shares: of the components, by their draws' weights; equal ones say that each is worth as much.
         density_error: standard error of log q of one draw, median.
     """
