@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -55,13 +56,20 @@ def test_settings_are_read_off_a_name_and_become_options():
 @pytest.mark.parametrize(
     ("problem", "name", "message"),
     [
-        ("mnist", "livi@width=3", "expected each of the settings prior, decay, noise, rate, temperature once"),
+        (
+            "mnist",
+            "livi@width=3",
+            "expected each of the settings prior, decay, noise, rate, temperature, epochs, fit once",
+        ),
         ("mnist", "livi@prior=1@prior=2", "once at most"),
         ("mnist", "livi@prior=wide", "expected positive numbers"),
         ("mnist", "livi@prior=-1", "expected positive numbers"),
         ("mnist", "map@noise=0.1", "expected map with no settings but prior here"),
-        ("mnist", "livi@decay=0.1", "no settings but prior, noise, rate, temperature here"),
-        ("cifar10", "ensemble-5@prior=1", "no settings but decay here"),
+        ("mnist", "livi@decay=0.1", "no settings but prior, noise, rate, temperature, fit here"),
+        ("cifar10", "ensemble-5@prior=1", "no settings but decay, epochs here"),
+        ("cifar10", "swag@fit=3", "no settings but prior, decay, epochs here"),
+        ("cifar10", "map@epochs=1.5", "expected a whole number of epochs"),
+        ("mnist", "livi@epochs=3", "no settings but prior"),
         ("mnist", "lvi@prior=1", "got 'lvi'"),
     ],
 )
@@ -94,6 +102,28 @@ def test_networks_of_another_weight_decay_are_others(tmp_path, monkeypatch):
         (5e-4, "network-1000-1-epochs.livi"),
         (2e-3, "network-1000-1-epochs-decay-0.002.livi"),
     ]
+
+
+def test_lengths_of_a_name_are_those_of_its_network_and_of_its_fit(tmp_path, monkeypatch):
+    write_cifar(tmp_path)
+    lengths, steps = [], []
+
+    def train(net, inputs, labels, training, **more):
+        lengths.append((training.epochs, more["path"].name))
+        return methods.Trained(net.eval(), 1.0)
+
+    def fit(*arguments, **options):
+        steps.append(options.get("steps"))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(methods, "train", train)
+    monkeypatch.setitem(methods.METHODS, "livi", replace(METHODS["livi"], fit=fit))
+    task = Task(load(PROBLEMS["cifar10"], tmp_path, quick=True), 1, tmp_path, epochs=7, fit_epochs=4.0)
+    for name in ("livi-pooled-2", "livi-pooled-2@epochs=5@fit=2"):
+        with pytest.raises(KeyboardInterrupt):
+            fit_method(name, task)
+    assert lengths == [(7, "network-1000-7-epochs.livi"), (5, "network-1000-5-epochs.livi")]
+    assert steps[0] == 2 * steps[1] > 0
 
 
 # --- candidates -----------------------------------------------------------------------------------

@@ -91,11 +91,8 @@ class Task:
 
     @cached_property
     def data(self) -> tuple[Tensor, Tensor]:
-        """Pictures with channels last on a GPU, where convolutions want them so."""
         inputs, labels = self.sets.train
-        if inputs.is_cuda and inputs.shape[1] > 1:
-            inputs = inputs.contiguous(memory_format=torch.channels_last)
-        return inputs, labels
+        return _as_convolutions_like(inputs), labels
 
 
 @dataclass(frozen=True)
@@ -113,6 +110,7 @@ class Fitted:
 
     def predict(self, inputs: Tensor) -> ClassificationPrediction:
         parts, limit = [], GPU_MEMORY if inputs.is_cuda else None
+        inputs = _as_convolutions_like(inputs)
         for posterior, count in self._networks:
             found = posterior.predict(inputs, num_samples=count, memory_limit=limit)
             assert isinstance(found, ClassificationPrediction)
@@ -124,6 +122,13 @@ class Fitted:
         """Posteriors that answer by the same networks every time, drawn once, and how many of each."""
         wanted = max(1, self.samples // len(self.posteriors))
         return [_frozen(posterior, wanted) for posterior in self.posteriors]
+
+
+def _as_convolutions_like(pictures: Tensor) -> Tensor:
+    """With channels last on a GPU."""
+    if not pictures.is_cuda or pictures.shape[1] == 1:
+        return pictures
+    return pictures.contiguous(memory_format=torch.channels_last)
 
 
 def _frozen(posterior: Posterior, wanted: int) -> tuple[Posterior, int]:
@@ -258,8 +263,9 @@ def _schedule(task: Task, method: str, components: int) -> dict[str, Any]:
     chosen = METHODS[method]
     if task.quick:
         return _quick_schedule(task, method, components)
-    if chosen.spend is steps_on_the_bound and task.fit_epochs is not None:
-        return {"steps": max(1, round(task.fit_epochs * _problem(task).data.steps_per_epoch))}
+    length = task.settings.fit or task.fit_epochs
+    if chosen.spend is steps_on_the_bound and length is not None:
+        return {"steps": max(1, round(length * _problem(task).data.steps_per_epoch))}
     return {} if task.gradients is None else chosen.spend(task.gradients, _default_recipe(task, components))
 
 
@@ -284,7 +290,7 @@ def _epochs(task: Task) -> int | None:
     """Of the network that fits start from; None where they start from scratch."""
     if task.problem.epochs is None:
         return None
-    return QUICK_EPOCHS if task.quick else task.epochs or task.problem.epochs
+    return QUICK_EPOCHS if task.quick else int(task.settings.epochs or task.epochs or task.problem.epochs)
 
 
 def _start_name(task: Task) -> str:

@@ -5,6 +5,9 @@ decay=W        weight decay of the networks that are trained by SGD: those that 
 noise=R        of livi: the noise's share of the size of each tensor
 rate=R         of livi: the learning rate of the generator
 temperature=T  of livi: that of the posterior, in place of 1; see `livi.Recipe`
+epochs=E       of the networks that are trained by SGD, in place of the problem's
+fit=E          of livi and mean field: epochs on the bound, in place of the method's own. `livi@epochs=50@fit=10` is to be
+               held against networks of 60 epochs
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ class Settings:
     noise: float | None = None
     rate: float | None = None
     temperature: float | None = None
+    epochs: float | None = None
+    fit: float | None = None
 
     @property
     def given(self) -> tuple[str, ...]:
@@ -51,10 +56,10 @@ def parted(name: str) -> tuple[str, Settings]:
     """A method and its settings.
 
     >>> parted("ensemble-5@prior=0.5")
-    ('ensemble-5', Settings(prior=0.5, decay=None, noise=None, rate=None, temperature=None))
+    ('ensemble-5', Settings(prior=0.5, decay=None, noise=None, rate=None, temperature=None, epochs=None, fit=None))
 
     Raises:
-        ValueError: there is no such setting, or it is no positive number.
+        ValueError: there is no such setting, or it is no positive number, or `epochs` no whole one.
     """
     method, *parts = name.split("@")
     found: dict[str, float] = {}
@@ -64,6 +69,8 @@ def parted(name: str) -> tuple[str, Settings]:
         if setting not in known or setting in found:
             raise ValueError(f"methods: expected each of the settings {', '.join(known)} once at most, got {name!r}.")
         found[setting] = _positive(name, text)
+    if not found.get("epochs", 1.0).is_integer():
+        raise ValueError(f"methods: expected a whole number of epochs of a network, got {name!r}.")
     return method, Settings(**found)
 
 
@@ -75,8 +82,9 @@ def check_settings(name: str, *, trained: bool) -> None:
     """
     method, settings = parted(name)
     fitted = not (trained and method.startswith(("map", "ensemble")))
-    known = [*(["prior"] if fitted else []), *(["decay"] if trained else [])]
+    known = [*(["prior"] if fitted else []), *(["decay", "epochs"] if trained else [])]
     known += ["noise", "rate", "temperature"] if method.startswith("livi") else []
+    known += ["fit"] if method.startswith(("livi", "mean_field")) else []
     for setting in settings.given:
         if setting not in known:
             raise ValueError(f"methods: expected {method} with no settings but {', '.join(known)} here, got {name!r}.")
