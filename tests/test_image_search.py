@@ -59,7 +59,7 @@ def test_settings_are_read_off_a_name_and_become_options():
         (
             "mnist",
             "livi@width=3",
-            "expected each of the settings prior, decay, noise, rate, temperature, epochs, fit once",
+            "each of the settings prior, decay, noise, rate, temperature, epochs, fit once",
         ),
         ("mnist", "livi@prior=1@prior=2", "once at most"),
         ("mnist", "livi@prior=wide", "expected positive numbers"),

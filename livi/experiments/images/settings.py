@@ -6,8 +6,8 @@ noise=R        of livi: the noise's share of the size of each tensor
 rate=R         of livi: the learning rate of the generator
 temperature=T  of livi: that of the posterior, in place of 1; see `livi.Recipe`
 epochs=E       of the networks that are trained by SGD, in place of the problem's
-fit=E          of livi and mean field: epochs on the bound, in place of the method's own. `livi@epochs=50@fit=10` is to be
-               held against networks of 60 epochs
+fit=E          of livi and mean field: epochs on the bound, in place of the method's own; `livi@epochs=50@fit=10` is to
+               be held against networks of 60 epochs
 """
 
 from __future__ import annotations
