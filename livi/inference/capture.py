@@ -255,13 +255,15 @@ def _shapes(batch: Batch) -> Hashable:
 
 
 def _seconds(step: Callable[[], Any], times: int = COMPARED) -> float:
-    """The mean over the compared steps."""
+    """The quickest of the compared steps: others are slowed down by whoever else works on the GPU."""
+    taken = []
     torch.cuda.synchronize()
-    started = time.perf_counter()
     for _ in range(times):
+        started = time.perf_counter()
         step()
-    torch.cuda.synchronize()
-    return (time.perf_counter() - started) / times
+        torch.cuda.synchronize()
+        taken.append(time.perf_counter() - started)
+    return min(taken)
 
 
 def _clones(tensors: Sequence[Tensor]) -> list[Tensor]:
