@@ -123,6 +123,12 @@ def test_every_kind_of_result_has_a_section_with_its_command(tmp_path, experimen
     assert command.startswith(f"livi bench {experiment.replace(' ', ' --')}")
 
 
+def test_a_command_names_the_splits_and_methods_that_its_rows_are_of():
+    rows = [{"data": "wine", "method": name, "split": split} for split in (206, 205) for name in ("ridge", "livi")]
+    command = command_of({"experiment": "tables", "config": {"max_rows": 300}, "rows": rows})
+    assert command == ("livi bench tables --data wine --methods ridge,livi --first-split 205 --splits 2 --max-rows 300")
+
+
 def test_a_curve_of_errors_is_a_row_for_each_method(tmp_path):
     curve = [
         {"epoch": epoch, "elbo": 1.0, "importance": {"nats": 1.0, "seconds": 1.0}}

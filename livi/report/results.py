@@ -239,11 +239,11 @@ def command_of(document: Mapping[str, Any]) -> str:
     kind = KINDS[experiment]
     given = dict(document["config"])
     given.pop("problem", None)
-    if experiment == "uci":
-        splits = sorted({row["split"] for row in rows})
+    if experiment in ("uci", "tables"):
+        splits, methods = sorted({row["split"] for row in rows}), list(dict.fromkeys(row["method"] for row in rows))
         given = {
-            "sets": list(dict.fromkeys(row["data"] for row in rows)),
-            "methods": [name for name in UCI_METHODS if any(row["method"] == name for row in rows)],
+            "sets" if experiment == "uci" else "data": list(dict.fromkeys(row["data"] for row in rows)),
+            "methods": [name for name in UCI_METHODS if name in methods] if experiment == "uci" else methods,
             "first_split": splits[0] if splits else 0,
             "splits": len(splits),
         } | given
