@@ -50,10 +50,10 @@ def network_noise(targets: Array) -> HeteroscedasticGaussian:  # (n, 1)
 def with_outliers(posterior: Posterior) -> Posterior:
     """The same networks, and answers in which one row in a thousand may be ten times as far off as the others.
 
-    Chains leave a noise that is right for all rows that they know, and a new row may be 20 of its deviations away: one
-    such row can cost half a nat of the mean log score of a hundred. Against that these answers are insured for at most
-    0.001 nats a row. The networks are those of Gaussian noise all the same: fitted with outliers they may leave
-    rows aside that can be learned (docs/benchmarks/choices.md, "What 90 % intervals hold").
+    Chains leave a noise that is right for the rows that they know, and a new row may be 20 of its deviations away: one
+    such row can cost half a nat of the mean log score of a hundred. Against that these answers are insured, for at most
+    0.001 nats a row and standard deviations larger by 5 %. The networks are those of Gaussian noise: chains that know
+    of outliers too take longer and are no better (docs/benchmarks/choices.md, "What 90 % intervals hold").
     """
     assert isinstance(posterior.likelihood, HeteroscedasticGaussian)
     posterior.likelihood = ContaminatedGaussian.like(posterior.likelihood, OUTLIERS, OUTLYING)
