@@ -28,7 +28,7 @@ class ContaminatedGaussian(HeteroscedasticGaussian):
 
     >>> outputs, targets = torch.zeros(1, 2, 2), torch.tensor([[0.0], [20.0]])
     >>> HeteroscedasticGaussian().log_prob(outputs, targets), ContaminatedGaussian().log_prob(outputs, targets)
-    (tensor([[  -0.5667, -404.9160]]), tensor([[ -0.5676, -13.8209]]))
+    (tensor([[  -0.5667, -405.0845]]), tensor([[ -0.5676, -13.8223]]))
     """
 
     def __init__(
