@@ -17,9 +17,9 @@ class ContaminatedGaussian(HeteroscedasticGaussian):
     """y ~ (1 - share) N(mean(x), s(x)^2) + share N(mean(x), (width s(x))^2): any row may be an outlier.
 
     The contaminated normal of Tukey (1960), with outputs as of `HeteroscedasticGaussian`, whose std is s here. A target
-    that Gaussian noise all but rules out costs about -log(share / width) nats instead of half the square of its
-    distance, and any other one at most -log(1 - share) more than without. Rows far off hardly move the fit; nor do rows
-    that only look so before it has learned them.
+    that Gaussian noise all but rules out costs about -log(share / width) nats, and of half its squared distance only
+    1 / width^2; any other one costs at most -log(1 - share) more than without. Rows far off hardly move the fit; nor do
+    rows that only look so before it has learned them.
 
     Args:
         share: of the rows that are taken to be outliers, more than 0 and less than 0.5.
