@@ -164,6 +164,18 @@ def run(split: Split, number: int, way: str, most: int) -> dict[str, Any]:
 def predicted(split: Split, number: int, way: str, most: int) -> tuple[RegressionPrediction, livi.Posterior]:
     """What one way says of the test rows, in the targets' units."""
     _, make, shape = WAYS[way]
+    return answered_by(split, number, make, shape, most)
+
+
+def answered_by(
+    split: Split,
+    number: int,
+    make: Way,
+    shape: dict[str, Any],
+    most: int,
+    answer: Callable[[livi.Posterior, torch.Tensor], Any] = lambda posterior, x: posterior.predict(x, num_samples=400),
+) -> tuple[RegressionPrediction, livi.Posterior]:
+    """What a posterior says of the test rows, in the targets' units, by an answer on standardised ones."""
     counted = np.ones(len(split.inputs))
     inputs, targets = Scaling.of(split.inputs, counted), Scaling.of(split.targets, counted)
     x, test = (torch.tensor(inputs.inputs(part), dtype=torch.float32) for part in (split.inputs, split.test_inputs))
@@ -171,12 +183,9 @@ def predicted(split: Split, number: int, way: str, most: int) -> tuple[Regressio
     widths = {"hidden": (16, 16), "outputs": 2, "activation": "relu"} | shape
     net = build_network(x.shape[1], **widths, spread=True, seed=number, dtype=torch.float32)
     posterior = make(net, (x, y), {"seed": number, "most": most})
-    found = posterior.predict(test, num_samples=400)
+    found = answer(posterior, test)
     assert isinstance(found, RegressionPrediction)
-    shift, scale = map(float, targets)
-    in_units = RegressionPrediction(*(part.double() for part in (found.means, found.stds))).rescaled(shift, scale)
-    squeezed = RegressionPrediction(in_units.means.flatten(1), in_units.stds.expand_as(in_units.means).flatten(1))
-    return squeezed, posterior
+    return found.rescaled(*map(float, targets)), posterior
 
 
 def table(rows: list[dict[str, Any]]) -> str:

@@ -28,6 +28,7 @@ from livi.model.data import CropFlip
 from livi.model.likelihoods import (
     Bernoulli,
     Categorical,
+    ContaminatedGaussian,
     FunctionLikelihood,
     Gaussian,
     HeteroscedasticGaussian,
@@ -58,6 +59,7 @@ __all__ = [
     "CSVLogger",
     "Callback",
     "Categorical",
+    "ContaminatedGaussian",
     "CropFlip",
     "Density",
     "DiagonalNoise",

@@ -6,6 +6,7 @@ import torch
 from scipy import integrate, stats
 from sklearn.datasets import make_friedman1
 
+import livi
 from livi.posterior import metrics
 from livi.posterior.prediction import LogNormalPrediction, RegressionPrediction
 from livi.tables.estimators import LIVIRegressor, load
@@ -255,6 +256,32 @@ def test_a_network_of_its_own_noise_is_tried_and_taken_where_it_leads(tmp_path):
     model.save(tmp_path / "model.livi")
     again = load(tmp_path / "model.livi")
     assert (again.model_, again.trials_) == (model.model_, model.trials_)
+
+
+@pytest.mark.filterwarnings("ignore::livi.FitWarning")
+@pytest.mark.parametrize("weighted", [False, True])
+def test_answers_of_a_network_with_its_own_noise_allow_for_outliers(tmp_path, weighted):
+    X, y = stepped(80)
+    weights = np.where(np.arange(80) < 40, 1.0, 2.0) if weighted else None
+    model = LIVIRegressor(noise="network", target_scale="plain", steps=40, num_samples=16, random_state=0)
+    model.fit(X, y, weights)
+    likelihood = model.posterior_.likelihood
+    assert isinstance(likelihood, livi.ContaminatedGaussian)
+    assert (likelihood.share, likelihood.width) == (0.001, 10.0)
+    mean, std = model.predict(X, return_std=True)
+    far = model.log_density(X, mean + 100.0 * std)
+    assert (far > -200.0).all()  # of Gaussian noise -5,000
+    model.save(tmp_path / "model.livi")
+    np.testing.assert_array_equal(load(tmp_path / "model.livi").predict_interval(X), model.predict_interval(X))
+
+
+@pytest.mark.filterwarnings("ignore::livi.FitWarning")
+def test_a_logarithm_has_no_outliers():
+    X, y = stepped(80)
+    model = LIVIRegressor(noise="network", target_scale="log", steps=40, num_samples=16, random_state=0).fit(
+        X, np.exp(y)
+    )
+    assert type(model.posterior_.likelihood) is livi.HeteroscedasticGaussian
 
 
 @pytest.mark.parametrize(

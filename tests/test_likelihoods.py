@@ -21,6 +21,7 @@ LIKELIHOODS = {
     "Gaussian": (lambda: livi.Gaussian(0.5), (S, B, 2), lambda: torch.randn(B, 2)),
     "learned Gaussian": (lambda: livi.Gaussian(), (S, B, 2), lambda: torch.randn(B, 2)),
     "HeteroscedasticGaussian": (lambda: livi.HeteroscedasticGaussian(), (S, B, 4), lambda: torch.randn(B, 2)),
+    "ContaminatedGaussian": (lambda: livi.ContaminatedGaussian(0.1), (S, B, 4), lambda: torch.randn(B, 2)),
     "Poisson": (lambda: livi.Poisson(unit=2.0), (S, B, 2), lambda: torch.randint(0, 5, (B, 2))),
     "NegativeBinomial": (lambda: livi.NegativeBinomial(), (S, B, 2), lambda: torch.randint(0, 5, (B, 2))),
     "StudentT": (lambda: livi.StudentT(learned_df=True), (S, B, 2), lambda: torch.randn(B, 2)),

@@ -13,6 +13,7 @@ from livi.inference.chains import run_chains
 from livi.inference.log_joint import by_autograd, differentiated_joint, written_out
 from livi.model.likelihoods import (
     Categorical,
+    ContaminatedGaussian,
     FunctionLikelihood,
     Gaussian,
     HeteroscedasticGaussian,
@@ -44,6 +45,8 @@ LIKELIHOODS = {
     "network's noise in units": (HeteroscedasticGaussian(0.1, centre=3.0, unit=2.0, learned=True), 2, 1),
     "network's noise of two": (HeteroscedasticGaussian(centre=[1.0, 2.0], unit=[3.0, 0.5]), 4, 2),
     "network's noise of vectors": (HeteroscedasticGaussian(), 2, 0),
+    "noise with outliers": (ContaminatedGaussian(0.2, 2.0), 2, 1),
+    "noise with outliers of two": (ContaminatedGaussian(centre=[1.0, 2.0], unit=[3.0, 0.5]), 4, 2),
     "subclass": (Blunt(), 2, 1),
     "given noise": (Gaussian(0.3), 1, 1),
     "learned noise": (Gaussian(), 2, 2),

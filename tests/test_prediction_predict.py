@@ -23,7 +23,7 @@ from livi import (
     apply_many,
 )
 from livi.family.family import WeightSampler
-from livi.model.likelihoods import ClassificationLikelihood, RegressionLikelihood
+from livi.model.likelihoods import ClassificationLikelihood, ContaminatedGaussian, RegressionLikelihood
 from livi.posterior.metrics import score
 from livi.posterior.prediction import (
     ClassificationPrediction,
@@ -106,6 +106,8 @@ def test_an_implicit_posterior_is_a_weight_sampler_and_an_rng_fixes_the_predicti
         (Gaussian(), 3, (5, 3), [(5, 3)]),
         (HeteroscedasticGaussian(), 2, (5,), [(5,), (5, 1)]),
         (HeteroscedasticGaussian(), 4, (5, 2), [(5, 2)]),
+        (ContaminatedGaussian(), 2, (5,), [(5,), (5, 1)]),
+        (ContaminatedGaussian(), 4, (5, 2), [(5, 2)]),
     ],
     ids=repr,
 )

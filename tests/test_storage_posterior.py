@@ -58,6 +58,7 @@ LIKELIHOODS = {
     "Gaussian": lambda: livi.Gaussian(0.3),
     "Gaussian, learned": lambda: livi.Gaussian(),
     "HeteroscedasticGaussian": lambda: livi.HeteroscedasticGaussian(0.01),
+    "ContaminatedGaussian": lambda: livi.ContaminatedGaussian(0.02, floor=0.01, unit=torch.tensor(3.0)),
     "Poisson": lambda: livi.Poisson(unit=[1.0, 3.0]),
     "NegativeBinomial": lambda: livi.NegativeBinomial(unit=None),
     "StudentT": lambda: livi.StudentT(df=5.0, learned_df=True),

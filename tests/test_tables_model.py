@@ -220,6 +220,12 @@ def test_the_facts_show_the_network_that_was_fitted(houses):
     assert " 1.00" in model.facts["Most relevant"]
 
 
+def test_the_facts_say_that_answers_allow_for_outliers(houses):
+    options = FitOptions(steps=40, noise="network", target_scale="plain", diagnose=False)
+    model = fit_table(houses, "price", options, silent)
+    assert "(one row in 1,000 may be 10 times as far off as the others)" in model.facts["Target"]
+
+
 def test_the_facts_of_classes_have_no_relevance_that_was_not_learned(houses):
     model = fit_table(houses, "town", FitOptions(steps=5, hidden=(3,), diagnose=False), silent)
     assert "Most relevant" not in model.facts

@@ -93,8 +93,9 @@ def plan(
             generator, samples and restarts are left open: the fit then takes as many gradients as an ensemble of five
             networks.
         polish: follow the fit by Markov chains from its draws, `livi.polish`, and return their draws. By default where
-            the likelihood is HeteroscedasticGaussian, there are 300 to 5,000 weights with a sampled last layer and one
-            batch of data, and generator, noise and recipe are livi's own; the fit is then a short one.
+            the likelihood is HeteroscedasticGaussian or ContaminatedGaussian, there are 300 to 5,000 weights with a
+            sampled last layer and one batch of data, and generator, noise and recipe are livi's own; the fit is then a
+            short one.
         autocast: torch.bfloat16 runs the network in mixed precision where its last layer is sampled. One that is exact
             or conditional is inferred from the features, and the network then runs in full precision.
         capture: record a step as a CUDA graph and replay it. By default on a GPU where that has been found to give

@@ -6,6 +6,7 @@ Predictions are recognised by what they offer, so anything with the same propert
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -102,7 +103,8 @@ def crps(prediction: GaussianMixture | Ranked, targets: Tensor) -> float:
 
     Cost: S^2 normal distribution functions for each target, S of them in memory at a time. Of more than 256 draws, as
     Markov chains leave them, each is held against itself and 256 others, which is off by about a part in a thousand.
-    A prediction with a `crps` of its own is asked for it.
+    Noise that is a mixture itself (`NoiseShape`) takes as many times more as it has pairs of parts. A prediction with a
+    `crps` of its own is asked for it.
     """
     own = getattr(prediction, "crps", None)
     if own is not None:
@@ -111,10 +113,15 @@ def crps(prediction: GaussianMixture | Ranked, targets: Tensor) -> float:
     means, stds = (aligned(_of(prediction, name), _tensor(targets)) for name in ("means", "stds"))
     order, spread = _shuffled(len(means)).to(means.device), torch.zeros_like(means[0])
     means, stds = means[order], stds[order]
+    parts = getattr(getattr(prediction, "noise_shape", None), "parts", ((1.0, 1.0),))
     for shift, weight in _shifts(len(means)):
-        apart = _absolute(means - means.roll(shift, 0), torch.hypot(stds, stds.roll(shift, 0)))
-        spread += weight * apart.mean(0)
-    score = _absolute(targets - means, stds).mean(0) - 0.5 * spread
+        others = stds.roll(shift, 0)
+        for (share, width), (other, by) in itertools.product(parts, parts):
+            apart = _absolute(means - means.roll(shift, 0), torch.hypot(width * stds, by * others))
+            spread += weight * share * other * apart.mean(0)
+    score = -0.5 * spread
+    for share, width in parts:
+        score = score + share * _absolute(targets - means, width * stds).mean(0)
     return score.mean().item()
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from livi.model.likelihoods import ContaminatedGaussian
 from livi.tables.baselines import Baselines
 from livi.tables.content import Finding, Task
 from livi.tables.detection import choose_task, column_kinds, learn_schema
@@ -270,11 +271,18 @@ def _facts(
 
 def _modelled(estimator: Any) -> str:
     """What was modelled of the target, and how that was chosen."""
-    text = f"{estimator.model_} was modelled"
+    text = f"{estimator.model_} was modelled{_outliers(estimator.posterior_.likelihood)}"
     if not estimator.trials_:
         return text
     tried = ", ".join(f"{trial.model.label} {_score(trial.log_score)}" for trial in estimator.trials_)
     return f"{text}, by the log score on rows set aside from the fit ({tried})"
+
+
+def _outliers(likelihood: Any) -> str:
+    """What answers allow for beside the noise that was modelled."""
+    if not isinstance(likelihood, ContaminatedGaussian):
+        return ""
+    return f" (one row in {1.0 / likelihood.share:,.0f} may be {likelihood.width:g} times as far off as the others)"
 
 
 def _score(value: float | None) -> str:

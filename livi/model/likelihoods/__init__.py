@@ -11,6 +11,7 @@ from livi.model.likelihoods.base import (
     aligned,
     single,
 )
+from livi.model.likelihoods.contaminated import ContaminatedGaussian
 from livi.model.likelihoods.continuous import LogNormal, StudentT
 from livi.model.likelihoods.counts import NegativeBinomial, Poisson
 from livi.model.likelihoods.gaussian import Gaussian, HeteroscedasticGaussian
@@ -21,6 +22,7 @@ __all__ = [
     "Bernoulli",
     "Categorical",
     "ClassificationLikelihood",
+    "ContaminatedGaussian",
     "FunctionLikelihood",
     "Gaussian",
     "HeteroscedasticGaussian",

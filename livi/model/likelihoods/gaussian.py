@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -150,11 +151,16 @@ class HeteroscedasticGaussian(Located):
         return self.floor + (scale if self.log_level is None else self.log_level.exp() * scale)
 
     def _located_at(self, centre: Tensor, unit: Tensor) -> HeteroscedasticGaussian:
-        floor = self.floor if self.given else LEAST * float(unit.min())
-        other = HeteroscedasticGaussian(floor, learned=self.log_level is not None, centre=centre, unit=unit)
+        return self._another(self.floor if self.given else LEAST * float(unit.min()), centre, unit)._with_level_of(self)
+
+    def _another(self, floor: float, centre: Tensor, unit: Tensor) -> HeteroscedasticGaussian:
+        """One of the same kind elsewhere."""
+        return HeteroscedasticGaussian(floor, learned=self.log_level is not None, centre=centre, unit=unit)
+
+    def _with_level_of(self, other: HeteroscedasticGaussian) -> Self:
         if self.log_level is not None and other.log_level is not None:
-            other.log_level.data.copy_(self.log_level.detach())
-        return other
+            self.log_level.data.copy_(other.log_level.detach())
+        return self
 
     def moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         mean, raw = self._halves(outputs)
@@ -179,16 +185,25 @@ class HeteroscedasticGaussian(Located):
         inverse = self.std(raw).reciprocal_()
         residual = (targets.reshape(mean.shape[1:]) - self.location(mean)).mul_(inverse)
         density = inverse.log().sub_(HALF_LOG_2_PI).addcmul_(residual, residual, value=-0.5)
+        return summed(density), self._gradient(outputs, residual, inverse)
+
+    def _gradient(self, outputs: Tensor, residual: Tensor, inverse: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Of residuals r in units of s and 1 / s, which is used up: w r / s, and (w r^2 - 1) / s down to the raw scale.
+
+        Args:
+            weight: w of each residual; 1 for all where not given.
+        """
+        raw = self._halves(outputs)[1]
         gradient = torch.empty_like(outputs)  # examples last in memory, where they are so in the outputs
         in_mean, in_raw = gradient.chunk(2, -1)
-        torch.mul(residual, inverse, out=in_mean)
+        torch.mul(residual if weight is None else residual * weight, inverse, out=in_mean)
         slope = inverse.neg_().addcmul_(residual, in_mean)
         torch.ops.aten.softplus_backward.grad_input(slope, raw, 1, 20, grad_input=in_raw)
         if self.log_unit is not None:
             gradient.mul_(self.unit() if self.log_unit.ndim == 0 else torch.cat([self.log_unit.exp()] * 2))
         if self.log_level is not None:
             in_raw.mul_(self.log_level.exp())
-        return summed(density), gradient
+        return gradient
 
     def lower_limits(self) -> list[tuple[nn.Parameter, float | Tensor]]:
         """A learned level may fall to a tenth of what it is now."""

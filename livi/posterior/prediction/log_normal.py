@@ -13,7 +13,8 @@ from torch import Tensor
 from livi.model.likelihoods import aligned
 from livi.posterior.prediction.mixture import Numbers, Targets, check_targets
 from livi.posterior.prediction.moments import Moments, Quantiles
-from livi.posterior.prediction.regression import RegressionPrediction, below
+from livi.posterior.prediction.regression import RegressionPrediction
+from livi.posterior.prediction.shapes import below
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +30,13 @@ class LogNormalPrediction(Quantiles, Moments):
     """
 
     logs: RegressionPrediction
+
+    def __post_init__(self) -> None:
+        if not self.logs.noise_shape.is_normal:
+            raise ValueError(
+                f"logs: expected normal noise, got a mixture of {len(self.logs.noise_shape.parts)} normal "
+                "distributions, whose widest would decide the mean alone; fit with livi.HeteroscedasticGaussian()."
+            )
 
     @property
     def num_samples(self) -> int:

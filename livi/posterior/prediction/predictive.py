@@ -14,6 +14,7 @@ from livi.model.likelihoods import (
     Bernoulli,
     Categorical,
     ClassificationLikelihood,
+    ContaminatedGaussian,
     Likelihood,
     Multilabel,
     RegressionLikelihood,
@@ -26,6 +27,7 @@ from livi.posterior.prediction.mixture import check_outputs
 from livi.posterior.prediction.networks import Networks, draw_networks, with_statistics
 from livi.posterior.prediction.outputs import SampledOutputs
 from livi.posterior.prediction.regression import RegressionPrediction
+from livi.posterior.prediction.shapes import NoiseShape
 
 Prediction = RegressionPrediction | DensityPrediction | ClassificationPrediction | SampledOutputs
 
@@ -125,6 +127,8 @@ def prediction_of(likelihood: Likelihood, outputs: Any, rng: torch.Generator | N
     if isinstance(likelihood, RegressionLikelihood):
         if getattr(likelihood.log_prob, "__func__", None) is RegressionLikelihood.log_prob:
             return RegressionPrediction(*likelihood.moments(check_outputs(outputs)))
+        if type(likelihood) is ContaminatedGaussian:
+            return RegressionPrediction(*likelihood.moments(check_outputs(outputs)), NoiseShape(likelihood.parts()))
         if not isinstance(likelihood, Drawable):
             return DensityPrediction(check_outputs(outputs), likelihood)
         seed = 0 if rng is None else int(torch.randint(2**31, (), generator=rng, device=rng.device))

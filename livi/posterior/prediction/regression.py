@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from livi import checks
-from livi.draws import normal
 from livi.model.likelihoods import aligned
 from livi.posterior.prediction.mixture import (
     Numbers,
@@ -24,6 +23,7 @@ from livi.posterior.prediction.mixture import (
     without_last_one,
 )
 from livi.posterior.prediction.moments import Moments, Quantiles, random_rows
+from livi.posterior.prediction.shapes import NORMAL, NoiseShape, below
 
 _ACCURACY = 1e-7  # of a quantile, in units of the total standard deviation
 _NEWTON_STEPS = 6
@@ -42,6 +42,7 @@ class RegressionPrediction(Quantiles, Moments):
     Args:
         means: each sample's means.
         stds: each sample's standard deviations of the observation noise, or anything broadcastable to the means.
+        noise_shape: of the noise, in these deviations, where it is not normal: N is then another distribution.
 
     >>> prediction = RegressionPrediction(torch.tensor([[[-3.0]], [[3.0]]]), torch.tensor(4.0))
     >>> prediction.mean, prediction.epistemic_std, prediction.aleatoric_std, prediction.total_std
@@ -50,6 +51,7 @@ class RegressionPrediction(Quantiles, Moments):
 
     means: Tensor  # (S, B, ...)
     stds: Tensor  # (S, B, ...), a view where it was broadcast
+    noise_shape: NoiseShape = NORMAL
 
     def __post_init__(self) -> None:
         means = precise(check_outputs(self.means))
@@ -83,7 +85,8 @@ class RegressionPrediction(Quantiles, Moments):
         """
         if self.means.ndim < 3:
             return [self]
-        return [RegressionPrediction(*pair) for pair in zip(self.means.unbind(-1), self.stds.unbind(-1), strict=True)]
+        pairs = zip(self.means.unbind(-1), self.stds.unbind(-1), strict=True)
+        return [RegressionPrediction(*pair, self.noise_shape) for pair in pairs]
 
     def quantile(self, q: Numbers) -> Tensor:  # (B, ...), or (Q, B, ...) for several
         """Quantiles of the mixture to 1e-7 of the total std, or as precisely as its dtype allows.
@@ -103,7 +106,7 @@ class RegressionPrediction(Quantiles, Moments):
     def cdf(self, targets: Targets) -> Tensor:  # the targets' shape
         """P(Y <= y) for every target: uniform on [0, 1] over new data if the prediction is calibrated (PIT)."""
         means, stds, found = self._aligned(targets)
-        return below((found - means) / stds).mean(0)
+        return self.noise_shape.below((found - means) / stds).mean(0)
 
     def log_mass(self, low: Targets, high: Targets) -> Tensor:  # the targets' shape
         """log P(low < Y <= high) for every target, as precise far above the means as far below them.
@@ -112,12 +115,7 @@ class RegressionPrediction(Quantiles, Moments):
         """
         means, stds, low = self._aligned(low)
         high = self._aligned(high)[2]
-        first, last = (low - means) / stds, (high - means) / stds
-        first, last = first.where(first < 0.0, -last), last.where(first < 0.0, -first)  # the lower tail is precise
-        above, width = torch.special.log_ndtr(last), last - first
-        mass = above + (-torch.expm1(torch.special.log_ndtr(first) - above)).log()
-        middle = -0.5 * (0.5 * (first + last)).square() - 0.5 * math.log(2.0 * math.pi) + width.log()
-        return log_mean_exp(middle.where(width < torch.finfo(width.dtype).eps ** (1 / 3), mass))
+        return log_mean_exp(self.noise_shape.log_mass((low - means) / stds, (high - means) / stds))
 
     def log_prob(self, targets: Targets) -> Tensor:  # (B, ...) -> (B,)
         """Log density of the mixture for each example.
@@ -126,7 +124,7 @@ class RegressionPrediction(Quantiles, Moments):
         are summed for each sample before samples are averaged.
         """
         means, stds, found = self._aligned(targets)
-        density = -0.5 * ((found - means) / stds).square() - stds.log() - 0.5 * math.log(2.0 * math.pi)
+        density = self.noise_shape.log_density((found - means) / stds) - stds.log()
         return log_mean_exp(density.flatten(2).sum(2) if density.ndim > 2 else density)
 
     def sample(self, num_samples: int, rng: torch.Generator | None = None) -> Tensor:  # (num_samples, B, ...)
@@ -135,8 +133,8 @@ class RegressionPrediction(Quantiles, Moments):
         So a draw is jointly plausible across examples, and every single target has the mixture as its distribution.
         """
         rows = random_rows(num_samples, self.num_samples, rng, self.means.device)
-        noise = normal((num_samples, *self.means.shape[1:]), rng, self.means.dtype, self.means.device)
-        return self.means[rows] + self.stds[rows] * noise
+        means = self.means[rows]
+        return means + self.stds[rows] * self.noise_shape.draw(means, rng)
 
     def rescaled(self, shift: float, scale: float) -> RegressionPrediction:
         """The prediction of shift + scale * y, scale > 0: in other units, in double precision.
@@ -146,7 +144,7 @@ class RegressionPrediction(Quantiles, Moments):
         tensor([50.], dtype=torch.float64)
         """
         factor = checks.positive_float("scale", scale)
-        return RegressionPrediction(shift + factor * self.means.double(), factor * self.stds.double())
+        return RegressionPrediction(shift + factor * self.means.double(), factor * self.stds.double(), self.noise_shape)
 
     def __repr__(self) -> str:
         return f"RegressionPrediction(num_samples={self.num_samples}, shape={tuple(self.means.shape[1:])})"
@@ -158,7 +156,8 @@ class RegressionPrediction(Quantiles, Moments):
         """By the distributions of a smoother mixture, at the quantiles of a normal distribution with its moments.
 
         Where the samples are further apart than their noise, the mixture's own density is a row of peaks that says
-        nothing about the quantile of another S samples; so it is smoothed, by Silverman's rule for the means.
+        nothing about the quantile of another S samples; so it is smoothed, by Silverman's rule for the means. The noise
+        is taken to be normal.
         """
         spread = 1.06 * self.num_samples**-0.2 * self.epistemic_std
         stds = torch.hypot(self.stds, spread)
@@ -178,48 +177,51 @@ class RegressionPrediction(Quantiles, Moments):
         mean = self.mean
         offsets = self.means - mean  # of which rounding is relative to the spread, not to the mean
         samples = self.num_samples
-        found = _mixture_quantile(offsets.reshape(samples, -1), self.stds.reshape(samples, -1), q)
+        found = _mixture_quantile(offsets.reshape(samples, -1), self.stds.reshape(samples, -1), self.noise_shape, q)
         return mean + found.reshape(mean.shape)
 
 
-def _mixture_quantile(means: Tensor, stds: Tensor, q: float) -> Tensor:  # (S, n), (S, n) -> (n,)
+def _mixture_quantile(means: Tensor, stds: Tensor, shape: NoiseShape, q: float) -> Tensor:  # (S, n), (S, n) -> (n,)
     """By steps of Newton's method, which are few where the mixture is about normal, and for the rest by bisection."""
     unit = NormalDist().inv_cdf(q)
     side, mass = (-1.0, 1.0 - q) if q > 0.5 else (1.0, q)  # the smaller tail, which does not round to 1
     spread = (means.var(0, correction=0) + stds.square().mean(0)).sqrt()
     accuracy = max(_ACCURACY, 4.0 * torch.finfo(means.dtype).eps) * spread
-    ends = means + unit * stds
+    own_unit = unit if shape.is_normal else shape.quantile(q)
+    ends = means + own_unit * stds
     low, high = ends.amin(0), ends.amax(0)
-    place = (means.mean(0) + unit * spread).clamp(low, high)
+    place = (means.mean(0) + own_unit * spread).clamp(low, high)
     done = torch.zeros_like(place, dtype=torch.bool)
     for _ in range(_NEWTON_STEPS):
         units = side * (place - means) / stds
-        tail = below(units).mean(0)
+        tail = shape.below(units).mean(0)
         # On the normal quantile of the distribution function, which is a straight line for one normal distribution.
         own = torch.special.ndtri(tail)
-        slope = ((-0.5 * units.square()).exp() / stds).mean(0) / (-0.5 * own.square()).exp()
+        slope = (shape.log_density(units).exp() / stds).mean(0) / NORMAL.log_density(own).exp()
         step = (unit - side * own) / slope
         done = step.abs() <= accuracy
         place = torch.where(done | ((place + step > low) & (place + step < high)), place + step, 0.5 * (low + high))
         if bool(done.all()):
             return place
     left = ~done
-    place[left] = _bisected(means[:, left], stds[:, left], side, mass, low[left], high[left], accuracy[left])
+    place[left] = _bisected(means[:, left], stds[:, left], shape, side, mass, low[left], high[left], accuracy[left])
     return place
 
 
 def _bisected(
-    means: Tensor, stds: Tensor, side: float, mass: float, low: Tensor, high: Tensor, accuracy: Tensor
+    means: Tensor,
+    stds: Tensor,
+    shape: NoiseShape,
+    side: float,
+    mass: float,
+    low: Tensor,
+    high: Tensor,
+    accuracy: Tensor,
 ) -> Tensor:  # (S, n), (S, n), (n,), (n,), (n,) -> (n,)
     """Where a tail of the mixture, the lower one for `side` 1 and the upper one for -1, has this mass."""
     halvings = ((high - low) / accuracy).nan_to_num(0.0, 0.0).amax().clamp_min(1.0).log2()
     for _ in range(math.ceil(halvings.item())):
         middle = low + 0.5 * (high - low)
-        too_low = side * (mass - below(side * (middle - means) / stds).mean(0)) > 0
+        too_low = side * (mass - shape.below(side * (middle - means) / stds).mean(0)) > 0
         low, high = torch.where(too_low, middle, low), torch.where(too_low, high, middle)
     return low + 0.5 * (high - low)
-
-
-def below(units: Tensor) -> Tensor:
-    """The standard normal distribution function. (torch.special.ndtr is 1 + erf, which rounds the lower tail off.)"""
-    return 0.5 * torch.erfc(-math.sqrt(0.5) * units)

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +61,11 @@ class Model(NamedTuple):
     def settings(self) -> dict[str, str]:
         """As parameters of the estimator."""
         return self._asdict()
+
+    @classmethod
+    def of_facts(cls, facts: Mapping[str, Any]) -> Model:
+        """As it was written; of before activations were fixed, without them."""
+        return cls(facts["target_scale"], facts["noise"])
 
 
 _SCALES = {"plain": "the target as it is", "log": "the logarithm of the target", "count": "the target as a count"}

@@ -1,16 +1,21 @@
-"""Where the noise of a regression starts, and how small it may become."""
+"""Where the noise of a regression starts, how small it may become, and how far off a row may be."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from livi.model.data import FULL_BATCH
+from livi.model.likelihoods import ContaminatedGaussian, HeteroscedasticGaussian
+from livi.posterior.posterior import Posterior
 from livi.tables.estimators.scaling import Array
+from livi.tables.estimators.target import rounding
 
 LEAST = 0.3
 # Of a noise that varies, in standard deviations of the target. It is log-linear, and cannot fit single points; targets
 # that are all but a function of the inputs must not be held to a noise that they do not have.
 VARYING_FLOOR = 1e-4
+NETWORK_FLOOR = 1e-3  # of the noise that a network gives
+OUTLIERS, OUTLYING = 0.001, 10.0  # share of the rows that may be outliers, and how many times as wide their noise is
 
 
 def first_noise(inputs: Array, targets: Array, weights: Array) -> float:  # (n, p), (n,), (n,)
@@ -35,3 +40,21 @@ def first_noise(inputs: Array, targets: Array, weights: Array) -> float:  # (n, 
     left = weights.sum() - np.trace(hat[:, 1:])
     residual = known - design @ hat[:, 0]
     return float(np.clip(np.sqrt(residual @ residual / max(left, 1.0)), LEAST, 1.0))
+
+
+def network_noise(targets: Array) -> HeteroscedasticGaussian:  # (n, 1)
+    """Of a network that gives mean and noise."""
+    return HeteroscedasticGaussian(floor=max(NETWORK_FLOOR, rounding(targets)))
+
+
+def with_outliers(posterior: Posterior) -> Posterior:
+    """The same networks, and answers in which one row in a thousand may be ten times as far off as the others.
+
+    Chains leave a noise that is right for the rows that they know, and a new row may be 20 of its deviations away: one
+    such row can cost half a nat of the mean log score of a hundred. Against that these answers are insured, for at most
+    0.001 nats a row and standard deviations larger by 5 %. The networks are those of Gaussian noise: chains that know
+    of outliers too take longer and are no better (docs/benchmarks/choices.md, "What 90 % intervals hold").
+    """
+    assert isinstance(posterior.likelihood, HeteroscedasticGaussian)
+    posterior.likelihood = ContaminatedGaussian.like(posterior.likelihood, OUTLIERS, OUTLYING)
+    return posterior

@@ -50,12 +50,11 @@ from livi.tables.estimators.choice import (
 from livi.tables.estimators.conformal import threshold
 from livi.tables.estimators.draws import ENDS
 from livi.tables.estimators.network import build_network, threads, widths
-from livi.tables.estimators.noise import VARYING_FLOOR, first_noise
+from livi.tables.estimators.noise import VARYING_FLOOR, first_noise, network_noise, with_outliers
 from livi.tables.estimators.scaling import REACH, Array, Scaling
-from livi.tables.estimators.target import SCALES, TargetPrediction, TargetScale, modelled, rounding, stretched
+from livi.tables.estimators.target import SCALES, TargetPrediction, TargetScale, modelled, stretched
 
 NETWORK_HIDDEN, NETWORK_ACTIVATION = (16, 16), "gelu"
-NETWORK_FLOOR = 1e-3  # of the noise, in standard deviations of the target
 
 
 class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
@@ -75,7 +74,8 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
             a network give mean and noise alike, and samples its weights by Markov chains
             (`livi.rivals.fit_langevin`) in place of a variational fit: on small tables often the best predictions, in
             a time that grows with the rows; `steps` are of each chain, `components` and `batch_size` have no part in
-            it. "auto" tries them; chains up to 10,000 rows, where network, prior, components and batches are left open.
+            it. On the plain scale its answers allow one row in a thousand to be ten times as far off as others. "auto"
+            tries them; chains up to 10,000 rows, where network, prior, components and batches are left open.
         prior_scale: standard deviation of the weights under the prior; "fan_in" for 1.5 / sqrt(fan-in); or "learned",
             starting there, for one an input and one a further layer, so that inputs without effect count for little.
             "auto" is "learned", or 1 for `noise="network"`, where only numbers will do.
@@ -221,8 +221,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
             seed=self.seed_,
             dtype=torch.float32,
         )
-        likelihood = HeteroscedasticGaussian(floor=max(NETWORK_FLOOR, rounding(targets)))
-        inputs = self.standardised_inputs(X)
+        likelihood, inputs = network_noise(targets), self.standardised_inputs(X)
         options: dict[str, Any] = {
             "prior": Normal(1.0 if isinstance(self.prior_scale, str) else float(self.prior_scale)),
             "steps": None if self.steps is None else int(self.steps),
@@ -238,6 +237,8 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
             else:
                 data = ((inputs, weights), targets)
                 posterior = unweighted(fit_langevin(net, data, Weighted(likelihood), forward=pass_weights, **options))
+        if self.model_.target_scale == "plain":  # an outlier of the logarithm alone would decide the mean
+            posterior = with_outliers(posterior)
         self._answer_by(in_double(posterior), self.seed_)
 
     def _choose(self, X: Array, y: Array, weights: Array) -> Model:
@@ -386,14 +387,9 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
 
     def _restore(self, facts: Mapping[str, Any], posterior: Posterior) -> Self:
         if "target_" in facts:
-            self.target_, self.model_ = TargetScale.from_facts(facts["target_"]), _model(facts["model_"])
+            self.target_, self.model_ = TargetScale.from_facts(facts["target_"]), Model.of_facts(facts["model_"])
         else:  # of before there was a choice
             scaling = Scaling(*(np.asarray(float(part)) for part in facts["target_scaling_"]))
             self.target_, self.model_ = TargetScale("plain", scaling), Model("plain", self.noise)
-        self.trials_ = [Trial(_model(trial), trial["log_score"]) for trial in facts.get("trials_", ())]
+        self.trials_ = [Trial(Model.of_facts(trial), trial["log_score"]) for trial in facts.get("trials_", ())]
         return super()._restore(facts, posterior)
-
-
-def _model(facts: Mapping[str, Any]) -> Model:
-    """As it was written; of before activations were fixed, without them."""
-    return Model(facts["target_scale"], facts["noise"])
