@@ -7,7 +7,8 @@
 Training rows alone of UCI sets: a fifth of them is held out (`benchmarks.bench_truth`). Ways of that command are held
 against the first of them; `floor@1e-3` is `LIVIRegressor(target_scale="plain", noise="varying")` with a noise of that
 many standard deviations of the target at least, and `wide@1e-3` the same from weights that start as far apart for many
-rows as for few. `outliers@0.001`, `fitted@0.001` and `student@8` have heavier tails (`benchmarks.noise_tails`).
+rows as for few. `outliers@0.001`, `narrowed@0.9`, `fitted@0.001` and `student@8` have heavier tails
+(`benchmarks.noise_tails`).
 Differences of log scores are cut off at 3 nats a row, as in the trials of `LIVIRegressor`: energy has a row or two that
 no way foresees, and they would decide alone.
 

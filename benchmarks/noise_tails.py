@@ -1,7 +1,8 @@
 """Noise with heavier tails than a Gaussian's, as ways of `benchmarks.choose_intervals`: in answers, or in chains too.
 
 `outliers@0.001` is what `LIVIRegressor` does: chains by Gaussian noise, and answers in which that share of the rows is
-ten times as far off. `fitted@0.001` has the chains know of it (`livi.ContaminatedGaussian`). `student@8` has noise of a
+ten times as far off, and `narrowed@0.9` the same with all its spread, of networks and of noise, times that factor.
+`fitted@0.001` has the chains know of it (`livi.ContaminatedGaussian`). `student@8` has noise of a
 Student-t with so many degrees of freedom, in chains and answers, whose scale varies as the Gaussian's does.
 """
 
@@ -23,7 +24,7 @@ from livi.posterior.prediction import RegressionPrediction
 from livi.posterior.prediction.shapes import NoiseShape
 from livi.rivals import fit_langevin
 
-WAYS = ("outliers", "fitted", "student")
+WAYS = ("outliers", "narrowed", "fitted", "student")
 
 
 class StudentNoise(livi.HeteroscedasticGaussian):
@@ -43,9 +44,7 @@ class StudentNoise(livi.HeteroscedasticGaussian):
         return self._density((targets - mean) / scale, -scale.log()).flatten(2).sum(2)
 
     def log_prob_with_gradient(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        mean, scale = super().moments(outputs)
-        inverse = scale.reciprocal()
-        residual = (targets.reshape(mean.shape[1:]) - mean) * inverse
+        residual, inverse = self._residuals(outputs, targets)
         weight = (self.df + 1.0) / (self.df + residual.square())
         values = self._density(residual, inverse.log()).flatten(2).sum(2)
         return values, self._gradient(outputs, residual, inverse, weight)
@@ -84,14 +83,19 @@ def tailed(split: Split, number: int, way: str, most: int) -> RegressionPredicti
     value = float(text)
     likelihoods = {
         "outliers": noise,
+        "narrowed": noise,
         "fitted": lambda: livi.ContaminatedGaussian(value, floor=FLOOR),
         "student": lambda: StudentNoise(value),
     }
 
     def answer(posterior: livi.Posterior, inputs: Tensor) -> RegressionPrediction:
-        if kind == "outliers":
-            posterior.likelihood = livi.ContaminatedGaussian.like(posterior.likelihood, value)  # type: ignore[arg-type]
+        if kind in ("outliers", "narrowed"):
+            share = (value,) if kind == "outliers" else ()
+            posterior.likelihood = livi.ContaminatedGaussian.like(posterior.likelihood, *share)  # type: ignore[arg-type]
         found: Any = posterior.predict(inputs, num_samples=400)
+        if kind == "narrowed":
+            means = found.mean + value * (found.means - found.mean)
+            return RegressionPrediction(means, value * found.stds, found.noise_shape)
         if kind == "student":
             return RegressionPrediction(*posterior.likelihood.moments(found.outputs), StudentShape(df=value))  # type: ignore[operator]
         return found

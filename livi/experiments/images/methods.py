@@ -92,7 +92,7 @@ class Task:
     @cached_property
     def data(self) -> tuple[Tensor, Tensor]:
         inputs, labels = self.sets.train
-        return _as_convolutions_like(inputs), labels
+        return _channels_last(inputs), labels
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Fitted:
 
     def predict(self, inputs: Tensor) -> ClassificationPrediction:
         parts, limit = [], GPU_MEMORY if inputs.is_cuda else None
-        inputs = _as_convolutions_like(inputs)
+        inputs = _channels_last(inputs)
         for posterior, count in self._networks:
             found = posterior.predict(inputs, num_samples=count, memory_limit=limit)
             assert isinstance(found, ClassificationPrediction)
@@ -124,8 +124,8 @@ class Fitted:
         return [_frozen(posterior, wanted) for posterior in self.posteriors]
 
 
-def _as_convolutions_like(pictures: Tensor) -> Tensor:
-    """With channels last on a GPU."""
+def _channels_last(pictures: Tensor) -> Tensor:
+    """Pictures in the order that convolutions want on a GPU."""
     if not pictures.is_cuda or pictures.shape[1] == 1:
         return pictures
     return pictures.contiguous(memory_format=torch.channels_last)

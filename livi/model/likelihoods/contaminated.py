@@ -80,10 +80,7 @@ class ContaminatedGaussian(HeteroscedasticGaussian):
         """
         if type(self) is not ContaminatedGaussian:
             return super().log_prob_with_gradient(outputs, targets)
-        mean, raw = self._halves(outputs)
-        aligned(mean, targets)
-        inverse = self.std(raw).reciprocal_()
-        residual = (targets.reshape(mean.shape[1:]) - self.location(mean)).mul_(inverse)
+        residual, inverse = self._residuals(outputs, targets)
         usual, outlier = self._logs(residual)
         density = torch.logaddexp(usual, outlier).add_(inverse.log())
         weight = 1.0 - (1.0 - self.width**-2) * (outlier - usual).sigmoid_()

@@ -180,12 +180,16 @@ class HeteroscedasticGaussian(Located):
         """By the formula: with r = (y - mean) / std, r / std in the mean and (r^2 - 1) / std in the deviation."""
         if type(self) is not HeteroscedasticGaussian:
             return super().log_prob_with_gradient(outputs, targets)
+        residual, inverse = self._residuals(outputs, targets)
+        density = inverse.log().sub_(HALF_LOG_2_PI).addcmul_(residual, residual, value=-0.5)
+        return summed(density), self._gradient(outputs, residual, inverse)
+
+    def _residuals(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """(y - mean) / s and 1 / s, new tensors both."""
         mean, raw = self._halves(outputs)
         aligned(mean, targets)
         inverse = self.std(raw).reciprocal_()
-        residual = (targets.reshape(mean.shape[1:]) - self.location(mean)).mul_(inverse)
-        density = inverse.log().sub_(HALF_LOG_2_PI).addcmul_(residual, residual, value=-0.5)
-        return summed(density), self._gradient(outputs, residual, inverse)
+        return (targets.reshape(mean.shape[1:]) - self.location(mean)).mul_(inverse), inverse
 
     def _gradient(self, outputs: Tensor, residual: Tensor, inverse: Tensor, weight: Tensor | None = None) -> Tensor:
         """Of residuals r in units of s and 1 / s, which is used up: w r / s, and (w r^2 - 1) / s down to the raw scale.

@@ -15,7 +15,6 @@ LEAST = 0.3
 # that are all but a function of the inputs must not be held to a noise that they do not have.
 VARYING_FLOOR = 1e-4
 NETWORK_FLOOR = 1e-3  # of the noise that a network gives
-OUTLIERS, OUTLYING = 0.001, 10.0  # share of the rows that may be outliers, and how many times as wide their noise is
 
 
 def first_noise(inputs: Array, targets: Array, weights: Array) -> float:  # (n, p), (n,), (n,)
@@ -56,5 +55,5 @@ def with_outliers(posterior: Posterior) -> Posterior:
     of outliers too take longer and are no better (docs/benchmarks/choices.md, "What 90 % intervals hold").
     """
     assert isinstance(posterior.likelihood, HeteroscedasticGaussian)
-    posterior.likelihood = ContaminatedGaussian.like(posterior.likelihood, OUTLIERS, OUTLYING)
+    posterior.likelihood = ContaminatedGaussian.like(posterior.likelihood)
     return posterior
