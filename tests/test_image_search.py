@@ -49,6 +49,8 @@ def test_settings_are_read_off_a_name_and_become_options():
     assert isinstance(options["prior"], Normal)
     assert float(options["prior"].scale()) == pytest.approx(0.5)
     assert options["recipe"].named == {"affine_rate", "nonlinear_rate"}
+    cold = parted("livi@temperature=0.3@samples=1")[1].options()["recipe"]
+    assert (cold.named, cold.temperature, cold.num_samples) == ({"temperature", "num_samples"}, 0.3, 1)
     assert parted("map") == ("map", Settings())
     assert Settings().options() == {}
 
@@ -59,16 +61,18 @@ def test_settings_are_read_off_a_name_and_become_options():
         (
             "mnist",
             "livi@width=3",
-            "each of the settings prior, decay, noise, rate, temperature, epochs, fit once",
+            "each of the settings prior, decay, noise, rate, temperature, samples, epochs, fit once",
         ),
         ("mnist", "livi@prior=1@prior=2", "once at most"),
         ("mnist", "livi@prior=wide", "expected positive numbers"),
         ("mnist", "livi@prior=-1", "expected positive numbers"),
         ("mnist", "map@noise=0.1", "expected map with no settings but prior here"),
-        ("mnist", "livi@decay=0.1", "no settings but prior, noise, rate, temperature, fit here"),
+        ("mnist", "livi@decay=0.1", "no settings but prior, noise, rate, temperature, samples, fit here"),
         ("cifar10", "ensemble-5@prior=1", "no settings but decay, epochs here"),
         ("cifar10", "swag@fit=3", "no settings but prior, decay, epochs here"),
         ("cifar10", "map@epochs=1.5", "expected a whole number of epochs"),
+        ("cifar10", "livi@samples=1.5", "expected a whole number of samples"),
+        ("cifar10", "swag@samples=1", "no settings but prior, decay, epochs here"),
         ("mnist", "livi@epochs=3", "no settings but prior"),
         ("mnist", "lvi@prior=1", "got 'lvi'"),
     ],

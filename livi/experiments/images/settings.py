@@ -5,6 +5,7 @@ decay=W        weight decay of the networks that are trained by SGD: those that 
 noise=R        of livi: the noise's share of the size of each tensor
 rate=R         of livi: the learning rate of the generator
 temperature=T  of livi: that of the posterior, in place of 1; see `livi.Recipe`
+samples=S      of livi: weight vectors a step and component
 epochs=E       of the networks that are trained by SGD, in place of the problem's
 fit=E          of livi and mean field: epochs on the bound, in place of the method's own; `livi@epochs=50@fit=10` is to
                be held against networks of 60 epochs
@@ -30,6 +31,7 @@ class Settings:
     noise: float | None = None
     rate: float | None = None
     temperature: float | None = None
+    samples: float | None = None
     epochs: float | None = None
     fit: float | None = None
 
@@ -47,6 +49,7 @@ class Settings:
             found["noise"] = lambda layout: RelativeNoise.for_layout(layout, share)
         recipe: dict[str, Any] = {} if self.rate is None else {"affine_rate": self.rate, "nonlinear_rate": self.rate}
         recipe |= {} if self.temperature is None else {"temperature": self.temperature}
+        recipe |= {} if self.samples is None else {"num_samples": int(self.samples)}
         if recipe:
             found["recipe"] = Recipe(**recipe)
         return found
@@ -55,11 +58,12 @@ class Settings:
 def parted(name: str) -> tuple[str, Settings]:
     """A method and its settings.
 
-    >>> parted("ensemble-5@prior=0.5")
-    ('ensemble-5', Settings(prior=0.5, decay=None, noise=None, rate=None, temperature=None, epochs=None, fit=None))
+    >>> method, settings = parted("ensemble-5@prior=0.5@epochs=50")
+    >>> method, settings.given, settings.epochs
+    ('ensemble-5', ('prior', 'epochs'), 50.0)
 
     Raises:
-        ValueError: there is no such setting, or it is no positive number, or `epochs` no whole one.
+        ValueError: there is no such setting, or it is no positive number, or one that counts no whole one.
     """
     method, *parts = name.split("@")
     found: dict[str, float] = {}
@@ -69,8 +73,9 @@ def parted(name: str) -> tuple[str, Settings]:
         if setting not in known or setting in found:
             raise ValueError(f"methods: expected each of the settings {', '.join(known)} once at most, got {name!r}.")
         found[setting] = _positive(name, text)
-    if not found.get("epochs", 1.0).is_integer():
-        raise ValueError(f"methods: expected a whole number of epochs of a network, got {name!r}.")
+    for setting in ("epochs", "samples"):
+        if not found.get(setting, 1.0).is_integer():
+            raise ValueError(f"methods: expected a whole number of {setting}, got {name!r}.")
     return method, Settings(**found)
 
 
@@ -83,7 +88,7 @@ def check_settings(name: str, *, trained: bool) -> None:
     method, settings = parted(name)
     fitted = not (trained and method.startswith(("map", "ensemble")))
     known = [*(["prior"] if fitted else []), *(["decay", "epochs"] if trained else [])]
-    known += ["noise", "rate", "temperature"] if method.startswith("livi") else []
+    known += ["noise", "rate", "temperature", "samples"] if method.startswith("livi") else []
     known += ["fit"] if method.startswith(("livi", "mean_field")) else []
     for setting in settings.given:
         if setting not in known:
