@@ -33,8 +33,10 @@ search    --search tries four candidates for each method, by its prior or weight
           for other forms of livi that of livi
 data      from LIVI_DATA_DIR or the cache: livi data list
 """
-SETTINGS = "prior for all, noise, rate and temperature for livi"
-TRAINED_SETTINGS = "prior and decay (of the networks that fits start from), noise, rate and temperature for livi"
+OF_LIVI = "noise, rate, temperature, samples (a step) and fit (epochs) for livi"
+SETTINGS = f"prior for all, {OF_LIVI}"
+TRAINED_SETTINGS = f"""prior, decay and epochs (of the networks that fits start from),
+          {OF_LIVI}"""
 EXAMPLES = """\
 examples:
   livi bench {name} --quick
