@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 import multiprocessing
+import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
+from multiprocessing.connection import wait as wait_for
 from multiprocessing.sharedctypes import Synchronized
 from typing import Any, TypeVar
 
@@ -67,9 +70,17 @@ def _limited(count: int) -> AbstractContextManager[Any]:
 
 
 def _begin(begun: Synchronized[int]) -> None:
-    """What a process does first. Interrupts are left to the parent."""
+    """What a process does first. Interrupts are left to the parent, and whoever kills that ends its processes too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     take_gpu(begun)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None  # this is one of its processes
+    wait_for([parent.sentinel])
+    os._exit(1)
 
 
 def take_gpu(begun: Synchronized[int]) -> None:
