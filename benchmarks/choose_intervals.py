@@ -3,12 +3,15 @@
     LIVI_DATA_DIR=... python -m benchmarks.choose_intervals [--data boston,concrete,energy,yacht] [--splits 10,11]
     LIVI_DATA_DIR=... python -m benchmarks.choose_intervals --ways floor@1e-3,floor@1e-4 --data naval --splits 10
     LIVI_DATA_DIR=... python -m benchmarks.choose_intervals --ways gelu,outliers@0.001,fitted@0.001,student@8
+    LIVI_DATA_DIR=... python -m benchmarks.choose_intervals --ways spread@1,spread@0.95,spread@0.95~0.05 --jobs 2
 
 Training rows alone of UCI sets: a fifth of them is held out (`benchmarks.bench_truth`). Ways of that command are held
 against the first of them; `floor@1e-3` is `LIVIRegressor(target_scale="plain", noise="varying")` with a noise of that
 many standard deviations of the target at least, and `wide@1e-3` the same from weights that start as far apart for many
 rows as for few. `outliers@0.001`, `narrowed@0.9`, `fitted@0.001` and `student@8` have heavier tails
-(`benchmarks.noise_tails`).
+(`benchmarks.noise_tails`). `spread@0.95` is `LIVIRegressor()` with all spread of chains times that, and
+`spread@0.95~0.05` with the factor that the held-out rows of its own trial make most likely, where 0.95 is usual and its
+logarithm differs by 0.05 from table to table. Where it takes no chains there is nothing to choose.
 Differences of log scores are cut off at 3 nats a row, as in the trials of `LIVIRegressor`: energy has a row or two that
 no way foresees, and they would decide alone.
 
@@ -19,40 +22,61 @@ whose intervals are nearest to holding 90 %, by the mean over sets of how far th
 from __future__ import annotations
 
 import argparse
+import copy
+import functools
 import math
 import os
 import warnings
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import torch
+from torch import Tensor
 
 import livi
 from benchmarks import noise_tails
 from benchmarks.bench_truth import STEPS, predicted, without_test_rows
+from livi.experiments.spreading import run_all
 from livi.experiments.table_data import Split, read_split
 from livi.experiments.table_scores import LEVEL, Array
 from livi.inference.rules import Size
 from livi.posterior.prediction import RegressionPrediction
 from livi.tables.estimators import regressor
 from livi.tables.estimators.choice import MOST_OF_ONE
+from livi.tables.estimators.spread import likely_spread
 
 
 def answered(name: str, number: int, way: str, most: int) -> tuple[Array, Array, Array]:  # (n,) each
     """Log scores of the held-out rows, whether their intervals hold them, and errors in predicted deviations."""
-    folder = Path(os.environ["LIVI_DATA_DIR"]) / "uci" if "LIVI_DATA_DIR" in os.environ else None
-    split = without_test_rows(read_split(name, number, folder, 10_000), number)
+    split = held_out(name, number)
     if way.partition("@")[0] in noise_tails.WAYS:
         found = noise_tails.tailed(split, number, way, most)
+    elif way.startswith("spread@"):
+        found = spread(split, number, way, most)
     else:
         found = floored(split, number, way, most) if "@" in way else predicted(split, number, way, most)[0]
-    targets = torch.from_numpy(split.test_targets)
+    targets = torch.from_numpy(split.test_targets).to(found.mean)
     lower, upper = found.interval(LEVEL)
     inside = (lower <= targets) & (targets <= upper)
     away = (targets - found.mean) / found.total_std
     return found.log_prob(targets).numpy(), inside.double().numpy(), away.numpy()
+
+
+def answered_by_all(job: tuple[str, int], ways: list[str], most: int) -> dict[str, Any]:
+    """The same of all ways, on one split."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    return {"job": job, "parts": {way: answered(*job, way, most) for way in ways}}
+
+
+def held_out(name: str, number: int) -> Split:
+    """A fifth of the training rows in place of the test rows."""
+    folder = Path(os.environ["LIVI_DATA_DIR"]) / "uci" if "LIVI_DATA_DIR" in os.environ else None
+    return without_test_rows(read_split(name, number, folder, 10_000), number)
 
 
 def floored(split: Split, number: int, way: str, most: int) -> RegressionPrediction:
@@ -70,6 +94,34 @@ def floored(split: Split, number: int, way: str, most: int) -> RegressionPredict
     found = model.predictive(split.test_inputs)
     assert isinstance(found, RegressionPrediction)
     return found
+
+
+@functools.cache
+def chosen(name: str, number: int, most: int) -> tuple[livi.LIVIRegressor, list[tuple[RegressionPrediction, Tensor]]]:
+    """`LIVIRegressor()` fitted to the rows that are not held out, and what its trial of chains said of others."""
+    model = livi.LIVIRegressor(random_state=number, steps=most if most < STEPS else None)
+    said: list[tuple[RegressionPrediction, Tensor]] = []
+
+    def noted(prediction: RegressionPrediction, targets: Tensor) -> float:
+        said.append((prediction, targets))
+        return likely_spread(prediction, targets)
+
+    with patch.object(regressor, "likely_spread", noted):
+        split = held_out(name, number)
+        model.fit(split.inputs, split.targets)
+    factor = f", spread times {model.target_.spread:.3f}" if said else ""
+    print(f"{name} {number}: {model.model_}{factor}", flush=True)
+    return model, said
+
+
+def spread(split: Split, number: int, way: str, most: int) -> Any:
+    """By the estimator as it comes, with another spread."""
+    model, said = chosen(split.name, number, most)
+    usual, _, apart = way.partition("@")[2].partition("~")
+    factor = likely_spread(*said[-1], float(usual), float(apart)) if apart and said else float(usual)
+    own = copy.copy(model)  # others will answer by the same
+    own.target_ = replace(model.target_, spread=factor if model.model_.noise == "network" else 1.0)
+    return own.predictive(split.test_inputs)
 
 
 def line(name: str, way: str, parts: tuple[Array, Array, Array], first: Array) -> tuple[str, float, float]:
@@ -92,19 +144,23 @@ def main() -> None:
     parser.add_argument("--splits", default="10,11")
     parser.add_argument("--ways", default="gelu,cold")
     parser.add_argument("--steps", type=int, default=STEPS, help="of each chain at most, to see that it works")
+    parser.add_argument("--jobs", type=int, default=1, help="splits at a time, a process each")
     given = parser.parse_args()
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
-    ways, splits = given.ways.split(","), list(map(int, given.splits.split(",")))
+    ways, names = given.ways.split(","), given.data.split(",")
+    jobs = [(name, number) for name in names for number in map(int, given.splits.split(","))]
+    rows = list(run_all(functools.partial(answered_by_all, ways=ways, most=given.steps), jobs, given.jobs))
+    by_job = {tuple(row["job"]): row["parts"] for row in rows}
     print(
         "| data | way | log score | but for the worst row | lead, cut off | held | errors in deviations, but for 1 % |"
     )
     print("|---" * 7 + "|")
     leads: dict[str, list[float]] = {way: [] for way in ways}
     away: dict[str, list[float]] = {way: [] for way in ways}
-    for name in given.data.split(","):
-        found = {way: [answered(name, number, way, given.steps) for number in splits] for way in ways}
-        whole = {way: tuple(map(np.concatenate, zip(*parts, strict=True))) for way, parts in found.items()}
+    for name in names:
+        found = {way: [by_job[job][way] for job in jobs if job[0] == name] for way in ways}
+        whole: dict[str, Any] = {
+            way: tuple(map(np.concatenate, zip(*parts, strict=True))) for way, parts in found.items()
+        }
         for way, parts in whole.items():
             text, lead, held = line(name, way, parts, whole[ways[0]][0])
             leads[way].append(lead)

@@ -113,6 +113,19 @@ def candidates(target_scale: str, noise: str, targets: Array) -> list[Model]:
     ]
 
 
+def check_targets(target_scale: str, noise: str, targets: Array) -> None:
+    """Raise an error where the settings and the targets do not go together."""
+    if target_scale == "log" and not (targets > 0).all():
+        raise ValueError(f"target_scale='log': expected targets above 0, got {targets.min():.8g}; pass 'plain'.")
+    if target_scale == "count" and not are_counts(targets):
+        raise ValueError("target_scale='count': expected counts 0, 1, 2, ..., got other numbers; pass 'plain'.")
+    if not candidates(target_scale, noise, targets):
+        raise ValueError(
+            f"noise: expected one that suits target_scale={target_scale!r}, got {noise!r}; counts have "
+            "poisson or negative-binomial noise, others constant, varying or network noise."
+        )
+
+
 def sampled_like(model: Model) -> Model | None:
     """The model on the same scale that is sampled by chains; None of counts.
 

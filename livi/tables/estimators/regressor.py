@@ -38,8 +38,8 @@ from livi.tables.estimators.choice import (
     TIME,
     Model,
     Trial,
-    are_counts,
     candidates,
+    check_targets,
     chosen,
     has_many,
     plausible,
@@ -52,6 +52,7 @@ from livi.tables.estimators.draws import ENDS
 from livi.tables.estimators.network import build_network, threads, widths
 from livi.tables.estimators.noise import VARYING_FLOOR, first_noise, network_noise, with_outliers
 from livi.tables.estimators.scaling import REACH, Array, Scaling
+from livi.tables.estimators.spread import USUAL, likely_spread
 from livi.tables.estimators.target import SCALES, TargetPrediction, TargetScale, modelled, stretched
 
 NETWORK_HIDDEN, NETWORK_ACTIVATION = (16, 16), "gelu"
@@ -74,8 +75,9 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
             a network give mean and noise alike, and samples its weights by Markov chains
             (`livi.rivals.fit_langevin`) in place of a variational fit: on small tables often the best predictions, in
             a time that grows with the rows; `steps` are of each chain, `components` and `batch_size` have no part in
-            it. On the plain scale its answers allow one row in a thousand to be ten times as far off as others. "auto"
-            tries them; chains up to 10,000 rows, where network, prior, components and batches are left open.
+            it. On the plain scale its answers allow one row in a thousand to be ten times as far off as others, and
+            all its spread is times a factor of about 0.95 (`livi.tables.estimators.spread`). "auto" tries
+            them; chains up to 10,000 rows, where network, prior, components and batches are left open.
         prior_scale: standard deviation of the weights under the prior; "fan_in" for 1.5 / sqrt(fan-in); or "learned",
             starting there, for one an input and one a further layer, so that inputs without effect count for little.
             "auto" is "learned", or 1 for `noise="network"`, where only numbers will do.
@@ -95,7 +97,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
     Attributes:
         posterior_: the `livi.Posterior`, over the standardised problem.
         input_scaling_: shift and scale of each input, as numpy arrays.
-        target_: the scale of the target.
+        target_: the scale of the target, and the factor of all spread of a network's own noise.
         model_: the target scale and noise that were used.
         trials_: what "auto" tried, with the log score of each on held-out rows, per unit of y; [] where nothing was.
         conformity_scores_: |y - median| / total std of the held-out rows, sorted, on the scale that was modelled; None
@@ -171,20 +173,12 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
             raise ValueError(f"prior_scale: expected a number for noise='network', got {self.prior_scale!r}.")
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
         X, y, weights = self._weighted_rows(X, y.astype(np.float64), sample_weight)
-        if self.target_scale == "log" and not (y > 0).all():
-            raise ValueError(f"target_scale='log': expected targets above 0, got {y.min():.8g}; pass 'plain'.")
-        if self.target_scale == "count" and not are_counts(y):
-            raise ValueError("target_scale='count': expected counts 0, 1, 2, ..., got other numbers; pass 'plain'.")
-        if not candidates(self.target_scale, self.noise, y):
-            raise ValueError(
-                f"noise: expected one that suits target_scale={self.target_scale!r}, got {self.noise!r}; counts have "
-                "poisson or negative-binomial noise, others constant, varying or network noise."
-            )
+        check_targets(self.target_scale, self.noise, y)
         self._draw_seed()
         kept, held = self.split_rows(len(X))
         began = time.perf_counter()
-        self.model_ = self._choose(X[kept], y[kept], weights[kept])
-        self.target_ = TargetScale.of(self.model_.target_scale, y[kept], weights[kept])
+        self.model_, spread = self._choose(X[kept], y[kept], weights[kept])
+        self.target_ = TargetScale.of(self.model_.target_scale, y[kept], weights[kept], spread)
         if self.target_.constant:
             warnings.warn(
                 f"y: expected values that vary, got {y[kept][0]:.8g} in all rows fitted to; that is predicted for "
@@ -241,12 +235,12 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
             posterior = with_outliers(posterior)
         self._answer_by(in_double(posterior), self.seed_)
 
-    def _choose(self, X: Array, y: Array, weights: Array) -> Model:
-        """The model that the settings name, or the best of those that they leave open. Sets trials_."""
+    def _choose(self, X: Array, y: Array, weights: Array) -> tuple[Model, float]:
+        """The model that the settings name, or the best of those that they leave open, and its spread. Sets trials_."""
         models = candidates(self.target_scale, self.noise, y)
         self.trials_: list[Trial] = []
         if len(models) == 1 or len(y) < FEWEST or np.ptp(y) == 0.0:
-            return models[0]
+            return models[0], USUAL if models[0].noise == "network" and not self._brief else 1.0
         fitted, scored = trial_rows(len(y), self.seed_)
         scored = repeated(scored, weights[scored])
         counted = any(model.target_scale == "count" for model in models)
@@ -282,7 +276,17 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         look = None if many else (lambda model: score(model, LOOK_STEPS))
         longer = (lambda model: score(model, SAMPLED_STEPS)) if many else None
         best, self.trials_ = chosen(models, score, last, look, longer)
-        return best
+        spread = 1.0
+        if best.noise == "network":
+            spread = trial_of(best, SAMPLED_STEPS)._likely_spread(X[scored], y[scored])
+        return best, spread
+
+    def _likely_spread(self, X: Array, y: Array) -> float:
+        """Of answers like these, given rows that were not fitted to."""
+        values = np.log(y) if self.model_.target_scale == "log" else y
+        prediction = modelled(self.predictive(X))
+        assert isinstance(prediction, RegressionPrediction)
+        return likely_spread(prediction, torch.from_numpy(values).to(prediction.means))
 
     def _may_be_sampled(self, num_rows: int) -> bool:
         """Whether chains are worth a trial: few enough rows, and nothing asked for that they have no use for."""

@@ -31,14 +31,16 @@ class TargetScale:
             network extrapolates by a few standard deviations, an exponential would make millions of it. For the same
             reason the noise of a logarithm is at most the spread of all logarithms: one network in a hundred with ten
             times that noise would decide the mean alone.
+        spread: by which all deviations from a mean prediction are multiplied, of networks and of noise.
     """
 
     kind: str
     scaling: Scaling
     limits: tuple[float, float] | None = None
+    spread: float = 1.0
 
     @classmethod
-    def of(cls, kind: str, targets: Array, weights: Array) -> Self:  # (n,), (n,)
+    def of(cls, kind: str, targets: Array, weights: Array, spread: float = 1.0) -> Self:  # (n,), (n,)
         if kind == "count":
             return cls(kind, Scaling(np.asarray(0.0), np.asarray(1.0)), _limits_of_counts(targets))
         values = np.log(targets) if kind == "log" else targets
@@ -47,7 +49,7 @@ class TargetScale:
         if np.ptp(scaling.standardise(values)) == 0.0:
             scaling = Scaling(np.asarray(low), np.asarray(_NO_SPREAD))
         room = _ROOM * (high - low)
-        return cls(kind, scaling, (low - room, high + room) if kind == "log" else None)
+        return cls(kind, scaling, (low - room, high + room) if kind == "log" else None, spread)
 
     @property
     def constant(self) -> bool:
@@ -67,6 +69,7 @@ class TargetScale:
             means = torch.full_like(prediction.means[:1], shift, dtype=torch.float64)
             values = RegressionPrediction(means, torch.full_like(means, scale))
         else:
+            prediction = prediction if self.spread == 1.0 else prediction.spread_by(self.spread)
             values = prediction.rescaled(shift, scale)
         if self.limits is None:
             return values
@@ -74,16 +77,18 @@ class TargetScale:
         return LogNormalPrediction(RegressionPrediction(means, stds))
 
     def to_facts(self) -> dict[str, Any]:
-        return {"kind": self.kind, "scaling": tuple(map(float, self.scaling)), "limits": self.limits}
+        scaling = tuple(map(float, self.scaling))
+        return {"kind": self.kind, "scaling": scaling, "limits": self.limits, "spread": self.spread}
 
     @classmethod
     def from_facts(cls, facts: Any) -> Self:
         """The opposite of `to_facts`."""
         kind, limits = facts["kind"], facts["limits"]
-        if kind not in SCALES or (limits is None) != (kind == "plain"):
+        spread = float(facts.get("spread", 1.0))  # older files leave it as it is
+        if kind not in SCALES or (limits is None) != (kind == "plain") or not 0.0 < spread < math.inf:
             raise ValueError("another target scale than a fit has")
         scaling = Scaling(*(np.asarray(float(part)) for part in facts["scaling"]))
-        return cls(kind, scaling, None if limits is None else (float(limits[0]), float(limits[1])))
+        return cls(kind, scaling, None if limits is None else (float(limits[0]), float(limits[1])), spread)
 
 
 def smallest_step(targets: Array) -> float:

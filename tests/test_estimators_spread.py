@@ -1,0 +1,134 @@
+"""The spread of answers by chains: a factor that rows held out by a trial make likely, in every answer and in files."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from livi.posterior.prediction import DrawnPrediction, RegressionPrediction
+from livi.tables.estimators import LIVIRegressor, load, regressor
+from livi.tables.estimators.scaling import Scaling
+from livi.tables.estimators.spread import APART, USUAL, likely_spread
+from livi.tables.estimators.target import TargetScale
+
+CHAINS = {"noise": "network", "steps": 40, "num_samples": 20, "random_state": 0}
+
+
+def waves(rows, seed=0):
+    random = np.random.default_rng(seed)
+    X = random.uniform(-2.0, 2.0, size=(rows, 2))
+    return X, 50.0 + 10.0 * np.sin(2.0 * X[:, 0]) + random.normal(size=rows)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y = waves(100)
+    return LIVIRegressor(**CHAINS, target_scale="plain").fit(X, y)
+
+
+def with_spread(model, factor):
+    """The same networks with another factor."""
+    other = LIVIRegressor(**model.get_params())
+    other.__dict__ |= model.__dict__ | {"target_": replace(model.target_, spread=factor)}
+    return other
+
+
+def mixture(rows=400, networks=10):
+    rng = torch.Generator().manual_seed(1)
+    means = torch.randn(networks, rows, generator=rng, dtype=torch.float64)
+    return RegressionPrediction(means, torch.full_like(means, 0.7))
+
+
+def test_a_factor_scales_every_deviation_and_leaves_the_mean():
+    wide = mixture()
+    narrow = wide.spread_by(0.8)
+    torch.testing.assert_close(narrow.mean, wide.mean)
+    for name in ("epistemic_std", "aleatoric_std", "total_std"):
+        torch.testing.assert_close(getattr(narrow, name), 0.8 * getattr(wide, name))
+    ends = [0.05, 0.5, 0.95]
+    torch.testing.assert_close(narrow.quantile(ends) - wide.mean, 0.8 * (wide.quantile(ends) - wide.mean))
+
+
+@pytest.mark.parametrize("width", [0.6, 0.9, 1.0, 1.3])
+def test_many_rows_decide_the_factor(width):
+    prediction = mixture(rows=20_000)
+    drawn = prediction.sample(1, torch.Generator().manual_seed(2))[0]
+    targets = prediction.mean + width * (drawn - prediction.mean)
+    assert likely_spread(prediction, targets, apart=0.2) == pytest.approx(width, rel=0.03)
+
+
+def test_a_few_rows_hardly_move_it_and_none_leave_what_is_usual():
+    prediction = mixture(rows=3)
+    assert likely_spread(prediction, prediction.mean) == pytest.approx(USUAL, rel=2 * APART)
+    none = RegressionPrediction(prediction.means[:, :0], prediction.stds[:, :0])
+    assert likely_spread(none, torch.zeros(0)) == pytest.approx(USUAL)
+
+
+def test_targets_beyond_all_measure_are_no_reason_to_fail():
+    prediction = mixture(rows=2)
+    assert 0.5 < likely_spread(prediction, torch.tensor([1e200, 0.0], dtype=torch.float64)) < 1.5
+
+
+def test_a_network_that_is_asked_for_has_the_usual_spread_in_every_answer(fitted):
+    assert fitted.target_.spread == USUAL
+    X, y = waves(30, seed=1)
+    whole = with_spread(fitted, 1.0)
+    mean, std = fitted.predict(X, return_std=True)
+    np.testing.assert_allclose(mean, whole.predict(X), rtol=1e-12)
+    np.testing.assert_allclose(std, USUAL * whole.predict(X, return_std=True)[1], rtol=1e-9)
+    ends, wider = fitted.predict_interval(X), whole.predict_interval(X)
+    np.testing.assert_allclose(ends - mean[:, None], USUAL * (wider - mean[:, None]), rtol=1e-4, atol=1e-6)
+    scores = whole.predictive(X).spread_by(USUAL).log_prob(torch.from_numpy(y)).numpy()
+    np.testing.assert_allclose(fitted.log_density(X, y), scores, rtol=1e-6)
+    away = fitted.sample_y(X, 20) - mean[:, None]
+    np.testing.assert_allclose(away, USUAL * (whole.sample_y(X, 20) - mean[:, None]), rtol=1e-6, atol=1e-9)
+
+
+def test_a_trial_decides_by_rows_that_it_has_not_seen(monkeypatch):
+    asked = []
+
+    def noted(prediction, targets):
+        asked.append((prediction, targets))
+        return likely_spread(prediction, targets)
+
+    monkeypatch.setattr(regressor, "likely_spread", noted)
+    X, y = waves(120)
+    model = LIVIRegressor(**CHAINS).fit(X, y)  # plain or log: both are tried
+    ((prediction, targets),) = asked
+    assert len(model.trials_) == 2
+    assert len(targets) == round(0.3 * 120)
+    assert model.target_.spread == likely_spread(prediction, targets)
+    assert model.target_.spread != USUAL
+    values = np.log(y) if model.model_.target_scale == "log" else y
+    assert np.isin(targets.numpy().round(6), values.round(6)).all()
+
+
+def test_other_noise_keeps_its_spread():
+    X, y = waves(60)
+    options = {"hidden": (5,), "steps": 20, "num_samples": 10, "random_state": 0}
+    for noise in ("constant", "varying"):
+        assert LIVIRegressor(noise=noise, target_scale="plain", **options).fit(X, y).target_.spread == 1.0
+
+
+def test_it_is_saved_and_older_files_leave_spread_as_it_is(tmp_path, fitted):
+    X, _ = waves(10, seed=2)
+    fitted.save(tmp_path / "model.livi")
+    again = load(tmp_path / "model.livi")
+    assert again.target_.spread == USUAL
+    np.testing.assert_array_equal(again.predict_interval(X), fitted.predict_interval(X))
+    older = fitted.target_.to_facts()
+    del older["spread"]
+    assert TargetScale.from_facts(older).spread == 1.0
+    for wrong in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="another target scale"):
+            TargetScale.from_facts(older | {"spread": wrong})
+
+
+def test_the_spread_of_a_logarithm_is_that_of_the_logarithm():
+    scale = TargetScale("log", Scaling(np.asarray(0.0), np.asarray(1.0)), (-9.0, 9.0), 0.5)
+    logs = RegressionPrediction(torch.tensor([[-1.0], [3.0]]), torch.tensor(0.4))
+    found = scale.in_units(logs)
+    torch.testing.assert_close(found.logs.means, torch.tensor([[0.0], [2.0]], dtype=torch.float64))
+    torch.testing.assert_close(found.logs.stds, torch.full((2, 1), 0.2, dtype=torch.float64))
+    assert not isinstance(found, DrawnPrediction)
