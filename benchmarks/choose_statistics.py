@@ -60,7 +60,7 @@ def scored(fitted: Fitted, sets: Sets, numbers: list[int]) -> Iterator[Row]:
     for number in numbers:
         some = inputs[order[:number]]
         for name, calibration in {"as they are": some, "other versions": CropFlip()(some, rng)}.items():
-            found = Answers(replace_calibration(fitted, calibration), sets.scored.inputs)
+            found = Answers.of(replace_calibration(fitted, calibration), sets.scored.inputs)
             yield {"pictures": number, "versions": name} | found.scores(sets.scored.labels)
 
 

@@ -211,6 +211,6 @@ def test_fpr95_is_the_share_of_foreign_inputs_that_pass_where_95_of_100_familiar
 
 def test_answers_in_chunks_are_the_same(monkeypatch):
     inputs = random_pictures(25, channels=1)
-    whole = Answers(Brightest(), inputs)
+    whole = Answers.of(Brightest(), inputs)
     monkeypatch.setattr("livi.experiments.images.scores.CHUNK", 7)
-    assert torch.equal(Answers(Brightest(), inputs).logs, whole.logs)
+    assert torch.equal(Answers.of(Brightest(), inputs).logs, whole.logs)

@@ -192,7 +192,7 @@ def fit_method(name: str, task: Task) -> Answer:
         OutOfTime: the deadline has passed; fits on the bound and trainings go on from where they were.
     """
     base, settings = parted(name)
-    task = replace(task, settings=settings)
+    task = replace(task, settings=settings, samples=int(settings.draws or task.samples))
     numbered = NUMBERED.fullmatch(base)
     kind, count = (numbered[1], int(numbered[2])) if numbered else (base, 1)
     if kind in ("map", "ensemble") and task.problem.epochs is not None:

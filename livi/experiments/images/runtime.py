@@ -214,7 +214,7 @@ def measure(method: str, seed: int, gradients: int, *, config: Config, folder: P
     memory = _most(task.device)
     row |= {"seconds": fitted.seconds, "cpu_seconds": time.process_time() - begun, "memory": memory}
     row |= {"memory_of_fit": None if memory is None or before is None else memory - before}
-    answers = Answers(fitted, sets.scored.inputs)
+    answers = Answers.of(fitted, sets.scored.inputs)
     logs = [round(value, DIGITS) for value in answers.log_prob(sets.scored.labels).tolist()]
     said = list(dict.fromkeys(str(warning.message) for warning in caught))
     scores = {name: answers.scores(sets.scored.labels)[name] for name in ("nll", "accuracy")}

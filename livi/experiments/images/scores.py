@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import mean
 from typing import Any, Protocol
 
@@ -38,9 +39,9 @@ def scores(fitted: Predicts, sets: Sets, *, quick: bool = False) -> dict[str, An
     Args:
         quick: every third level of the first drift only.
     """
-    familiar = Answers(fitted, sets.scored.inputs)
-    foreign = {name: Answers(fitted, inputs) for name, inputs in sets.others.items()}
-    told = {name: _told_apart(familiar, answers) for name, answers in foreign.items()}
+    familiar = Answers.of(fitted, sets.scored.inputs)
+    foreign = {name: Answers.of(fitted, inputs) for name, inputs in sets.others.items()}
+    told = {name: told_apart(familiar, answers) for name, answers in foreign.items()}
     every = {"scored": familiar} | foreign
     return {
         **familiar.scores(sets.scored.labels),
@@ -89,18 +90,24 @@ def _means(told: Mapping[str, Mapping[str, float]]) -> dict[str, float] | None:
     return {each: mean(found[each] for found in told.values()) for each in OTHERS} if told else None
 
 
+def averaged(logits: Tensor) -> Tensor:  # (S, n, C) -> (n, C)
+    """The logarithm of the mean over the draws of their probabilities."""
+    return torch.logsumexp(torch.log_softmax(logits.double(), 2), 0) - math.log(len(logits))
+
+
+@dataclass(frozen=True)
 class Answers:
-    """Averaged probabilities of pictures, predicted in chunks: the draws of all of them would fill the memory.
+    """Averaged probabilities of pictures, as their logarithms.
 
     Has `probabilities` and `label`, as livi.posterior.metrics wants.
     """
 
-    def __init__(self, fitted: Predicts, inputs: Tensor) -> None:
-        logs = []
-        for chunk in inputs.split(CHUNK):
-            logits = torch.log_softmax(fitted.predict(chunk).logits.double(), 2)
-            logs.append(torch.logsumexp(logits, 0) - math.log(len(logits)))
-        self.logs = torch.cat(logs)  # (n, C)
+    logs: Tensor  # (n, C)
+
+    @classmethod
+    def of(cls, fitted: Predicts, inputs: Tensor) -> Answers:
+        """Predicted in chunks, for the draws of all pictures would fill the memory."""
+        return cls(torch.cat([averaged(fitted.predict(chunk).logits) for chunk in inputs.split(CHUNK)]))
 
     @property
     def probabilities(self) -> Tensor:
@@ -126,7 +133,7 @@ class Answers:
         return {name: metrics.METRICS[name](self, labels) for name in QUANTITIES}
 
 
-def _told_apart(familiar: Answers, foreign: Answers) -> dict[str, float]:
+def told_apart(familiar: Answers, foreign: Answers) -> dict[str, float]:
     scored, other = -familiar.confidence, -foreign.confidence
     return {
         "confidence": foreign.confidence.mean().item(),
@@ -141,7 +148,7 @@ def _shifts(fitted: Predicts, sets: Sets, quick: bool) -> Iterator[tuple[str, di
         found = []
         for level in levels:
             inputs, labels = sets.shifted(name, level)
-            found.append(Answers(fitted, inputs).scores(labels))
+            found.append(Answers.of(fitted, inputs).scores(labels))
         curves = {each: [one[each] for one in found] for each in ("nll", "ece", "accuracy")}
         yield name, {"levels": list(levels)} | curves
 

@@ -3,9 +3,11 @@
 prior=S        N(0, S^2) for all weights, in place of the prior that the method has by itself
 decay=W        weight decay of the networks that are trained by SGD: those that fits start from, map and ensembles
 noise=R        of livi: the noise's share of the size of each tensor
-rate=R         of livi: the learning rate of the generator
+rate=R         of livi: the learning rate of the generator, its offset included
+offset=R       of livi: that of the offset alone, by which the network moves that a fit started from
 temperature=T  of livi: that of the posterior, in place of 1; see `livi.Recipe`
 samples=S      of livi: weight vectors a step and component
+draws=D        of all but plain networks: how many networks answer, in place of the problem's number
 epochs=E       of the networks that are trained by SGD, in place of the problem's
 fit=E          of livi and mean field: epochs on the bound, in place of the method's own; `livi@epochs=50@fit=10` is to
                be held against networks of 60 epochs
@@ -30,8 +32,10 @@ class Settings:
     decay: float | None = None
     noise: float | None = None
     rate: float | None = None
+    offset: float | None = None
     temperature: float | None = None
     samples: float | None = None
+    draws: float | None = None
     epochs: float | None = None
     fit: float | None = None
 
@@ -48,6 +52,7 @@ class Settings:
             share = self.noise
             found["noise"] = lambda layout: RelativeNoise.for_layout(layout, share)
         recipe: dict[str, Any] = {} if self.rate is None else {"affine_rate": self.rate, "nonlinear_rate": self.rate}
+        recipe |= {} if self.offset is None else {"affine_rate": self.offset}
         recipe |= {} if self.temperature is None else {"temperature": self.temperature}
         recipe |= {} if self.samples is None else {"num_samples": int(self.samples)}
         if recipe:
@@ -73,7 +78,7 @@ def parted(name: str) -> tuple[str, Settings]:
         if setting not in known or setting in found:
             raise ValueError(f"methods: expected each of the settings {', '.join(known)} once at most, got {name!r}.")
         found[setting] = _positive(name, text)
-    for setting in ("epochs", "samples"):
+    for setting in ("epochs", "samples", "draws"):
         if not found.get(setting, 1.0).is_integer():
             raise ValueError(f"methods: expected a whole number of {setting}, got {name!r}.")
     return method, Settings(**found)
@@ -88,7 +93,8 @@ def check_settings(name: str, *, trained: bool) -> None:
     method, settings = parted(name)
     fitted = not (trained and method.startswith(("map", "ensemble")))
     known = [*(["prior"] if fitted else []), *(["decay", "epochs"] if trained else [])]
-    known += ["noise", "rate", "temperature", "samples"] if method.startswith("livi") else []
+    known += ["noise", "rate", "offset", "temperature", "samples"] if method.startswith("livi") else []
+    known += [] if method.startswith(("map", "ensemble")) else ["draws"]
     known += ["fit"] if method.startswith(("livi", "mean_field")) else []
     for setting in settings.given:
         if setting not in known:
