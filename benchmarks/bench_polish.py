@@ -61,9 +61,10 @@ def run(name: str, seed: int) -> list[dict[str, Any]]:
         print(f"{name} {seed} {way}: NLL {row['nll']:.3f}, {seconds:.1f} s", flush=True)
         return made, seconds
 
-    def fit(steps: int | None = None, polish: bool | None = False) -> livi.Posterior:
+    def fit(steps: int | None = None, polish: bool | None = False, samples: int | None = None) -> livi.Posterior:
         options = {"start": "net", "seed": seed, "steps": steps, "polish": polish, "progress": False}
-        return livi.fit(net, train, problem.likelihood(), **options)
+        recipe = None if samples is None else livi.Recipe(num_samples=samples)
+        return livi.fit(net, train, problem.likelihood(), recipe=recipe, **options)
 
     def polished(way: str, start: livi.Posterior, before: float, steps: int = 1000) -> None:
         timed(
@@ -82,6 +83,9 @@ def run(name: str, seed: int) -> list[dict[str, Any]]:
         timed("plain network", lambda: plain, training)
         polished("plain network", plain, training)
         polished("fit of 300 steps", short, seconds)
+        few, seconds = timed("fit of 300 steps of 16 samples", lambda: fit(300, samples=16), training)
+        for steps in (500, 1000):
+            polished("fit of 300 steps of 16 samples", few, seconds, steps)
         for length in (300, 1500):
             made = lambda length=length: fit_ensemble(  # noqa: E731
                 net, train, problem.likelihood(), members=CHAINS, steps=length, seed=seed

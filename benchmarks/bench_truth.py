@@ -39,6 +39,7 @@ from livi.tables.estimators.scaling import Scaling
 QUICK = ("--data", "diabetes", "--splits", "0", "--ways", "members,stacked", "--quick")
 FULL = ("--data", "boston,concrete,energy,yacht", "--splits", "0,1,2,3,4", "--out", "truth.json")
 CHAINS, STEPS, FLOOR = 8, 5000, 1e-3
+LONGEST = 8 * STEPS  # of all ways
 
 Data = tuple[torch.Tensor, torch.Tensor]
 Way = Callable[[nn.Module, Data, dict[str, Any]], livi.Posterior]
@@ -48,15 +49,17 @@ def noise() -> livi.HeteroscedasticGaussian:
     return livi.HeteroscedasticGaussian(floor=FLOOR)
 
 
-def chains(*, steps: int = STEPS, number: int = CHAINS, map_steps: int = 300, **polishing: Any) -> Way:
-    """Chains from MAP fits, as `fit_langevin` runs them, but for what is given."""
+def chains(
+    *, steps: int = STEPS, number: int = CHAINS, kept: int = 400, map_steps: int = 300, **polishing: Any
+) -> Way:
+    """Chains from MAP fits, as `fit_langevin` runs them, but for what is given; `kept` draws of all together."""
 
     def make(net: nn.Module, data: Data, options: dict[str, Any]) -> livi.Posterior:
         length = min(steps, options["most"])
         common = {"prior": livi.Normal(1.0), "standardise": False, "seed": options["seed"]}
         fits = MapFits.of("bench_truth", net, data, noise(), number, min(map_steps, length), common)
         settings = {"warm_up": 0.6, "first_error": 0.5, "energy_error": 0.1, "weighting": "equal"} | polishing
-        draws = max(8, min(400 // number, int(0.4 * length))) * number
+        draws = max(8, min(kept // number, int(0.4 * length))) * number
         start = as_posterior(fits.problem, fits.recipe, fits.starts(), "chains")
         return livi.polish(
             start, data, chains=number, draws=draws, steps=length, seed=options["seed"], progress=False, **settings
@@ -113,7 +116,7 @@ def one_noise() -> livi.Gaussian:
 WAYS: dict[str, tuple[str, Way, dict[str, Any]]] = {
     "map": ("one MAP fit, 3,000 steps", fitted(fit_map, steps=3000), {}),
     "members": ("8 MAP fits, 300 steps", fitted(fit_ensemble, members=CHAINS, steps=300), {}),
-    "long-members": ("8 MAP fits, 3,000 steps", fitted(fit_ensemble, members=CHAINS, steps=3000), {}),
+    "trained-members": ("8 MAP fits, 3,000 steps", fitted(fit_ensemble, members=CHAINS, steps=3000), {}),
     "mode": ("implicit posterior around the best mode", fitted(livi.fit, polish=False), {}),
     "fit": ("`livi.fit`, no options, its own floor of the noise", fitted(livi.fit, livi.HeteroscedasticGaussian), {}),
     "one-chain": ("one chain", chains(number=1), {}),
@@ -121,6 +124,11 @@ WAYS: dict[str, tuple[str, Way, dict[str, Any]]] = {
     "half": ("8 chains, half as long", chains(steps=STEPS // 2), {}),
     "many": ("16 chains, half as long", chains(number=16, steps=STEPS // 2), {}),
     "chains": ("8 chains", chains(), {}),
+    "long": (
+        "32 chains, eight times as long, energy error 0.01",
+        chains(number=32, steps=8 * STEPS, kept=3200, energy_error=0.01),
+        {},
+    ),
     "stacked": ("8 chains, stacked: `fit_langevin`", fitted(fit_langevin), {}),
     "one-noise": ("the same, one noise for all rows", fitted(fit_langevin, one_noise), {"outputs": 1}),
     "one-layer": ("the same, one layer of 32", fitted(fit_langevin), {"hidden": (32,)}),
@@ -132,7 +140,7 @@ WAYS: dict[str, tuple[str, Way, dict[str, Any]]] = {
     "nuts": ("NUTS, 4 chains of 500 draws", nuts(), {}),
     "nuts-gelu": ("the same, GELU", nuts(), {"activation": "gelu"}),
 }
-USUAL = [way for way in WAYS if not way.startswith(("cooled", "nuts"))]  # which take minutes to an hour
+USUAL = [way for way in WAYS if not way.startswith(("long", "cooled", "nuts"))]  # which take minutes to an hour
 
 
 def without_test_rows(split: Split, number: int) -> Split:
@@ -156,9 +164,10 @@ def run(split: Split, number: int, way: str, most: int) -> dict[str, Any]:
         found, posterior = predicted(split, number, way, most)
     except livi.FitError as error:
         return row | {"seconds": time.process_time() - began, "error": str(error)}
-    report = posterior.plan.get("polish") or posterior.plan.get("nuts") or {"rhat": [None]}
-    seconds = {"seconds": time.process_time() - began, "rhat": report["rhat"][0], "error": None}
-    return row | scores(band(found, split.test_targets), split.test_targets) | seconds
+    report = posterior.plan.get("polish") or posterior.plan.get("nuts") or {}
+    agreement = {name: report.get(name, [None])[0] for name in ("rhat", "effective")}
+    seconds = {"seconds": time.process_time() - began, "error": None}
+    return row | scores(band(found, split.test_targets), split.test_targets) | agreement | seconds
 
 
 def predicted(split: Split, number: int, way: str, most: int) -> tuple[RegressionPrediction, livi.Posterior]:
@@ -189,11 +198,11 @@ def answered_by(
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Mean log score / RMSE over splits for each way and data set, failures, R-hat of predictions, and seconds."""
+    """Mean log score / RMSE over splits for each way and data set, failures, R-hat and ESS of predictions, and seconds."""
     data = list(dict.fromkeys(row["data"] for row in rows))
     splits = sorted({row["split"] for row in rows})
     lines = [f"Splits {', '.join(map(str, splits))}: log score / RMSE.", ""]
-    lines += ["| | " + " | ".join(data) + " | R-hat | failed | CPU s |", "|---" * (len(data) + 4) + "|"]
+    lines += ["| | " + " | ".join(data) + " | R-hat, ESS | failed | CPU s |", "|---" * (len(data) + 4) + "|"]
     for way in dict.fromkeys(row["way"] for row in rows):
         own = [row for row in rows if row["way"] == way]
         held = [row for row in own if row["error"] is None]
@@ -202,8 +211,8 @@ def table(rows: list[dict[str, Any]]) -> str:
             these = [row for row in held if row["data"] == name]
             means = [np.mean([row[key] for row in these]) for key in ("log_score", "rmse")] if these else []
             cells.append(f"{means[0]:.3f} / {means[1]:.3g}" if these else "")
-        rhat = [row["rhat"] for row in held if row["rhat"] is not None]
-        agreement = f"{np.mean(rhat):.2f}" if rhat else ""
+        rhat, sizes = ([row[each] for row in held if row.get(each) is not None] for each in ("rhat", "effective"))
+        agreement = ", ".join([f"{np.mean(rhat):.2f}"] * bool(rhat) + [f"{np.mean(sizes):.0f}"] * bool(sizes))
         seconds = np.mean([row["seconds"] for row in own])
         count = f"{len(own) - len(held)} of {len(own)}"
         lines.append(f"| {own[0]['title']} | {' | '.join(cells)} | {agreement} | {count} | {seconds:.0f} |")
@@ -214,7 +223,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="boston,concrete,energy", help="data sets of `livi bench tables`")
     parser.add_argument("--splits", default="0,1,2,3,4")
-    parser.add_argument("--ways", default=",".join(USUAL), help="default: %(default)s; there is nuts and nuts-gelu too")
+    parser.add_argument("--ways", default=",".join(USUAL), help="default: %(default)s; there are long, cooled, nuts and nuts-gelu too")
     parser.add_argument("--held", action="store_true", help="score training rows that are held out, not test rows")
     parser.add_argument("--quick", action="store_true", help="a few steps; the numbers mean nothing")
     parser.add_argument("--out", type=Path, help="rows are written there, and those that are there are not run again")
@@ -234,7 +243,7 @@ def main() -> None:
                     continue
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
-                    rows.append(run(split, number, way, 40 if chosen.quick else STEPS))
+                    rows.append(run(split, number, way, 40 if chosen.quick else LONGEST))
                 print(rows[-1], flush=True)
                 if chosen.out is not None:
                     chosen.out.write_text(json.dumps(rows, indent=1))

@@ -51,8 +51,17 @@ def test_settings_are_read_off_a_name_and_become_options():
     assert options["recipe"].named == {"affine_rate", "nonlinear_rate"}
     cold = parted("livi@temperature=0.3@samples=1")[1].options()["recipe"]
     assert (cold.named, cold.temperature, cold.num_samples) == ({"temperature", "num_samples"}, 0.3, 1)
+    slow = parted("livi@offset=0.0001@rate=0.002")[1].options()["recipe"]
+    assert (slow.affine_rate, slow.nonlinear_rate) == (0.0001, 0.002)
     assert parted("map") == ("map", Settings())
     assert Settings().options() == {}
+
+
+def test_as_many_networks_answer_as_the_name_says(tmp_path):
+    write_mnist(tmp_path)
+    task = Task(load(PROBLEMS["mnist"], tmp_path, quick=True), 1, tmp_path, quick=True, samples=4)
+    for name, networks in (("livi", 4), ("livi@draws=6", 6), ("livi-pooled-2@draws=6", 6)):
+        assert len(fit_method(name, task).predict(task.data[0][:2]).logits) == networks
 
 
 @pytest.mark.parametrize(
