@@ -49,9 +49,7 @@ def noise() -> livi.HeteroscedasticGaussian:
     return livi.HeteroscedasticGaussian(floor=FLOOR)
 
 
-def chains(
-    *, steps: int = STEPS, number: int = CHAINS, kept: int = 400, map_steps: int = 300, **polishing: Any
-) -> Way:
+def chains(*, steps: int = STEPS, number: int = CHAINS, kept: int = 400, map_steps: int = 300, **polishing: Any) -> Way:
     """Chains from MAP fits, as `fit_langevin` runs them, but for what is given; `kept` draws of all together."""
 
     def make(net: nn.Module, data: Data, options: dict[str, Any]) -> livi.Posterior:
@@ -198,7 +196,7 @@ def answered_by(
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Mean log score / RMSE over splits for each way and data set, failures, R-hat and ESS of predictions, and seconds."""
+    """Mean log score / RMSE over splits of each way and data set, R-hat and ESS of predictions, failures, seconds."""
     data = list(dict.fromkeys(row["data"] for row in rows))
     splits = sorted({row["split"] for row in rows})
     lines = [f"Splits {', '.join(map(str, splits))}: log score / RMSE.", ""]
@@ -223,7 +221,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="boston,concrete,energy", help="data sets of `livi bench tables`")
     parser.add_argument("--splits", default="0,1,2,3,4")
-    parser.add_argument("--ways", default=",".join(USUAL), help="default: %(default)s; there are long, cooled, nuts and nuts-gelu too")
+    parser.add_argument(
+        "--ways", default=",".join(USUAL), help="default: %(default)s; there are long, cooled, nuts and nuts-gelu too"
+    )
     parser.add_argument("--held", action="store_true", help="score training rows that are held out, not test rows")
     parser.add_argument("--quick", action="store_true", help="a few steps; the numbers mean nothing")
     parser.add_argument("--out", type=Path, help="rows are written there, and those that are there are not run again")

@@ -45,7 +45,7 @@ from livi.experiments.table_data import Split, read_split
 from livi.experiments.table_scores import LEVEL, Array
 from livi.inference.rules import Size
 from livi.posterior.prediction import RegressionPrediction
-from livi.tables.estimators import regressor
+from livi.tables.estimators import regressor, trials
 from livi.tables.estimators.choice import MOST_OF_ONE
 from livi.tables.estimators.spread import likely_spread
 
@@ -106,7 +106,7 @@ def chosen(name: str, number: int, most: int) -> tuple[livi.LIVIRegressor, list[
         said.append((prediction, targets))
         return likely_spread(prediction, targets)
 
-    with patch.object(regressor, "likely_spread", noted):
+    with patch.object(trials, "likely_spread", noted):
         split = held_out(name, number)
         model.fit(split.inputs, split.targets)
     factor = f", spread times {model.target_.spread:.3f}" if said else ""

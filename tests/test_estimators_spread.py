@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from livi.posterior.prediction import DrawnPrediction, RegressionPrediction
-from livi.tables.estimators import LIVIRegressor, load, regressor
+from livi.tables.estimators import LIVIRegressor, load, trials
+from livi.tables.estimators.choice import Model
 from livi.tables.estimators.scaling import Scaling
 from livi.tables.estimators.spread import APART, USUAL, likely_spread
 from livi.tables.estimators.target import TargetScale
@@ -67,7 +68,7 @@ def test_a_few_rows_hardly_move_it_and_none_leave_what_is_usual():
 
 def test_targets_beyond_all_measure_are_no_reason_to_fail():
     prediction = mixture(rows=2)
-    assert 0.5 < likely_spread(prediction, torch.tensor([1e200, 0.0], dtype=torch.float64)) < 1.5
+    assert likely_spread(prediction, torch.tensor([1e200, 0.0], dtype=torch.float64)) == USUAL
 
 
 def test_a_network_that_is_asked_for_has_the_usual_spread_in_every_answer(fitted):
@@ -92,7 +93,7 @@ def test_a_trial_decides_by_rows_that_it_has_not_seen(monkeypatch):
         asked.append((prediction, targets))
         return likely_spread(prediction, targets)
 
-    monkeypatch.setattr(regressor, "likely_spread", noted)
+    monkeypatch.setattr(trials, "likely_spread", noted)
     X, y = waves(120)
     model = LIVIRegressor(**CHAINS).fit(X, y)  # plain or log: both are tried
     ((prediction, targets),) = asked
@@ -102,6 +103,72 @@ def test_a_trial_decides_by_rows_that_it_has_not_seen(monkeypatch):
     assert model.target_.spread != USUAL
     values = np.log(y) if model.model_.target_scale == "log" else y
     assert np.isin(targets.numpy().round(6), values.round(6)).all()
+
+
+def test_chains_that_a_budget_cut_short_do_not_decide_it():
+    X, y = waves(300)
+    model = LIVIRegressor(noise="network", budget=1.0, random_state=0).fit(X, y)  # plain or log: both are tried
+    assert len(model.trials_) == 2
+    assert model.target_.spread == USUAL
+
+
+def test_of_whole_numbers_the_probabilities_decide_it():
+    random = np.random.default_rng(0)
+    middle = torch.from_numpy(random.normal(size=(1, 5000)))
+    prediction = RegressionPrediction(middle, torch.full_like(middle, 0.3))
+    targets = (middle[0] + 0.25 * torch.from_numpy(random.normal(size=5000))).round()
+    by_mass = likely_spread(prediction, (targets - 0.5, targets + 0.5), apart=0.2)
+    assert by_mass == pytest.approx(0.25 / 0.3, rel=0.05)
+    assert likely_spread(prediction, targets, apart=0.2) > 1.1  # a density takes what was rounded off for noise
+
+
+@pytest.mark.parametrize(("counted", "cells"), [(False, False), (True, True)])
+def test_trials_score_by_cells_where_models_of_counts_are_among_them(counted, cells, monkeypatch):
+    asked = []
+    monkeypatch.setattr(trials, "likely_spread", lambda _, targets: asked.append(targets) or 0.9)
+    X, y = waves(120)
+    made = lambda model, steps: LIVIRegressor(**CHAINS | {"steps": steps}, target_scale=model.target_scale)  # noqa: E731
+    tried = trials.Trials(made, X, y.round(), np.ones(120), seed=0, steps=40, counted=counted)
+    for scale in ("plain", "log"):
+        assert tried.spread(Model(scale, "network")) == 0.9
+    assert tried.spread(Model("plain", "constant")) == 1.0
+    assert [isinstance(targets, tuple) for targets in asked] == [cells, cells]
+    if cells:
+        low, high = asked[1]
+        torch.testing.assert_close(high.exp() - low.exp(), torch.ones_like(low))
+
+
+def test_a_model_is_fitted_once_for_a_number_of_steps():
+    X, y = waves(100)
+    made = []
+
+    def make(model, steps):
+        made.append(steps)
+        return LIVIRegressor(**CHAINS | {"steps": steps}, target_scale=model.target_scale)
+
+    tried, model = trials.Trials(make, X, y, np.ones(100), seed=0, steps=40), Model("plain", "network")
+    assert tried.fitted(model, 100) is tried.fitted(model, 400)  # 40 both, and no more are allowed
+    assert made == [40]
+
+
+def test_a_trial_of_equal_targets_says_nothing_of_the_spread():
+    X, _ = waves(100)
+    made = lambda _, steps: LIVIRegressor(**CHAINS | {"steps": steps}, target_scale="plain")  # noqa: E731
+    tried = trials.Trials(made, X, np.full(100, 3.0), np.ones(100), seed=0, steps=40)
+    assert tried.spread(Model("plain", "network")) == USUAL
+
+
+def test_what_is_out_of_bounds_is_cut_before_it_is_spread():
+    scale = TargetScale("log", Scaling(np.asarray(0.0), np.asarray(1.0)), (-2.0, 2.0), 0.5)
+    found = scale.in_units(RegressionPrediction(torch.tensor([[-1.0], [9.0]]), torch.tensor(4.0)))
+    torch.testing.assert_close(found.logs.means, torch.tensor([[-0.25], [1.25]], dtype=torch.float64))
+    torch.testing.assert_close(found.logs.stds, torch.full((2, 1), 0.5, dtype=torch.float64))
+
+
+def test_a_factor_is_a_positive_number():
+    for wrong in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="factor"):
+            mixture().spread_by(wrong)
 
 
 def test_other_noise_keeps_its_spread():

@@ -190,7 +190,7 @@ def test_few_rows_get_a_look_and_many_a_longer_trial(rows, expected, monkeypatch
         seen.append((look is not None, longer is not None))
         return models[0], []
 
-    monkeypatch.setattr("livi.tables.estimators.regressor.chosen", spy)
+    monkeypatch.setattr("livi.tables.estimators.trials.chosen", spy)
     X = np.random.default_rng(0).normal(size=(rows, 2))
     LIVIRegressor(**SHORT).fit(X, X[:, 0] + 0.1 * np.random.default_rng(1).normal(size=rows))
     assert seen == [expected]

@@ -33,7 +33,7 @@ search    --search tries four candidates for each method, by its prior or weight
           for other forms of livi that of livi
 data      from LIVI_DATA_DIR or the cache: livi data list
 """
-OF_LIVI = "noise, rate, temperature, samples (a step) and fit (epochs) for livi"
+OF_LIVI = "noise, rate, offset (its rate), temperature, samples (a step), draws (that answer) and fit (epochs) for livi"
 SETTINGS = f"prior for all, {OF_LIVI}"
 TRAINED_SETTINGS = f"""prior, decay and epochs (of the networks that fits start from),
           {OF_LIVI}"""

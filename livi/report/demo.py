@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 
 from livi.experiments.machine import machine, versions
+from livi.experiments.processes import side_by_side
 from livi.experiments.toy import as_tensors, fit_toy, measure, network, reference, toy_data
 from livi.experiments.toy_bench import QUICK
 from livi.experiments.toy_data import NAMES, Reference
@@ -112,23 +112,17 @@ def demo(config: Config, folder: str | Path, say: Say = print) -> dict[str, Any]
 def _fit_all(config: Config, folder: Path, workers: int, say: Say) -> dict[str, dict[str, Any]]:
     """Rows by method, from processes of one thread each: small tensors gain nothing from more."""
     rows: dict[str, dict[str, Any]] = {}
-    waiting, running = list(METHODS), dict[Future[dict[str, Any]], str]()
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), torch.set_num_threads, (1,)) as pool:
-        while waiting or running:
-            while waiting and len(running) < workers:  # no queue, so that nothing is begun after an interruption
-                method = waiting.pop(0)
-                running[pool.submit(_fit, method, config, folder)] = method
-            for job in wait(running, return_when=FIRST_COMPLETED).done:
-                method, row = running.pop(job), job.result()
-                rows[method] = row
-                bound = "" if row["elbo"] is None else f"bound {row['elbo']:.1f} nats, "
-                say(f"{method}: {bound}W2 to NUTS {row['w2_to_nuts']:.3f}, {row['seconds']:.0f} s")
+    for row in side_by_side(partial(_fit, config=config, folder=folder), METHODS, workers):
+        rows[row["method"]] = row
+        bound = "" if row["elbo"] is None else f"bound {row['elbo']:.1f} nats, "
+        say(f"{row['method']}: {bound}W2 to NUTS {row['w2_to_nuts']:.3f}, {row['seconds']:.0f} s")
     return rows
 
 
 def _fit(method: str, config: Config, folder: Path) -> dict[str, Any]:
     """In a worker: fit, measure, and leave the posterior in a file."""
     torch.set_default_dtype(torch.float32)
+    torch.set_num_threads(1)
     started = time.process_time()
     fitted = fit_toy(config.data, method, config.seed, recipe=QUICK if config.quick else None)
     cpu_seconds = time.process_time() - started

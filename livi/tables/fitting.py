@@ -271,11 +271,16 @@ def _facts(
 
 def _modelled(estimator: Any) -> str:
     """What was modelled of the target, and how that was chosen."""
-    text = f"{estimator.model_} was modelled{_outliers(estimator.posterior_.likelihood)}"
+    text = f"{estimator.model_} was modelled{_outliers(estimator.posterior_.likelihood)}{_spread(estimator.target_)}"
     if not estimator.trials_:
         return text
     tried = ", ".join(f"{trial.model.label} {_score(trial.log_score)}" for trial in estimator.trials_)
     return f"{text}, by the log score on rows set aside from the fit ({tried})"
+
+
+def _spread(target: Any) -> str:
+    """By how much the spread of answers was changed."""
+    return "" if target.spread == 1.0 else f", its spread times {target.spread:.2f}"
 
 
 def _outliers(likelihood: Any) -> str:

@@ -4,10 +4,11 @@ prior=S        N(0, S^2) for all weights, in place of the prior that the method 
 decay=W        weight decay of the networks that are trained by SGD: those that fits start from, map and ensembles
 noise=R        of livi: the noise's share of the size of each tensor
 rate=R         of livi: the learning rate of the generator, its offset included
-offset=R       of livi: that of the offset alone, by which the network moves that a fit started from
+offset=R       of livi: that of the offset (and of a skip) alone, by which the network moves that a fit started from
 temperature=T  of livi: that of the posterior, in place of 1; see `livi.Recipe`
 samples=S      of livi: weight vectors a step and component
-draws=D        of all but plain networks: how many networks answer, in place of the problem's number
+draws=D        of all but plain networks: how many networks answer, in place of the problem's number (of a pool at
+               least one of each posterior)
 epochs=E       of the networks that are trained by SGD, in place of the problem's
 fit=E          of livi and mean field: epochs on the bound, in place of the method's own; `livi@epochs=50@fit=10` is to
                be held against networks of 60 epochs

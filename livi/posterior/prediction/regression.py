@@ -144,7 +144,7 @@ class RegressionPrediction(Quantiles, Moments):
         (tensor([[-1.],
                 [ 3.]]), tensor([1.]), tensor([2.]))
         """
-        mean = self.means.mean(0)
+        mean, factor = self.means.mean(0), checks.positive_float("factor", factor)
         return RegressionPrediction(mean + factor * (self.means - mean), factor * self.stds, self.noise_shape)
 
     def rescaled(self, shift: float, scale: float) -> RegressionPrediction:

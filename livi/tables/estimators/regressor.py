@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 import warnings
 from collections.abc import Mapping
@@ -29,31 +28,23 @@ from livi.tables.estimators.answers import as_numpy
 from livi.tables.estimators.base import Estimator, check_alpha, in_double, quick_recipe, unweighted
 from livi.tables.estimators.choice import (
     FEWEST,
-    LOOK_STEPS,
     MOST_SAMPLED,
     NOISES,
-    SAMPLED_STEPS,
     SAMPLES,
-    STEPS,
     TIME,
     Model,
     Trial,
     candidates,
     check_targets,
-    chosen,
-    has_many,
-    plausible,
-    repeated,
-    sampled_like,
-    trial_rows,
 )
 from livi.tables.estimators.conformal import threshold
 from livi.tables.estimators.draws import ENDS
 from livi.tables.estimators.network import build_network, threads, widths
 from livi.tables.estimators.noise import VARYING_FLOOR, first_noise, network_noise, with_outliers
 from livi.tables.estimators.scaling import REACH, Array, Scaling
-from livi.tables.estimators.spread import USUAL, likely_spread
+from livi.tables.estimators.spread import USUAL
 from livi.tables.estimators.target import SCALES, TargetPrediction, TargetScale, modelled, stretched
+from livi.tables.estimators.trials import Trials
 
 NETWORK_HIDDEN, NETWORK_ACTIVATION = (16, 16), "gelu"
 
@@ -241,52 +232,21 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         self.trials_: list[Trial] = []
         if len(models) == 1 or len(y) < FEWEST or np.ptp(y) == 0.0:
             return models[0], USUAL if models[0].noise == "network" and not self._brief else 1.0
-        fitted, scored = trial_rows(len(y), self.seed_)
-        scored = repeated(scored, weights[scored])
-        counted = any(model.target_scale == "count" for model in models)
-        sampled = self._may_be_sampled(len(y))
+        chains = self._may_be_sampled(len(y))
         common: dict[str, Any] = {"interval": "posterior", "components": 1, "num_samples": 50, "verbose": 0}
         common |= {"random_state": self.seed_}
         if self.budget is not None:
-            trials = len(models) + 2 * sampled
-            common["budget"] = TIME * seconds("budget", self.budget) / trials
+            common["budget"] = TIME * seconds("budget", self.budget) / (len(models) + 2 * chains)
 
-        @functools.cache
-        def trial_of(model: Model, longest: int) -> LIVIRegressor:
-            steps = min(longest, self.steps or longest)
+        def make(model: Model, steps: int) -> LIVIRegressor:
             trial: LIVIRegressor = clone(self).set_params(**common, steps=steps, **model.settings)
             trial._brief = True
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # about a fit that is short on purpose
-                trial.fit(X[fitted], y[fitted], weights[fitted])
-            if trial.posterior_.plan.get("interrupted_at") is not None:
-                raise KeyboardInterrupt
             return trial
 
-        def score(model: Model, longest: int | None = None) -> Array:
-            trial = trial_of(model, longest or (SAMPLED_STEPS if model.noise == "network" else STEPS))
-            return (trial.log_mass if counted else trial.log_density)(X[scored], y[scored])
-
-        if not counted and models[0].noise == "constant":
-            rows = np.concatenate([repeated(fitted, weights[fitted]), scored])
-            mean, std = trial_of(models[0], STEPS).predict(X[rows], return_std=True)
-            models = plausible(models, X[rows], y[rows], mean, std)
-        last = sampled_like if sampled else lambda _: None
-        many = has_many(len(y))
-        look = None if many else (lambda model: score(model, LOOK_STEPS))
-        longer = (lambda model: score(model, SAMPLED_STEPS)) if many else None
-        best, self.trials_ = chosen(models, score, last, look, longer)
-        spread = 1.0
-        if best.noise == "network":
-            spread = trial_of(best, SAMPLED_STEPS)._likely_spread(X[scored], y[scored])
-        return best, spread
-
-    def _likely_spread(self, X: Array, y: Array) -> float:
-        """Of answers like these, given rows that were not fitted to."""
-        values = np.log(y) if self.model_.target_scale == "log" else y
-        prediction = modelled(self.predictive(X))
-        assert isinstance(prediction, RegressionPrediction)
-        return likely_spread(prediction, torch.from_numpy(values).to(prediction.means))
+        counted = any(model.target_scale == "count" for model in models)
+        trials = Trials(make, X, y, weights, self.seed_, self.steps, counted)
+        best, self.trials_ = trials.best(models, chains=chains)
+        return best, trials.spread(best)
 
     def _may_be_sampled(self, num_rows: int) -> bool:
         """Whether chains are worth a trial: few enough rows, and nothing asked for that they have no use for."""

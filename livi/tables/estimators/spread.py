@@ -2,11 +2,11 @@
 
 Each network of a chain may be right about its own noise, and their average is too wide all the same: a pool of
 distributions that are each calibrated is always too wide (Gneiting and Ranjan 2013, "Combining predictive
-distributions", whose remedy, a factor for all spread, this is). By how much is each table's own. Where copies of a row
-share what networks miss of it, that is taken for noise, and answers are wider than new rows need; elsewhere they need
-all of it. Rows that a trial has held out know, but they are few, and a trial's chains are short. So the factor is the
-most likely one given those rows under what is usual, chosen by `python -m benchmarks.choose_intervals` on training rows
-(docs/benchmarks/choices.md, "What 90 % intervals hold").
+distributions"; their remedy is a factor for the spread of each, here it is one for their disagreement too). By how much
+is each table's own. Where copies of a row share what networks miss of it, that is taken for noise, and answers are
+wider than new rows need; elsewhere they need all of it. Rows that a trial has held out know, but they are few, and a
+trial's chains are short. So the factor is the most likely one given those rows under what is usual, chosen by `python
+-m benchmarks.choose_intervals` on training rows (docs/benchmarks/choices.md, "What 90 % intervals hold").
 """
 
 from __future__ import annotations
@@ -24,11 +24,18 @@ _REACH, _STEPS = 4.0, 81  # of the factors that are tried, in those deviations
 
 
 def likely_spread(
-    prediction: RegressionPrediction, targets: Tensor, usual: float = USUAL, apart: float = APART
+    prediction: RegressionPrediction,
+    targets: Tensor | tuple[Tensor, Tensor],
+    usual: float = USUAL,
+    apart: float = APART,
 ) -> float:
     """The factor of a prediction's spread that is the most likely one, given rows that it has not seen.
 
-    By their log density, and a prior under which its logarithm is N(log usual, apart^2).
+    By their log density, and a prior under which its logarithm is N(log usual, apart^2), within four deviations; what
+    is usual where the rows are beyond all measure.
+
+    Args:
+        targets: of these rows; or the lower and upper ends of cells that hold them, whose probabilities count then.
 
     >>> import torch
     >>> rng = torch.Generator().manual_seed(0)
@@ -39,6 +46,13 @@ def likely_spread(
     """
     away = np.linspace(-_REACH, _REACH, _STEPS)
     factors = usual * np.exp(apart * away)
-    scores = [float(prediction.spread_by(factor).log_prob(targets).sum()) for factor in factors]
+    scores = [_score(prediction.spread_by(factor), targets) for factor in factors]
+    if not np.isfinite(scores).any():
+        return usual
     posterior = np.where(np.isfinite(scores), scores, -math.inf) - 0.5 * away**2
     return float(factors[posterior.argmax()])
+
+
+def _score(prediction: RegressionPrediction, targets: Tensor | tuple[Tensor, Tensor]) -> float:
+    scores = prediction.log_mass(*targets) if isinstance(targets, tuple) else prediction.log_prob(targets)
+    return float(scores.sum())

@@ -31,7 +31,7 @@ class TargetScale:
             network extrapolates by a few standard deviations, an exponential would make millions of it. For the same
             reason the noise of a logarithm is at most the spread of all logarithms: one network in a hundred with ten
             times that noise would decide the mean alone.
-        spread: by which all deviations from a mean prediction are multiplied, of networks and of noise.
+        spread: by which all deviations from a mean prediction are multiplied in the end, of networks and of noise.
     """
 
     kind: str
@@ -69,12 +69,12 @@ class TargetScale:
             means = torch.full_like(prediction.means[:1], shift, dtype=torch.float64)
             values = RegressionPrediction(means, torch.full_like(means, scale))
         else:
-            prediction = prediction if self.spread == 1.0 else prediction.spread_by(self.spread)
             values = prediction.rescaled(shift, scale)
-        if self.limits is None:
-            return values
-        means, stds = values.means.clamp(*self.limits), values.stds.clamp(max=scale)
-        return LogNormalPrediction(RegressionPrediction(means, stds))
+        if self.limits is not None:
+            values = RegressionPrediction(values.means.clamp(*self.limits), values.stds.clamp(max=scale))
+        if self.spread != 1.0 and not self.constant:
+            values = values.spread_by(self.spread)
+        return values if self.limits is None else LogNormalPrediction(values)
 
     def to_facts(self) -> dict[str, Any]:
         scaling = tuple(map(float, self.scaling))
@@ -104,8 +104,8 @@ def smallest_step(targets: Array) -> float:
 def rounding(targets: Array) -> float:
     """The standard deviation that rounding to the nearest step leaves, with the smallest step between targets.
 
-    No density of targets that come in steps should be narrower: one of whole numbers would be credited with their being
-    whole, and pay for it beyond all measure at the first number that it misses.
+    No noise of targets that come in steps should be narrower (but for `TargetScale.spread`): a density of whole numbers
+    would be credited with their being whole, and pay for it beyond all measure at the first number that it misses.
     """
     return smallest_step(targets) / math.sqrt(12.0)
 

@@ -1,0 +1,120 @@
+"""Short fits of a regressor to some of the rows, scored on others: what models, and the spread of chains, go by."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from livi.posterior.prediction import RegressionPrediction
+from livi.tables.estimators.choice import (
+    LOOK_STEPS,
+    SAMPLED_STEPS,
+    STEPS,
+    Model,
+    Trial,
+    chosen,
+    has_many,
+    plausible,
+    repeated,
+    sampled_like,
+    trial_rows,
+)
+from livi.tables.estimators.scaling import Array
+from livi.tables.estimators.spread import USUAL, likely_spread
+from livi.tables.estimators.target import modelled
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Every model is fitted once for a number of steps, to the same rows.
+
+    Args:
+        make: a regressor of a model, to be fitted for so many steps at the most.
+        steps: that a fit may take at all; None leaves it to the trials.
+        counted: scores are probabilities of whole numbers, and not densities: some of the models are of counts.
+    """
+
+    make: Callable[[Model, int], Any]
+    X: Array  # (n, p)
+    y: Array  # (n,)
+    weights: Array  # (n,)
+    seed: int
+    steps: int | None = None
+    counted: bool = False
+    _fits: dict[tuple[Model, int], Any] = field(default_factory=dict)
+
+    @cached_property
+    def rows(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Those that are fitted to, and those that are scored, each as often as it counts."""
+        fitted, scored = trial_rows(len(self.y), self.seed)
+        return fitted, repeated(scored, self.weights[scored])
+
+    def best(self, models: list[Model], *, chains: bool) -> tuple[Model, list[Trial]]:
+        """The model of these that the scored rows speak for, and what was tried.
+
+        Args:
+            chains: hold the one that is sampled by chains against the best of them.
+        """
+        if not self.counted and models[0].noise == "constant":
+            rows = np.concatenate([repeated(self.rows[0], self.weights[self.rows[0]]), self.rows[1]])
+            mean, std = self.fitted(models[0]).predict(self.X[rows], return_std=True)
+            models = plausible(models, self.X[rows], self.y[rows], mean, std)
+        last = sampled_like if chains else lambda _: None
+        many = has_many(len(self.y))
+        look = None if many else (lambda model: self.scores(model, LOOK_STEPS))
+        longer = (lambda model: self.scores(model, SAMPLED_STEPS)) if many else None
+        return chosen(models, self.scores, last, look, longer)
+
+    def scores(self, model: Model, longest: int | None = None) -> Array:  # (n,)
+        """The log density, or probability, of each scored target."""
+        trial, rows = self.fitted(model, longest), self.rows[1]
+        scores: Array = (trial.log_mass if self.counted else trial.log_density)(self.X[rows], self.y[rows])
+        return scores
+
+    def fitted(self, model: Model, longest: int | None = None) -> Any:
+        """A regressor of the model. Without a number of steps, for as many as suit a trial of it.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C ended the fit.
+        """
+        steps = self._steps(model, longest)
+        if (model, steps) not in self._fits:
+            trial, rows = self.make(model, steps), self.rows[0]
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about a fit that is short on purpose
+                trial.fit(self.X[rows], self.y[rows], self.weights[rows])
+            if trial.posterior_.plan.get("interrupted_at") is not None:
+                raise KeyboardInterrupt
+            self._fits[model, steps] = trial
+        return self._fits[model, steps]
+
+    def spread(self, model: Model) -> float:
+        """By how much all spread of the model's answers is to be multiplied; what is usual where a trial cannot tell.
+
+        Chains that a budget has cut short are far from where those of the fit will be.
+        """
+        if model.noise != "network":
+            return 1.0
+        trial, rows = self.fitted(model), self.rows[1]
+        if trial.target_.constant or trial.posterior_.plan["polish"]["steps"] < self._steps(model):
+            return USUAL
+        prediction = modelled(trial.predictive(self.X[rows]))
+        assert isinstance(prediction, RegressionPrediction)
+
+        def on_its_scale(values: Array) -> torch.Tensor:
+            return torch.from_numpy(np.log(values) if model.target_scale == "log" else values).to(prediction.means)
+
+        if not self.counted:
+            return likely_spread(prediction, on_its_scale(self.y[rows]))
+        return likely_spread(prediction, (on_its_scale(self.y[rows] - 0.5), on_its_scale(self.y[rows] + 0.5)))
+
+    def _steps(self, model: Model, longest: int | None = None) -> int:
+        longest = longest or (SAMPLED_STEPS if model.noise == "network" else STEPS)
+        return min(longest, self.steps or longest)
