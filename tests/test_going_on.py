@@ -231,3 +231,30 @@ def test_a_class_is_no_network_to_load_a_posterior_for(path):
     quick_fit().save(path)
     with pytest.raises(TypeError, match=r"net: expected a network like the one .*, got the class Linear"):
         livi.load(path, nn.Linear)
+
+
+def other_network():
+    torch.manual_seed(7)
+    return nn.Sequential(nn.Linear(1, 5), nn.Tanh(), nn.Linear(5, 1))
+
+
+@pytest.mark.parametrize("last_layer", ["sampled", "exact"])
+def test_a_network_with_other_fixed_weights_is_no_place_to_go_on(tmp_path, last_layer):
+    options = {"include": "2.*", "last_layer": "sampled"}
+    if last_layer == "exact":  # the last layer is integrated out, so that its own weights do not matter
+        options = {"exclude": "0.bias", "last_layer": "exact"}
+    path = tmp_path / "run.livi"
+    first = quick_fit(**options, checkpoint=path)
+    with pytest.raises(ValueError, match=r"fixed weights are those of the posterior, got others in 0\."):
+        quick_fit(net=other_network(), start=first, **options)
+    with pytest.raises(ValueError, match="the weights that stay fixed are others"):
+        quick_fit(net=other_network(), checkpoint=path, **options)
+    again = other_network()
+    again.load_state_dict(first.layout.module.state_dict())
+    assert quick_fit(net=again, start=first, **options).plan["num_params"] == first.plan["num_params"]
+
+
+def test_of_a_whole_network_any_weights_may_go_on(tmp_path):
+    path = tmp_path / "run.livi"
+    first = quick_fit(last_layer="exact", checkpoint=path)
+    torch.testing.assert_close(draws(quick_fit(net=other_network(), last_layer="exact", checkpoint=path)), draws(first))

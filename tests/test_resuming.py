@@ -346,7 +346,7 @@ def test_a_fit_does_not_go_on_from_a_checkpoint_of_another_network(tmp_path):
     other = network()
     with torch.no_grad():
         other[0].weight += 0.1
-    with pytest.raises(ValueError, match="first_weights was"):
+    with pytest.raises(ValueError, match="the network to start from has other weights"):
         livi.fit(other, data(), livi.Gaussian(), recipe=QUICK, progress=False, last_layer="sampled", **options)
 
 

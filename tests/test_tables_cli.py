@@ -141,6 +141,16 @@ def test_options_reach_the_estimator(here, capsys):
     assert "held-out rows of" not in out
 
 
+def test_where_no_class_has_a_row_to_spare_it_is_said_that_none_is_held_out(here, capsys):
+    rows = [f"{number},{number % 20}" for number in range(80)]
+    (here / "few.csv").write_text("\n".join(["x,kind", *(f"{row}x" for row in rows)]) + "\n")
+    arguments = ["fit", "few.csv", "--target", "kind", "--out", "m.livi", "--steps", "3"]
+    assert cli.main(arguments) == 0
+    said = capsys.readouterr()
+    assert "80 fitted, 0 held out" in said.out
+    assert "no rows were held out, for 20% of each class is less than a row" in said.out + said.err
+
+
 def test_conformal_models_add_their_intervals_and_sets(here, homes):
     homes.iloc[:80].to_csv("both.csv", index=False)
     for target, more in (("price", ["lower", "upper"]), ("dear", ["set"])):

@@ -97,7 +97,7 @@ def test_a_checkpoint_of_another_fit_is_an_error_and_survives(tmp_path):
         quick_fit(checkpoint=path, recipe=replace(QUICK, steps=50))
     with pytest.raises(ValueError, match="num_data was 24 and is 30"):
         quick_fit(checkpoint=path, data=data(30))
-    with pytest.raises(ValueError, match="first_batch was"):
+    with pytest.raises(ValueError, match="the data's first batch holds other examples"):
         quick_fit(checkpoint=path, data=(data()[0], -data()[1]))
     with pytest.raises(ValueError, match=r"specs\.2.* was 1.0 and is 9.0"):
         quick_fit(checkpoint=path, prior=livi.Normal(9.0))

@@ -235,6 +235,22 @@ def test_rare_values_are_not_blown_up():
     assert float(scaled.max() - scaled.min()) == pytest.approx(10.0)
 
 
+def test_a_column_of_one_value_stays_one_and_small():
+    rows = torch.stack([RAW[:, 0], torch.full((60,), -1000.0), torch.ones(60), torch.zeros(60)], 1)
+    scaled = InputScaling.of(rows)(rows)
+    torch.testing.assert_close(scaled[:, 1:], torch.tensor([-1.0, 1.0, 0.0]).expand(60, 3).to(scaled))
+
+
+def test_a_column_of_one_large_value_does_not_spoil_a_fit():
+    x = torch.linspace(-2.0, 2.0, 60)[:, None]
+    y = torch.sin(2.0 * x[:, 0]) + 0.1 * torch.randn(60, generator=torch.Generator().manual_seed(0))
+    rows = torch.cat([x, torch.full_like(x, 1000.0)], 1)
+    torch.manual_seed(0)
+    wavy = nn.Sequential(nn.Linear(2, 10), nn.Tanh(), nn.Linear(10, 1))
+    posterior = livi.fit(wavy, (rows, y), livi.Gaussian(), steps=300, progress=False)
+    assert float((posterior.predict(rows).mean - y).square().mean().sqrt()) < 0.25  # 0.7 by the mean alone
+
+
 def test_a_change_of_variables_is_recognised():
     layout = livi.Layout(net())
     assert only_reparametrises(InputScaling.of(RAW), layout, RAW)

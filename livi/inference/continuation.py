@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from livi.family.implicit import ImplicitPosterior
@@ -55,7 +56,8 @@ class Continuation:
         """The names of those that the posterior is over, all of which this network has.
 
         Raises:
-            ValueError: the network has other parameters, or the patterns choose others.
+            ValueError: the network has other parameters, or other weights where these stay fixed, or the patterns
+                choose others.
         """
         try:
             layout = matching_layout(fingerprint(self.original.layout), net, forward)
@@ -67,6 +69,14 @@ class Continuation:
                 raise ValueError(
                     f"start: expected include and exclude to choose the {len(layout.slots)} parameters of the "
                     f"posterior, got {', '.join(chosen[:4])}{', ...' * (len(chosen) > 4)}; leave both out."
+                )
+        known = self.original.layout.module
+        for name in layout.fixed:
+            own = known.get_parameter(name)
+            if not torch.equal(own, net.get_parameter(name).to(own)):
+                raise ValueError(
+                    f"start: expected a network whose fixed weights are those of the posterior, got others in {name}; "
+                    "give it those first: net.load_state_dict(posterior.layout.module.state_dict())."
                 )
         return layout.patterns
 

@@ -162,7 +162,8 @@ class Plan:
             "chains": None if self.chains is None else asdict(self.chains),
             "specs": [_described(part) for part in parts],
             "first_batch": _digest(self.data.first()),
-            "first_weights": _digest(_some(self.layout)) if self.start == "net" else None,
+            "first_weights": _digest(_some(self.layout.flatten())) if self.start == "net" else None,
+            "fixed_weights": _digest(_fixed(self.layout if integrated is None else integrated.layout)),
             "seconds_per_step": self.seconds_per_step,
             "seconds_per_map_step": self.seconds_per_map_step,
             "memory_bytes": self.cost.memory,
@@ -331,10 +332,14 @@ def _digest(batch: Any) -> str:
     return digest.hexdigest()[:16]
 
 
-def _some(layout: Layout, most: int = 4096) -> Tensor:
+def _some(weights: Tensor, most: int = 4096) -> Tensor:
     """Weights of the network here and there, to recognise it by."""
-    theta = layout.flatten()
-    return theta[:: max(1, len(theta) // most)]
+    return weights.flatten()[:: max(1, weights.numel() // most)]
+
+
+def _fixed(layout: Layout) -> list[Tensor]:
+    """Of the weights that stay as they are."""
+    return [_some(layout.module.get_parameter(name).detach()) for name in layout.fixed]
 
 
 def _counted(number: int, noun: str, ending: str = "s") -> str:

@@ -63,8 +63,17 @@ def plan_again(
     return replace(prepared, recipe=kept.lengthened(prepared.recipe.steps))
 
 
+FINGERPRINTS = {
+    "first_batch": "the data's first batch holds other examples",
+    "first_weights": "the network to start from has other weights",
+    "fixed_weights": "the weights that stay fixed are others (a network that is made anew is another one)",
+}
+
+
 def _difference(name: str, before: Any, now: Any) -> str:
     """What was and is, of the innermost part that differs."""
+    if name in FINGERPRINTS:
+        return FINGERPRINTS[name]
     if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
         before, now = dict(enumerate(before)), dict(enumerate(now))
     if isinstance(before, dict) and isinstance(now, dict):

@@ -36,16 +36,18 @@ class InputScaling:
     def of(cls, inputs: Tensor) -> InputScaling:
         """Each column of inputs (B, p) to mean 0 and standard deviation 1, of other shapes all numbers together.
 
-        A column of one value keeps its size. One whose values lie up to w > 10 standard deviations apart, such as a
-        pixel that is hardly ever lit, is divided by w / 10 of them, not to be blown up.
+        A column of one value stays one, of size 1 at the most: it may be somebody's intercept. One whose values lie up
+        to w > 10 standard deviations apart, such as a pixel that is hardly ever lit, is divided by w / 10 of them, not
+        to be blown up.
         """
         columns = inputs.detach().cpu().double()
         columns = columns if columns.ndim == 2 else columns.reshape(-1, 1)
         reach = (columns.amax(0) - columns.amin(0)) / WIDEST
         spread = torch.maximum(columns.std(0, correction=0), reach)
-        constant = spread <= 1e-12 * columns.abs().amax(0)
+        size = columns.abs().amax(0)
+        constant = spread <= 1e-12 * size
         centre = torch.where(constant, 0.0, columns.mean(0))
-        return cls(centre.tolist(), torch.where(constant, 1.0, spread).tolist())
+        return cls(centre.tolist(), torch.where(constant, size.clamp_min(1.0), spread).tolist())
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> InputScaling:

@@ -111,6 +111,9 @@ def fit_table(table: Table, target: str, options: FitOptions | None = None, say:
     prepared = prepare(table, target, options, note)
     schema, fitted, held = prepared.schema, prepared.fitted, prepared.held
     table, training = prepared.table, prepared.training
+    if options.validation and not len(held):
+        few = f"{options.validation:.0%} of each class is less than a row" if schema.classes else "they are too few"
+        note(f"no rows were held out, for {few}: how good the model is on new rows is not known")
     started = time.perf_counter()
     estimator = _fitted(training, schema, options, note)
     seconds = time.perf_counter() - started
