@@ -158,6 +158,10 @@ def test_labels_of_minus_one_and_one_and_further_classes_have_their_remedies_too
     ("outputs", "match"),
     [
         ((torch.zeros(S, B, 2),) * 2, r"got tuple; choose one with forward=lambda net, x: net\(x\)\[0\]"),
+        (
+            (torch.zeros(S, B, 2),) * 2,
+            r"got tuple; .*, join them with forward=lambda net, x: torch.cat\(net\(x\), -1\), or use",
+        ),
         ({"logits": torch.zeros(S, B, 2)}, r"got dict; choose one with forward=lambda net, x: net\(x\)\['logits'\]"),
         ({}, r"got dict; choose one with forward="),
         (None, "got NoneType; choose one with forward="),

@@ -255,3 +255,12 @@ def test_what_cannot_be_validated_on_is_an_error_before_any_work(options, kind, 
     monkeypatch.setattr("livi.inference.start.MapStart.run", None)
     with pytest.raises(kind, match=message):
         quick_fit(**options)
+
+
+def test_what_is_wrong_with_the_validation_examples_is_said_of_these():
+    inputs, targets = torch.linspace(-1.0, 1.0, 20)[:, None], torch.zeros(20)
+    net = torch.nn.Sequential(torch.nn.Linear(1, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1))
+    wrong = targets.clone()
+    wrong[3] = float("nan")
+    with pytest.raises(ValueError, match=r"validation: targets: expected finite numbers, got NaN or inf in 1 of 20"):
+        livi.fit(net, (inputs, targets), livi.Gaussian(), steps=5, validation=(inputs, wrong), progress=False)

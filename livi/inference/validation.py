@@ -100,9 +100,12 @@ def validation_of(
     if isinstance(every, str) and every != "epoch":
         raise ValueError(f"validate_every: expected a number of steps or 'epoch', got {every!r}.")
     chosen = max(LOG_EVERY, steps // TIMES) if every is None else steps_per_epoch if isinstance(every, str) else every
-    if _is_pair(data):
-        return Validation(as_data(data, device=device, dtype=dtype, batch_size=EXAMPLES), chosen, ranks)
-    return Validation(as_data(data, device=device, dtype=dtype, unpack=unpack), chosen, ranks)
+    how: dict[str, Any] = {"batch_size": EXAMPLES} if _is_pair(data) else {"unpack": unpack}
+    try:
+        read = as_data(data, device=device, dtype=dtype, **how)
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"validation: {error}") from error
+    return Validation(read, chosen, ranks)
 
 
 def split_off(data: Any, share: float, seed: int) -> tuple[Any, Any]:

@@ -166,8 +166,10 @@ def single(outputs: object) -> Tensor:
     if not isinstance(outputs, Tensor):
         keys = list(outputs) if isinstance(outputs, Mapping) else []
         key = repr("logits" if "logits" in keys else keys[0]) if keys else "0"
+        several = isinstance(outputs, tuple) and len(outputs) > 1
+        joined = ", join them with forward=lambda net, x: torch.cat(net(x), -1)" if several else ""
         raise TypeError(
             f"outputs: expected one tensor from the network, got {type(outputs).__name__}; choose one with "
-            f"forward=lambda net, x: net(x)[{key}], or use livi.FunctionLikelihood."
+            f"forward=lambda net, x: net(x)[{key}]{joined}, or use livi.FunctionLikelihood."
         )
     return outputs
