@@ -112,10 +112,27 @@ def test_a_softmax_at_the_end_is_doubted_and_its_remedy_works(pixels):
 def test_a_sigmoid_at_the_end_is_doubted_and_its_remedy_works():
     net, labels = nn.Sequential(nn.Linear(4, 1), nn.Sigmoid()), (LABELS > 0).double()
     [doubt] = doubts_of(net, (X, labels), livi.Bernoulli())
-    assert "got numbers from 0 to 1 out of a Sigmoid" in doubt
+    assert "got numbers from 0 to 1 whatever the weights, as of a sigmoid" in doubt
     assert doubts_of(net, (X, labels), livi.Bernoulli(), forward=lambda net, x: net(x).logit(1e-6)) == []
     weighted = ((X, torch.ones(30)), labels)
     assert len(doubts_of(net, weighted, livi.Weighted(livi.Bernoulli()), forward=pass_weights)) == 1
+
+
+def test_a_sigmoid_is_found_wherever_it_is_and_small_logits_are_none():
+    class Squashed(nn.Linear):
+        def forward(self, x):
+            return torch.sigmoid(super().forward(x))
+
+    labels = (LABELS > 0).double()
+    [doubt] = doubts_of(Squashed(4, 1).double(), (X, labels), livi.Bernoulli())
+    assert "as of a sigmoid" in doubt
+    small = nn.Linear(4, 1).double()
+    with torch.no_grad():
+        small.weight.mul_(1e-3)
+        small.bias.fill_(0.5)
+        outputs = small(X)
+    assert ((outputs > 0) & (outputs < 1)).all()
+    assert doubts_of(small, (X, labels), livi.Bernoulli()) == []
 
 
 # --- parameters -----------------------------------------------------------------------------------

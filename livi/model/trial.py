@@ -17,6 +17,7 @@ from livi.model.units import entered_by
 from livi.network import Layout, as_call
 
 SEVERAL = 2  # examples that BatchNorm needs
+LARGE = 1e3  # times a network's own weights
 
 
 class FitWarning(UserWarning):
@@ -86,7 +87,7 @@ def warn_of_doubts(
     Args:
         lost: digits that the data lost where they took the network's dtype, in words.
     """
-    doubts = _doubts(*trial, layout.module, likelihood, batch[1])
+    doubts = _doubts(*trial, layout, likelihood, batch)
     for doubt in (*lost, *doubts, *_on_bytes(layout, batch[0])):
         warnings.warn(doubt, FitWarning, stacklevel=7)  # past of, plan and fit, and what checks their options
 
@@ -110,7 +111,7 @@ def _failed(layout: Layout, inputs: Any, error: Exception) -> str:
 
 
 def _doubts(
-    unused: tuple[str, ...], outputs: Any, module: nn.Module, likelihood: Likelihood, targets: Tensor
+    unused: tuple[str, ...], outputs: Any, layout: Layout, likelihood: Likelihood, batch: Batch
 ) -> Iterator[str]:
     if unused:
         yield (
@@ -120,8 +121,14 @@ def _doubts(
     if isinstance(likelihood, Weighted):
         likelihood, outputs = likelihood.base, outputs[0]
     if isinstance(outputs, Tensor):
-        yield from _on_probabilities(module, likelihood, outputs)
-    far = likelihood.out_of_reach(targets)
+        yield from _on_probabilities(likelihood, outputs)
+        if isinstance(likelihood, Bernoulli) and _from_0_to_1(outputs) and _always_from_0_to_1(layout, batch[0]):
+            yield (
+                "outputs: expected logits, got numbers from 0 to 1 whatever the weights, as of a sigmoid; the "
+                "likelihood applies its own, and no prediction could be certain: leave the network's out, or pass "
+                "forward=lambda net, x: net(x).logit(1e-6)."
+            )
+    far = likelihood.out_of_reach(batch[1])
     if far is not None:
         yield far
 
@@ -142,7 +149,7 @@ def _on_bytes(layout: Layout, inputs: Any) -> Iterator[str]:
         )
 
 
-def _on_probabilities(module: nn.Module, likelihood: Likelihood, outputs: Tensor) -> Iterator[str]:
+def _on_probabilities(likelihood: Likelihood, outputs: Tensor) -> Iterator[str]:
     """Outputs (B, C, ...) that are probabilities already, which a likelihood of logits would squash again."""
     if type(likelihood) is Categorical and bool((outputs >= 0).all()):
         sums = outputs.sum(1)
@@ -152,10 +159,16 @@ def _on_probabilities(module: nn.Module, likelihood: Likelihood, outputs: Tensor
                 "applies its own, and no prediction could be certain: leave the network's softmax out, or pass "
                 "forward=lambda net, x: net(x).clamp_min(1e-12).log()."
             )
-    ends_so = isinstance(list(module.modules())[-1], nn.Sigmoid)  # small logits alone may lie between 0 and 1
-    if isinstance(likelihood, Bernoulli) and ends_so and bool(((outputs >= 0) & (outputs <= 1)).all()):
-        yield (
-            "outputs: expected logits, got numbers from 0 to 1 out of a Sigmoid; the likelihood applies its own, and "
-            "no prediction could be certain: leave the network's out, or pass "
-            "forward=lambda net, x: net(x).logit(1e-6)."
-        )
+
+
+def _from_0_to_1(outputs: Any) -> bool:
+    return bool(((outputs >= 0) & (outputs <= 1)).all())
+
+
+@torch.no_grad()
+def _always_from_0_to_1(layout: Layout, inputs: Any) -> bool:
+    """Also of weights a thousand times as large, of either sign: small logits alone may lie between 0 and 1."""
+    args, kwargs = as_call(inputs)
+    far = [layout.apply(sign * LARGE * layout.flatten(), *args, batch_statistics=True, **kwargs) for sign in (1, -1)]
+    found = [each[0] if isinstance(each, tuple) else each for each in far]
+    return all(_from_0_to_1(each) for each in found) and not all(bool((each == 0).all()) for each in found)
