@@ -124,13 +124,13 @@ def test_a_sigmoid_is_found_wherever_it_is_and_small_logits_are_none():
             return torch.sigmoid(super().forward(x))
 
     labels = (LABELS > 0).double()
-    [doubt] = doubts_of(Squashed(4, 1).double(), (X, labels), livi.Bernoulli())
+    [doubt] = doubts_of(Squashed(4, 1), (X, labels), livi.Bernoulli())
     assert "as of a sigmoid" in doubt
-    small = nn.Linear(4, 1).double()
+    small = nn.Linear(4, 1)
     with torch.no_grad():
         small.weight.mul_(1e-3)
         small.bias.fill_(0.5)
-        outputs = small(X)
+        outputs = small(X.to(small.weight))
     assert ((outputs > 0) & (outputs < 1)).all()
     assert doubts_of(small, (X, labels), livi.Bernoulli()) == []
 
