@@ -250,8 +250,12 @@ def test_ctrl_c_keeps_the_draws_that_were_made(plane, monkeypatch):
         return before(self, draw, **options)
 
     monkeypatch.setattr(ImplicitPosterior, "log_prob_of", pressed)
-    with pytest.warns(FitWarning, match="interrupted: weighing the 250 of 2,000 draws"):
-        found = report_of(start, plane)
+    own = signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs do not have
+    try:
+        with pytest.warns(FitWarning, match="interrupted: weighing the 250 of 2,000 draws"):
+            found = report_of(start, plane)
+    finally:
+        signal.signal(signal.SIGINT, own)
     assert found.log_evidence[0] == pytest.approx(log_evidence)
 
 
