@@ -1,4 +1,5 @@
 import os
+import signal
 
 import numpy as np
 import pandas as pd
@@ -122,3 +123,11 @@ def model(here, home_models):
     """Models of houses.csv in that folder: houses.livi of price, dear.livi of a class."""
     (here / "houses.livi").write_bytes(home_models[0])
     (here / "dear.livi").write_bytes(home_models[1])
+
+
+@pytest.fixture
+def interruptible():
+    """Python's own handler, which a shell in the background takes away."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

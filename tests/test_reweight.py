@@ -240,6 +240,7 @@ def test_networks_in_blocks_give_what_all_at_once_gives(plane, monkeypatch):
     assert torch.allclose(livi.reweight(start, plane, **QUICK).sampler.theta, whole.sampler.theta)
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_keeps_the_draws_that_were_made(plane, monkeypatch):
     mean, covariance, log_evidence = closed_form(plane)
     start = posterior_of(nn.Linear(2, 1), [gaussian(mean, covariance)])
@@ -250,12 +251,8 @@ def test_ctrl_c_keeps_the_draws_that_were_made(plane, monkeypatch):
         return before(self, draw, **options)
 
     monkeypatch.setattr(ImplicitPosterior, "log_prob_of", pressed)
-    own = signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs do not have
-    try:
-        with pytest.warns(FitWarning, match="interrupted: weighing the 250 of 2,000 draws"):
-            found = report_of(start, plane)
-    finally:
-        signal.signal(signal.SIGINT, own)
+    with pytest.warns(FitWarning, match="interrupted: weighing the 250 of 2,000 draws"):
+        found = report_of(start, plane)
     assert found.log_evidence[0] == pytest.approx(log_evidence)
 
 

@@ -104,14 +104,6 @@ def test_a_bound_that_falls_far_is_a_divergence(monkeypatch):
     assert trainer.history[-1]["bound"] > -500
 
 
-@pytest.fixture
-def interruptible():
-    """Python's own handler, which a shell in the background takes away."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_is_heard_after_the_step_at_hand(path):
     """Pressed within a step, before the first snapshot."""
