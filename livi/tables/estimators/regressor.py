@@ -244,7 +244,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
             return trial
 
         counted = any(model.target_scale == "count" for model in models)
-        trials = Trials(make, X, y, weights, self.seed_, self.steps, counted)
+        trials = Trials(make, X, y, weights, seed=self.seed_, steps=self.steps, counted=counted)
         best, self.trials_ = trials.best(models, chains=chains)
         return best, trials.spread(best)
 

@@ -48,7 +48,7 @@ class Trials:
     seed: int
     steps: int | None = None
     counted: bool = False
-    _fits: dict[tuple[Model, int], Any] = field(default_factory=dict)
+    _fits: dict[tuple[Model, int], Any] = field(default_factory=dict, repr=False)
 
     @cached_property
     def rows(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
