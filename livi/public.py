@@ -44,6 +44,7 @@ from livi.model.problem import Problem
 from livi.network import Layout, Loop, Vmap, apply_many, estimate_statistics
 from livi.posterior import metrics
 from livi.posterior.density import Density, load_density
+from livi.posterior.pooling import pool
 from livi.posterior.posterior import Posterior, load
 from livi.posterior.storage import StorageError
 
@@ -113,6 +114,7 @@ __all__ = [
     "metrics",
     "plan",
     "polish",
+    "pool",
     "reweight",
     "training",
 ]

@@ -39,6 +39,7 @@ from livi.inference.rules import Size, default_recipe
 from livi.model.data import CropFlip
 from livi.model.likelihoods import Categorical
 from livi.model.problem import Problem
+from livi.posterior.pooling import pool
 from livi.posterior.posterior import Posterior
 from livi.posterior.prediction import ClassificationPrediction
 from livi.posterior.storage import replace_file
@@ -224,9 +225,10 @@ def _ensemble(task: Task, count: int) -> Posterior:
 
 def _pooled(task: Task, name: str, count: int) -> Fitted:
     parts = [_registered(task, "livi", name, member=member, components=1) for member in range(count)]
+    draws = count * max(1, task.samples // count)
     return Fitted(
-        [posterior for part in parts for posterior in part.posteriors],
-        task.samples,
+        [pool([posterior for part in parts for posterior in part.posteriors], draws)],
+        draws,
         sum(part.seconds for part in parts),
         sum(part.start_seconds for part in parts),
     )

@@ -1,0 +1,153 @@
+"""Several posteriors as one: what each of them says counts the same."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from livi import checks
+from livi.family.ensemble import Ensemble
+from livi.model.likelihoods import Likelihood
+from livi.model.trial import FitWarning
+from livi.network import Layout
+from livi.posterior.posterior import Posterior
+from livi.posterior.storage.network import unsampled
+
+FAR_APART = 0.2  # of numbers that likelihoods learned, mostly logarithms of a noise
+
+
+def pool(posteriors: Sequence[Posterior], draws: int = 200) -> Posterior:
+    """One posterior of several that were fitted to the same data from different starts: a mixture in equal shares.
+
+    Networks of yours that were trained from different seeds are different modes, and a posterior from each has the
+    width around it. For the epochs of an ensemble, fewer networks trained longer, with a posterior from each, are as
+    good on pictures as they are and better on others (docs/images.md, CIFAR-10):
+
+        posteriors = [livi.fit(net, data, livi.Categorical(), start="net") for net in networks]
+        posterior = livi.pool(posteriors)
+
+    The pool holds fixed networks and none of the training data, as `Posterior.frozen` does. Numbers that likelihoods
+    learned, such as a noise, are the means of theirs, on the scale on which they were learned.
+
+    Args:
+        draws: networks in all, as many of each posterior; rounded up.
+
+    Raises:
+        ValueError: their networks, inputs' scaling, fixed weights or likelihoods differ.
+        TypeError: one cannot be frozen, as that of a linearised network.
+
+    Memory: so many networks.
+    """
+    given = list(posteriors)
+    checks.positive_int("draws", draws)
+    if not given or not all(isinstance(posterior, Posterior) for posterior in given):
+        kinds = ", ".join(sorted({type(each).__name__ for each in given})) or "none"
+        raise TypeError(f"posteriors: expected one or more livi.Posterior, got {kinds}; pass a list of fits.")
+    count = -(-draws // len(given))
+    likelihood = _likelihood([posterior.likelihood for posterior in given])
+    for place, posterior in enumerate(given[1:], 2):
+        _check_alike(given[0].layout, posterior.layout, place)
+    kept = [posterior.frozen(count) for posterior in given]
+    for place, one in enumerate(kept[1:], 2):
+        _check_fixed(kept[0], one, place)
+    layout = kept[0].layout
+    shapes = {name: layout.module.get_buffer(name).shape for name in kept[0].buffers}
+    members = torch.cat([one.sampler.theta for one in kept if isinstance(one.sampler, Ensemble)])
+    return Posterior(
+        Ensemble(layout, members).requires_grad_(False),
+        likelihood,
+        given[0].prior,
+        buffers={name: _rows([one.buffers[name] for one in kept], shape, count) for name, shape in shapes.items()},
+        plan=kept[0].plan | {"frozen": len(members), "pooled": len(given)},
+    )
+
+
+def _check_alike(first: Layout, other: Layout, place: int) -> None:
+    """Raise where the two do not mean the same by a weight vector."""
+    for what, expected, got in (
+        ("weights", *_difference(first, other)),
+        ("device and dtype", f"{first.device} {first.dtype}", f"{other.device} {other.dtype}"),
+        ("standardisation of inputs", *(str(layout.scaling and layout.scaling.facts()) for layout in (first, other))),
+    ):
+        if expected != got:
+            raise ValueError(
+                f"posteriors: expected number {place} with the same {what} as the first, {expected}, got {got}; pool "
+                "fits of like networks to the same data."
+            )
+
+
+def _difference(first: Layout, other: Layout) -> tuple[str, str]:
+    """The first weights that are not in both, in words; nothing twice where there are none."""
+    both = [[f"{slot.name} {tuple(slot.shape)}" for slot in layout.slots] for layout in (first, other)]
+    pairs = zip_longest(*both, fillvalue="no more")
+    return next(((one, another) for one, another in pairs if one != another), ("", ""))
+
+
+def _check_fixed(first: Posterior, other: Posterior, place: int) -> None:
+    """Raise where what is not drawn differs, since the pool has one network for it."""
+    for name, expected in _fixed(first):
+        got = dict(_fixed(other)).get(name)
+        if got is None or not torch.equal(expected, got):
+            raise ValueError(
+                f"posteriors: expected number {place} with the fixed weights of the first, got another {name!r}; pool "
+                "fits of networks that differ in what is drawn alone."
+            )
+
+
+def _fixed(posterior: Posterior) -> Iterator[tuple[str, Tensor]]:
+    """What networks share: fixed weights, and buffers but BatchNorm statistics, which each has for itself."""
+    for tensors in unsampled(posterior.layout).values():
+        yield from ((name, tensor) for name, tensor in tensors.items() if name not in posterior.buffers)
+
+
+def _rows(buffers: Sequence[Tensor], shape: torch.Size, count: int) -> Tensor:
+    """A buffer of all members: one for all where it is the same, else with a row each."""
+    if all(buffer.shape == shape and torch.equal(buffer, buffers[0]) for buffer in buffers):
+        return buffers[0]
+    return torch.cat([buffer.expand(count, *shape) for buffer in buffers])
+
+
+def _likelihood(found: Sequence[Likelihood]) -> Likelihood:
+    """Like all of them, with the means of what they learned."""
+    for place, other in enumerate(found[1:], 2):
+        if _given(other) != _given(found[0]):
+            raise ValueError(
+                f"posteriors: expected number {place} with the likelihood of the first, {_words(found[0])}, got "
+                f"{_words(other)}; pool fits that differ in their starts alone."
+            )
+    pooled = copy.deepcopy(found[0])
+    learned = [dict(likelihood.named_parameters()) for likelihood in found]
+    for name, parameter in pooled.named_parameters():
+        values = torch.stack([one[name].detach() for one in learned])
+        apart = float((values.amax(0) - values.amin(0)).max())
+        if apart > FAR_APART:
+            warnings.warn(
+                f"pool: {name} of the likelihoods differs by up to {apart:.2g}, and the pool takes the mean; look at "
+                "each posterior by itself.",
+                FitWarning,
+                stacklevel=3,
+            )
+        parameter.data.copy_(values.mean(0))
+    return pooled
+
+
+def _given(likelihood: Likelihood) -> tuple[Any, ...]:
+    """What was not learned, and the shape of what was."""
+    shapes = {name: parameter.shape for name, parameter in likelihood.named_parameters()}
+    return (
+        type(likelihood),
+        likelihood._spec,
+        shapes,
+        {name: each.tolist() for name, each in likelihood.named_buffers()},
+    )
+
+
+def _words(likelihood: Likelihood) -> str:
+    named = {name: round(float(tensor), 4) for name, tensor in likelihood.named_buffers() if tensor.numel() == 1}
+    return f"{type(likelihood).__name__}{named or ''}"

@@ -1,0 +1,108 @@
+"""Several posteriors as one: equal shares, BatchNorm statistics of each, and what cannot be pooled."""
+
+import pytest
+import torch
+from samplers import x_for
+from torch import nn
+
+import livi
+from livi import ImplicitPosterior, Layout, Posterior
+from livi.network.scaling import InputScaling
+
+
+def network(seed=0, *, norm=False, hidden=4):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        norms = [nn.BatchNorm1d(hidden)] if norm else []
+        return nn.Sequential(nn.Linear(3, hidden), *norms, nn.Tanh(), nn.Linear(hidden, 1))
+
+
+def posterior_of(net, likelihood=None, *, seed=0, calibration=None, buffers=None, **options):
+    layout = Layout(net, **options)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        sampler = ImplicitPosterior(layout, livi.MLP(5, layout.num_params, hidden=(6,)), livi.FixedNoise(0.3))
+    likelihood = livi.Gaussian(0.3) if likelihood is None else likelihood
+    return Posterior(sampler, likelihood, livi.Normal(1.0), calibration=calibration, buffers=buffers)
+
+
+def sorted_means(posterior, x, count):
+    return posterior.predict(x, num_samples=count).means.sort(0).values
+
+
+@pytest.mark.parametrize("norm", [False, True])
+def test_a_pool_is_the_networks_of_each_in_equal_shares(norm, tmp_path):
+    x = x_for(7, 3)
+    calibration = [x_for(20, 3) + shift for shift in (0.0, 5.0)] if norm else [None, None]
+    parts = [posterior_of(network(seed, norm=norm), seed=seed, calibration=calibration[seed]) for seed in (0, 1)]
+    pooled = livi.pool(parts, draws=9)  # rounded up
+    assert pooled.sampler.num_members == pooled.plan["frozen"] == 10
+    assert pooled.plan["pooled"] == 2
+    each = torch.cat([part.predict(x, num_samples=5).means for part in parts])
+    torch.testing.assert_close(sorted_means(pooled, x, 10), each.sort(0).values)
+    pooled.save(tmp_path / "pool.livi")
+    loaded = livi.load(tmp_path / "pool.livi", network(2, norm=norm))
+    torch.testing.assert_close(loaded.predict(x).means, pooled.predict(x).means, rtol=0, atol=0)
+    again = livi.pool([pooled, pooled], draws=20)
+    torch.testing.assert_close(again.predict(x, num_samples=20).mean, pooled.predict(x, num_samples=10).mean)
+
+
+def test_statistics_that_a_posterior_shares_become_those_of_its_members():
+    x, parts = x_for(7, 3), []
+    for seed in (0, 1):
+        net = network(seed, norm=True)
+        net(x_for(30, 3) * (1 + seed))  # moves its running statistics
+        statistics = {name: value.clone() for name, value in net[1].named_buffers(prefix="1")}
+        parts.append(posterior_of(net, seed=seed, buffers=statistics))
+    each = torch.cat([part.predict(x, num_samples=5).means for part in parts])
+    torch.testing.assert_close(sorted_means(livi.pool(parts, 10), x, 10), each.sort(0).values)
+
+
+def test_a_learned_noise_is_the_mean_and_one_that_differs_much_is_said():
+    def with_noise(log_std, seed):
+        likelihood = livi.Gaussian()
+        likelihood.log_std.data.fill_(log_std)
+        return posterior_of(network(), likelihood, seed=seed)
+
+    first, near, far = with_noise(-1.0, 0), with_noise(-1.1, 1), with_noise(-2.0, 2)
+    pooled = livi.pool([first, near], 4)
+    assert pooled.likelihood.log_std.item() == pytest.approx(-1.05)
+    assert first.likelihood.log_std.item() == -1.0
+    with pytest.warns(livi.FitWarning, match="log_std of the likelihoods differs by up to 1,"):
+        livi.pool([first, far], 4)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (
+            lambda: posterior_of(network(hidden=5)),
+            r"number 2 with the same weights as the first, 0.weight \(4, 3\), got 0.weight \(5, 3\);",
+        ),
+        (lambda: posterior_of(network(), include="2.*"), "weights as the first, 0.weight .*, got 2.weight"),
+        (
+            lambda: posterior_of(network().float()),
+            "number 2 with the same device and dtype.*float64, got cpu .*float32",
+        ),
+        (lambda: posterior_of(network(), scaling=InputScaling([1.0], [2.0])), "standardisation of inputs"),
+        (lambda: posterior_of(network(), livi.Gaussian(0.4)), "number 2 with the likelihood of the first, Gaussian"),
+        (lambda: posterior_of(network(), livi.StudentT()), "Gaussian.*, got StudentT"),
+    ],
+)
+def test_what_differs_is_refused(other, message):
+    with pytest.raises(ValueError, match=message):
+        livi.pool([posterior_of(network()), other()], 4)
+
+
+def test_other_fixed_weights_are_refused():
+    parts = [posterior_of(network(seed), include="2.*") for seed in (0, 1)]
+    with pytest.raises(ValueError, match=r"number 2 with the fixed weights of the first, got another '0\.weight'"):
+        livi.pool(parts, 4)
+    same = [posterior_of(network(), include="2.*", seed=seed) for seed in (0, 1)]
+    assert livi.pool(same, 4).sampler.num_members == 4
+
+
+@pytest.mark.parametrize("given", [[], [network()]])
+def test_what_is_no_posterior_is_refused(given):
+    with pytest.raises(TypeError, match=r"one or more livi\.Posterior, got"):
+        livi.pool(given)
