@@ -119,3 +119,36 @@ def test_several_inputs_are_told_by_name():
         posterior.predict({"x": x})
     with pytest.raises(TypeError, match="leave out 'labels'"):
         posterior.predict({"x": x, "shift": x[:, :1], "labels": x[:, 0]})
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_rows_without_an_answer_are_counted_and_named(regression, value):
+    x = torch.zeros(5, 3)
+    x[1], x[4, 2] = value, float("nan")
+    said = r"^inputs: expected finite numbers, got NaN or inf in 2 of 5 rows \(numbers 1, 4, counted from 0\); leave"
+    for options in ({}, {"rng": torch.Generator().manual_seed(0)}, {"num_samples": 1}):
+        with pytest.raises(ValueError, match=said):
+            regression.predict(x, **options)
+        with pytest.raises(ValueError, match=said):
+            regression.predict(x.numpy(), **options)
+    with pytest.raises(ValueError, match=r"^batch 1: inputs: expected finite numbers, .* 1 of 1 rows \(numbers 0,"):
+        regression.predict(DataLoader(TensorDataset(x[2:], torch.zeros(3)), 2))
+
+
+def test_a_network_that_knows_what_to_do_with_nan_answers():
+    x = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    posterior = fitted(net, (x, x[:, 0]), livi.Gaussian(), forward=lambda net, x: net(x.nan_to_num(0.0)))
+    gaps = x.clone()
+    gaps[3, 0] = float("nan")
+    assert torch.equal(posterior.predict(gaps).mean, posterior.predict(gaps.nan_to_num(0.0)).mean)
+
+
+def test_logits_of_minus_infinity_and_weights_that_are_lost_are_no_fault_of_the_inputs():
+    layout = livi.Layout(nn.Linear(1, 2))
+    ruled_out = torch.tensor([[1.0, 1.0, 0.0, -torch.inf]])  # the second class has no probability
+    x = torch.ones(3, 1)
+    probabilities = livi.Posterior(livi.Ensemble(layout, ruled_out), livi.Categorical()).predict(x).probabilities
+    assert torch.equal(probabilities, torch.tensor([[1.0, 0.0]]).expand(3, 2))
+    lost = livi.Posterior(livi.Ensemble(layout, torch.full((1, 4), torch.nan)), livi.Categorical())
+    assert bool(lost.predict(x).probabilities.isnan().all())

@@ -123,6 +123,9 @@ class Posterior:
                 can be compared with each other, and come quickly from the second one on.
             deterministic: one forward pass at the posterior's centre, without epistemic uncertainty.
             memory_limit: bytes of activations at a time; changes nothing but rounding.
+
+        Raises:
+            TypeError, ValueError: inputs that the network does not take, or NaN or infinite ones without an answer.
         """
         checks.positive_int("num_samples", num_samples)
         checks.rng("rng", rng)

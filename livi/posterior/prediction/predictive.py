@@ -26,6 +26,7 @@ from livi.posterior.prediction.density import DensityPrediction, Drawable, Drawn
 from livi.posterior.prediction.mixture import check_outputs
 from livi.posterior.prediction.networks import Networks, draw_networks, with_statistics
 from livi.posterior.prediction.outputs import SampledOutputs
+from livi.posterior.prediction.refusal import check_answers
 from livi.posterior.prediction.regression import RegressionPrediction
 from livi.posterior.prediction.shapes import NoiseShape
 
@@ -107,13 +108,19 @@ def outputs_of(
     memory_limit: int | None = None,
     strategy: Strategy | None = None,
 ) -> Any:
-    """What all networks return on all batches of inputs, (S, B, ...); see `evaluate`."""
+    """What all networks return on all batches of inputs, (S, B, ...); see `evaluate`.
+
+    Raises:
+        ValueError: answers are NaN, for inputs are NaN or infinite.
+    """
     options: dict[str, Any] = {"memory_limit": memory_limit, "strategy": strategy}
     blocks = [
         joined([evaluate(layout, theta, inputs, buffers=buffers, **options) for inputs in batches], 1)
         for theta, buffers in networks
     ]
-    return joined(blocks, 0)
+    outputs = joined(blocks, 0)
+    check_answers(outputs, batches)
+    return outputs
 
 
 @torch.no_grad()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from livi import checks
 from livi.model.data import shapes_in_words
+from livi.model.data.conversion import check_finite
 from livi.model.data.shapes import remedy
 from livi.network import Layout, apply_many, as_call
 
@@ -54,3 +56,17 @@ def inputs_refused(layout: Layout, plan: Mapping[str, Any], *inputs: Any) -> Ite
             got = f"{shapes_in_words(batch, batch=False)}{how}. (The network says: {reason})"
             raise kind(f"inputs: expected {expected}, got {got}") from error
         raise
+
+
+def check_answers(outputs: Any, batches: Sequence[Any]) -> None:
+    """Raise where answers are NaN and inputs are not finite. A network that knows what to do with such inputs may.
+
+    What is NaN at finite inputs comes of weights, and is left as it is.
+    """
+    leaves = [leaf for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    if not any(checks.may_be_read(leaf) and bool(leaf.sum().isnan()) and bool(leaf.isnan().any()) for leaf in leaves):
+        return
+    for index, batch in enumerate(batches):
+        for leaf in pytree.tree_leaves(batch):
+            if isinstance(leaf, Tensor):
+                check_finite("inputs" if len(batches) == 1 else f"batch {index}: inputs", leaf)
