@@ -6,6 +6,7 @@ from torch import nn
 
 import livi
 from livi.posterior.diagnostics import Effort
+from livi.posterior.diagnostics.data import same_examples
 
 BRIEF = livi.Recipe(steps=5, map_steps=5, map_restarts=1, num_samples=4, num_entropy_samples=2)
 LITTLE = {"num_samples": 8, "effort": Effort(num_densities=4, num_importance=8, num_prior=8, mean_field_steps=2)}
@@ -58,7 +59,13 @@ def test_an_exact_last_layer_says_that_it_examined_its_own(exact):
     (fewer,) = said(exact, x[:10], y[:10])
     assert "holds the 30 examples that it was fitted to: these were examined, and not 10 others" in fewer.text
     (others,) = said(exact, x, y + 1.0)
-    assert "and not those given" in others.text
+    assert "and not those given, which are others" in others.text
+    (others,) = said(exact, x + 0.01, y)
+    assert "and not those given, which are others" in others.text
+    (paired_anew,) = said(exact, x, y.flip(0))
+    assert "which are others" in paired_anew.text
+    (wider,) = said(exact, torch.cat([x, x], 1), y)
+    assert "which are others" in wider.text
     assert exact.predict(x[:10]).log_prob(y[:10]).shape == (10,)
 
 
@@ -71,3 +78,10 @@ def test_what_is_not_known_is_not_said(sampled):
     x, y = rows()
     bare = livi.Posterior(sampled.sampler, sampled.likelihood, sampled.prior)
     assert said(bare, x[:10], y[:10]) == []
+
+
+def test_inputs_by_name_are_compared_by_name():
+    x, y = rows()
+    own = ({"x": x, "shift": y}, y)
+    assert same_examples(own, ({"shift": y, "x": x}, y[:, None]))
+    assert not same_examples(own, ({"shift": y + 1.0, "x": x}, y))

@@ -1,10 +1,12 @@
 """Polishing a posterior whose last layer is integrated out: the same model, from fewer weights."""
 
 import math
+import warnings
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import livi
 from livi.family.ensemble import Ensemble
@@ -58,8 +60,23 @@ def test_a_learned_noise_follows_the_chains_and_is_left_as_it_was(plane):
 def test_other_examples_than_those_held_are_said_to_be_unused(plane):
     x, y = plane
     posterior = fitted(plane)
-    with pytest.warns(livi.FitWarning, match=f"holds the {len(y)} examples .*, and the 5 given are not used"):
+    said = f"holds the {len(y)} examples .*, and the {{}} given, which are others, are not used"
+    with pytest.warns(livi.FitWarning, match=said.format(5)):
         livi.polish(posterior, (x[:5], y[:5]), **QUICK)
+    for others in ((x + 0.1, y), (x, y + 0.1), (x, y.flip(0))):
+        with pytest.warns(livi.FitWarning, match=said.format(len(y))):
+            livi.polish(posterior, others, **QUICK)
+
+
+def test_the_examples_that_are_held_are_polished_without_a_word(plane):
+    x, y = plane
+    posterior = fitted(plane)
+    shuffled = DataLoader(TensorDataset(x, y), 7, shuffle=True)
+    for same in ((x, y), (x.flip(0), y.flip(0)), shuffled):
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            livi.polish(posterior, same, **QUICK)
+        assert not [one for one in heard if "are not used" in str(one.message)]
 
 
 @quietly

@@ -10,9 +10,10 @@ from torch import Tensor
 from livi.family.ensemble import Ensemble
 from livi.family.last_layer import ExactLastLayer
 from livi.inference.chain_target import ChainTarget
-from livi.model.data import Unpack, as_data
+from livi.model.data import Data, NotGatheredError, Unpack, as_data, gathered
 from livi.model.likelihoods import Likelihood
 from livi.model.problem import Problem
+from livi.posterior.diagnostics.data import same_examples
 from livi.posterior.posterior import Posterior
 from livi.posterior.prediction import with_statistics
 
@@ -29,11 +30,12 @@ def other_data(
     found, fitted, used = [], posterior.plan.get("num_data"), target.whole.data.num_data
     if isinstance(posterior.sampler, ExactLastLayer) and data is not None:
         layout = posterior.layout
-        given = as_data(data, device=layout.device, dtype=layout.dtype, unpack=unpack).num_data
-        if given != used:
+        given = as_data(data, device=layout.device, dtype=layout.dtype, unpack=unpack)
+        if given.num_data != used or not _held(posterior.sampler, given):
             found.append(
                 f"{who}: the last layer is exact and holds the {used:,} examples that it was fitted to; {what} of "
-                f"these, and the {given:,} given are not used. For a posterior of those, fit to them."
+                f"these, and the {given.num_data:,} given, which are others, are not used. For a posterior of those, "
+                "fit to them."
             )
     if fitted not in (None, used):
         found.append(
@@ -41,6 +43,15 @@ def other_data(
             "alone."
         )
     return found
+
+
+def _held(sampler: ExactLastLayer, data: Data) -> bool:
+    """Whether these are the examples that the last layer holds; True where they differ from epoch to epoch."""
+    try:
+        given = gathered(data)
+    except NotGatheredError:
+        return True
+    return same_examples((sampler.all_inputs(), sampler.targets), (given.inputs, given.targets))
 
 
 def kept_as_posterior(

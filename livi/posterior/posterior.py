@@ -213,9 +213,12 @@ class Posterior:
             inputs, targets = whole.inputs, whole.targets
         device, dtype = self.layout.device, self.layout.dtype
         if isinstance(self.sampler, ExactLastLayer):
-            own = self.sampler.targets
-            found = diagnose(self.earlier(), self.sampler.all_inputs(), own, **options)
-            return found if targets is None else found.noting(on_other_data(own, as_tensor(targets, device, dtype)))
+            own = (self.sampler.all_inputs(), self.sampler.targets)
+            found = diagnose(self.earlier(), *own, **options)
+            if targets is None:
+                return found
+            given = (as_tensors(inputs, device, dtype), as_tensor(targets, device, dtype))
+            return found.noting(on_other_data(own, given))
         if targets is None:
             raise TypeError(
                 f"diagnose: expected inputs and targets, or a livi.Problem, got a {type(inputs).__name__} alone; pass "

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
+from livi.model.data import Batch
 from livi.posterior.diagnostics.examination import Facts
 from livi.posterior.diagnostics.finding import Finding
 
 TOPIC = "data"
+NEAR = 1e-4  # of a column's standard deviation: the same number, rounded in another way
 
 
 def on_data(facts: Facts) -> Iterator[Finding]:
@@ -28,22 +31,43 @@ def on_data(facts: Facts) -> Iterator[Finding]:
     )
 
 
-def on_other_data(own: Tensor, given: Tensor) -> Iterator[Finding]:
-    """On targets that are not those which an exact last layer holds, and which were examined in their place."""
-    if _same(own, given):
+def on_other_data(own: Batch, given: Batch) -> Iterator[Finding]:
+    """On examples that are not those which an exact last layer holds, and which were examined in their place."""
+    if same_examples(own, given):
         return
-    what = f"{len(given) if given.ndim else 1:,} others" if given.shape[:1] != own.shape[:1] else "those given"
+    held, count = len(own[1]), len(given[1]) if given[1].ndim else 1
+    what = f"{count:,} others" if count != held else "those given, which are others"
     yield Finding(
         "notice",
         TOPIC,
-        f"the last layer is exact and holds the {len(own):,} examples that it was fitted to: these were examined, and "
+        f"the last layer is exact and holds the {held:,} examples that it was fitted to: these were examined, and "
         f"not {what}. For a score on other examples ask for posterior.predict(x).log_prob(y).",
     )
 
 
-def _same(own: Tensor, given: Tensor) -> bool:
-    """Whether these are the same numbers, in any order, to the precision of the network."""
-    if own.numel() != given.numel() or not own.numel():
-        return False
-    ours, theirs = (values.detach().flatten().double().cpu().sort().values for values in (own, given))
-    return bool(torch.allclose(ours, theirs, rtol=1e-5, atol=1e-6 * float(ours.abs().max())))
+def same_examples(own: Batch, given: Batch) -> bool:
+    """Whether these are the same examples, in any order, to the precision of the network.
+
+    Each example has one number: the sum of its inputs and targets, in units of their spread and times factors of 1 to
+    2. What stands beside the inputs on one side alone, as weights of the examples do, is not compared.
+    """
+    rng = torch.Generator().manual_seed(0)
+    ours, theirs = torch.zeros(()), torch.zeros(())
+    for one, other in zip(_columns(own), _columns(given), strict=False):
+        if one.shape != other.shape:
+            return False
+        centre, spread = one.mean(0), torch.maximum(one.std(0, correction=0), 1e-6 * one.abs().amax(0))
+        factors = (1.0 + torch.rand(len(centre), generator=rng, dtype=one.dtype, device="cpu")) / spread.clamp_min(
+            1e-12
+        )
+        ours, theirs = ours + (one - centre) @ factors, theirs + (other - centre) @ factors
+    return torch.allclose(ours.sort().values, theirs.sort().values, rtol=0.0, atol=NEAR)
+
+
+def _columns(batch: Batch) -> Iterator[Tensor]:  # (N, p)
+    """Targets, then each tensor of the inputs, a row an example."""
+    inputs, targets = batch
+    inputs = [inputs[name] for name in sorted(inputs)] if isinstance(inputs, Mapping) else inputs
+    for leaf in (targets, *pytree.tree_leaves(inputs)):
+        if isinstance(leaf, Tensor):
+            yield leaf.detach().cpu().double().reshape(leaf.shape[0] if leaf.ndim else 1, -1)
