@@ -234,3 +234,13 @@ def test_large_counts_and_prices_have_a_unit(kind, size):
         [doubt] = doubts
         assert f"got 901; livi.{kind.__name__}(unit=None) takes their mean" in doubt
     assert doubts_of(nn.Linear(4, 1), (X, y), kind(unit=None)) == []
+
+
+@pytest.mark.parametrize("standardise", ["auto", True])
+@pytest.mark.parametrize("likelihood", [livi.Gaussian(), livi.StudentT()], ids=["Gaussian", "StudentT"])
+def test_an_axis_of_one_behind_the_outputs_comes_with_its_remedy(likelihood, standardise):
+    data = torch.randn(30, 2), torch.randn(30, 7)
+    net = nn.Sequential(nn.Linear(2, 7), nn.Unflatten(1, (7, 1)))
+    with pytest.raises(ValueError, match=r"a last axis of 7, .* got \(\d+, 30, 7, 1\); drop the axis of one behind"):
+        livi.plan(net, data, likelihood, standardise=standardise)
+    livi.plan(net, data, likelihood, standardise=standardise, forward=lambda net, x: net(x).squeeze(-1))

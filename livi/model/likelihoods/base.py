@@ -143,6 +143,17 @@ def aligned(outputs: Tensor, targets: Tensor) -> Tensor:
     )
 
 
+def other_last_axis(outputs: Tensor, count: int, each: str, instead: str) -> ValueError:
+    """What to say of outputs (S, B, ...) whose last axis is not of `count`, one output for each of something."""
+    behind = outputs.ndim > 3 and outputs.shape[-1] == 1 and outputs.shape[-2] == count
+    remedy = f"give the network as many, or {instead}"
+    if behind:
+        remedy = "drop the axis of one behind them: forward=lambda net, x: net(x).squeeze(-1)"
+    return ValueError(
+        f"outputs: expected a last axis of {count}, one output per {each}, got {tuple(outputs.shape)}; {remedy}."
+    )
+
+
 def summed(density: Tensor) -> Tensor:  # (S, B, ...) -> (S, B)
     """An example's log density from those of its targets."""
     if density.shape[2:] == (1,):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from livi import checks
-from livi.model.likelihoods.base import Likelihood, aligned, log_positive, summed
+from livi.model.likelihoods.base import Likelihood, aligned, log_positive, other_last_axis, summed
 from livi.model.likelihoods.located import Located, Numbers
 
 LEAST = 0.01  # standard deviation of order-one targets
@@ -61,10 +61,7 @@ class Gaussian(Located):
         if std.numel() == 1:
             return location, std.reshape(())
         if outputs.ndim < 3 or outputs.shape[-1] != len(std):
-            raise ValueError(
-                f"outputs: expected a last axis of {len(std)}, one output per value of obs_std, got "
-                f"{tuple(outputs.shape)}; give the network as many, or obs_std one value."
-            )
+            raise other_last_axis(outputs, len(std), "value of obs_std", "obs_std one value")
         return location, std.expand_as(outputs)
 
     @torch.no_grad()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from livi import checks
-from livi.model.likelihoods.base import REACH, RegressionLikelihood, described, log_positive
+from livi.model.likelihoods.base import REACH, RegressionLikelihood, described, log_positive, other_last_axis
 
 Numbers = float | Sequence[float] | Tensor
 FAR = 10.0  # root mean square of numbers above which, or below whose inverse, they are not of order one
@@ -80,10 +80,7 @@ class Located(RegressionLikelihood):
 
     def _each(self, values: Tensor, outputs: Tensor) -> Tensor:
         if values.ndim and outputs.shape[-1] != len(values):
-            raise ValueError(
-                f"outputs: expected a last axis of {len(values)}, one output per centre and unit, got "
-                f"{tuple(outputs.shape)}; give the network as many, or pass one centre and unit."
-            )
+            raise other_last_axis(outputs, len(values), "centre and unit", "pass one centre and unit")
         return values
 
 

@@ -13,7 +13,7 @@ from typing import Self, TypeVar
 import torch
 from torch import Tensor, nn
 
-from livi.model.likelihoods.base import REACH, RegressionLikelihood, log_positive
+from livi.model.likelihoods.base import REACH, RegressionLikelihood, log_positive, other_last_axis
 
 Positive = float | Sequence[float] | Tensor
 
@@ -154,10 +154,7 @@ def per_output(name: str, values: Tensor, outputs: Tensor) -> Tensor:  # () or (
     if values.numel() == 1:
         return values.reshape(())
     if outputs.ndim < 3 or outputs.shape[-1] != len(values):
-        raise ValueError(
-            f"outputs: expected a last axis of {len(values)}, one output per value of {name}, got "
-            f"{tuple(outputs.shape)}; give the network as many, or {name} one value."
-        )
+        raise other_last_axis(outputs, len(values), f"value of {name}", f"{name} one value")
     return values
 
 
