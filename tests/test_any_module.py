@@ -256,3 +256,21 @@ def test_whole_numbers_are_inputs_of_networks_of_floats_and_of_embeddings():
     net = nn.Sequential(nn.Embedding(5, 3), nn.Flatten(), nn.Linear(6, 1))
     words = livi.rivals.fit_map(net, (ids, x[:, :1]), livi.Gaussian(0.5), steps=5)
     assert words.predict(ids).mean.shape == (20,)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("make", [torch.jit.script, lambda net: torch.jit.trace(net, torch.ones(4, 1))])
+def test_a_fit_to_a_network_of_torch_jit_says_what_to_do(make):
+    data = torch.ones(4, 1), torch.ones(4)
+    made = make(nn.Linear(1, 1))
+    with pytest.raises(TypeError, match=r"got one of torch.jit; pass the module that it was made from"):
+        livi.plan(made, data, livi.Gaussian())
+    with pytest.raises(TypeError, match=r"got one of torch.jit as '1';"):
+        livi.plan(nn.Sequential(nn.Linear(1, 1), made), data, livi.Gaussian())
+
+
+def test_a_fit_to_a_network_in_data_parallel_takes_the_remedy():
+    data, wrapped = (torch.ones(4, 1), torch.ones(4)), nn.DataParallel(nn.Linear(1, 1))
+    with pytest.raises(TypeError, match=r"got an nn.DataParallel; pass the `.module` inside it"):
+        livi.plan(wrapped, data, livi.Gaussian())
+    livi.plan(wrapped.module, data, livi.Gaussian())

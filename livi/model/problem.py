@@ -107,8 +107,7 @@ class Problem:
             raise TypeError(
                 f"likelihood: expected one of livi's such as Gaussian() or Categorical(), got {got}; {remedy}."
             )
-        if not isinstance(net, nn.Module):
-            raise TypeError(f"net: expected a torch.nn.Module, got {type(net).__name__}.")
+        _check_network(net)
         module = copy.deepcopy(net) if device is None else copy.deepcopy(net).to(checks.device(device))
         scaling = standardise if isinstance(standardise, InputScaling) else None
         layout = Layout(module, include, exclude, forward=forward, scaling=scaling)
@@ -178,6 +177,24 @@ class Problem:
             fit, log_prior = self.on_batch(theta, batch)
             total, seen = total + len(batch[1]) * fit, seen + len(batch[1])
         return total / max(1, seen), log_prior
+
+
+def _check_network(net: nn.Module) -> None:
+    """A module that runs at other weights than its own."""
+    if not isinstance(net, nn.Module):
+        raise TypeError(f"net: expected a torch.nn.Module, got {type(net).__name__}.")
+    for name, part in net.named_modules():
+        which = f" as {name!r}" if name else ""
+        if isinstance(part, torch.jit.ScriptModule):
+            raise TypeError(
+                f"net: expected modules written in Python, which run at any weights, got one of torch.jit{which}; pass "
+                "the module that it was made from."
+            )
+        if isinstance(part, nn.DataParallel):
+            raise TypeError(
+                f"net: expected the network itself, got an nn.DataParallel{which}; pass the `.module` inside it. "
+                "Several GPUs fit together under torchrun."
+            )
 
 
 def _each_once(data: Data) -> Iterable[Batch]:
