@@ -244,3 +244,16 @@ def test_an_axis_of_one_behind_the_outputs_comes_with_its_remedy(likelihood, sta
     with pytest.raises(ValueError, match=r"a last axis of 7, .* got \(\d+, 30, 7, 1\); drop the axis of one behind"):
         livi.plan(net, data, likelihood, standardise=standardise)
     livi.plan(net, data, likelihood, standardise=standardise, forward=lambda net, x: net(x).squeeze(-1))
+
+
+def test_weights_that_are_missing_come_with_their_remedy():
+    x, y, net = torch.randn(30, 2), torch.randn(30), nn.Linear(2, 1)
+    weighted, weights = livi.Weighted(livi.Gaussian()), torch.ones(30)
+    remedy = r"pass data \(\(x, w\), y\) and forward=pass_weights, of livi.model.likelihoods; without weights"
+    with pytest.raises(TypeError, match=f"the weights of the examples, got Tensor alone; {remedy}"):
+        livi.plan(net, (x, y), weighted)
+    with pytest.raises(TypeError, match=f"first batch .* with Weighted.. {remedy}"):
+        livi.plan(net, (x, y), weighted, forward=pass_weights)
+    with pytest.raises(TypeError, match=f"first batch .* with Weighted.. {remedy}"):
+        livi.plan(net, ((x, weights), y), weighted)
+    livi.plan(net, ((x, weights), y), weighted, forward=pass_weights)

@@ -12,7 +12,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils import _pytree as pytree
 
 from livi.model.data import Batch, Data, LoaderData, TensorData
-from livi.model.likelihoods import Bernoulli, Categorical, Likelihood, Weighted
+from livi.model.likelihoods import Bernoulli, Categorical, Likelihood, Weighted, pass_weights
+from livi.model.likelihoods.others import WITH_WEIGHTS
 from livi.model.units import entered_by
 from livi.network import Layout, as_call
 
@@ -72,7 +73,7 @@ def try_first_batch(layout: Layout, data: Data, likelihood: Likelihood) -> Trial
     try:
         unused = layout.verify(*args, **kwargs)
     except (RuntimeError, TypeError, AttributeError) as error:
-        raise type(error)(_failed(layout, inputs, error)) from error
+        raise type(error)(_failed(layout, inputs, likelihood, error)) from error
     with torch.no_grad():
         outputs = layout.apply(layout.flatten(), *args, batch_statistics=True, **kwargs)
         likelihood.log_prob(pytree.tree_map(lambda leaf: leaf[None], outputs), targets)
@@ -92,11 +93,14 @@ def warn_of_doubts(
         warnings.warn(doubt, FitWarning, stacklevel=7)  # past of, plan and fit, and what checks their options
 
 
-def _failed(layout: Layout, inputs: Any, error: Exception) -> str:
+def _failed(layout: Layout, inputs: Any, likelihood: Likelihood, error: Exception) -> str:
     leaves, dtype = [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Tensor)], layout.dtype
     shapes = ", ".join(f"{tuple(leaf.shape)} {leaf.dtype}" for leaf in leaves)
     remedy = ""
-    if any(leaf.dtype == torch.uint8 for leaf in leaves):
+    unweighted = layout.forward is None or (layout.forward is pass_weights and len(leaves) < 2)
+    if isinstance(likelihood, Weighted) and unweighted:
+        remedy = f"; with Weighted() {WITH_WEIGHTS}."
+    elif any(leaf.dtype == torch.uint8 for leaf in leaves):
         remedy = f"; images of bytes want `x.to({dtype}) / 255` before a network of {dtype}."
     elif any(not leaf.is_floating_point() for leaf in leaves):
         remedy = f"; whole numbers that are no indices want `x.to({dtype})` before a network of {dtype}."

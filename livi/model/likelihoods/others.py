@@ -9,6 +9,10 @@ from torch import Tensor, nn
 
 from livi.model.likelihoods.base import Likelihood
 
+WITH_WEIGHTS = (
+    "pass data ((x, w), y) and forward=pass_weights, of livi.model.likelihoods; without weights leave Weighted() out"
+)
+
 
 class Weighted(Likelihood):
     """Another likelihood in which example i counts w_i times: w_i log p(y_i | output_i).
@@ -30,6 +34,11 @@ class Weighted(Likelihood):
         self.base = base
 
     def log_prob(self, outputs: Any, targets: Tensor) -> Tensor:  # ((S, B, ...), (S, B)), (B, ...) -> (S, B)
+        if not (isinstance(outputs, tuple | list) and len(outputs) == 2):
+            raise TypeError(
+                f"outputs: expected the network's and the weights of the examples, got {type(outputs).__name__} alone; "
+                f"{WITH_WEIGHTS}."
+            )
         own, weights = outputs
         values: Tensor = self.base.log_prob(own, targets) * weights
         return values
