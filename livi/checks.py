@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 
 import torch
 from torch import Tensor
@@ -27,6 +28,19 @@ def positive_float(name: str, value: float) -> float:
 def numbers(value: float | Sequence[float] | Tensor) -> Tensor:
     """A tensor as it is, wherever it is; other numbers as one, on torch's default device and in its default dtype."""
     return value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=torch.get_default_dtype())
+
+
+def seed(value: int) -> int:
+    """A whole number that torch's random generators take, numpy's too."""
+    try:
+        found = index(value)
+    except TypeError:
+        found = None
+    if found is None or isinstance(value, bool):
+        raise TypeError(f"seed: expected an int, got {type(value).__name__} {value!r}; pass a number such as 0.")
+    if not -(2**63) <= found < 2**63:
+        raise ValueError(f"seed: expected -2**63 to 2**63 - 1, got {found}; pass a smaller number.")
+    return found
 
 
 def rng(name: str, value: torch.Generator | None) -> torch.Generator | None:

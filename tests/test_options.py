@@ -7,6 +7,7 @@ import sys
 import typing
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -117,3 +118,30 @@ livi.fit(net, data, livi.Gaussian()).sampel(3)
     errors = [line.split(":")[1] for line in process.stdout.splitlines() if ": error:" in line]
     assert errors == ["6", "7", "8", "9", "10"], process.stdout + process.stderr
     assert 'Unexpected keyword argument "stepz"' in process.stdout
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda seed: livi.fit(nn.Linear(1, 1), DATA, livi.Gaussian(), recipe=QUICK, progress=False, seed=seed),
+        lambda seed: livi.plan(nn.Linear(1, 1), DATA, livi.Gaussian(), seed=seed),
+        lambda seed: fit_map(nn.Linear(1, 1), DATA, livi.Gaussian(), recipe=QUICK, seed=seed),
+        lambda seed: livi.fit_density(lambda x: -x.square().sum(1), 1, steps=2, progress=False, seed=seed),
+    ],
+    ids=["fit", "plan", "fit_map", "fit_density"],
+)
+def test_a_seed_that_is_no_whole_number_is_named(call):
+    for seed, got in (("a", "str 'a'"), (1.5, "float 1.5"), (None, "NoneType None"), (True, "bool True")):
+        with pytest.raises(TypeError, match=f"^seed: expected an int, got {got}; pass a number such as 0"):
+            call(seed)
+    with pytest.raises(ValueError, match=r"^seed: expected -2\*\*63 to 2\*\*63 - 1, got 1180591620717411303424;"):
+        call(2**70)
+
+
+def test_a_seed_of_numpys_is_the_same_seed():
+    net = nn.Linear(1, 1)
+    one, other = (
+        livi.fit(net, DATA, livi.Gaussian(), recipe=QUICK, progress=False, seed=seed).predict(DATA[0]).mean
+        for seed in (3, np.int64(3))
+    )
+    assert torch.equal(one, other)

@@ -111,6 +111,7 @@ def compare(
     >>> sorted(found.to_dict()["methods"])
     ['ensemble', 'map']
     """
+    seed = checks.seed(seed)
     checks.positive_int("num_samples", num_samples)
     _check_options(options)
     if isinstance(validation, Real):

@@ -85,6 +85,7 @@ def fit_density(
     >>> q.sample(5).shape
     torch.Size([5, 2])
     """
+    seed = checks.seed(seed)
     if not 0.0 <= annealing <= 1.0:
         raise ValueError(f"annealing: expected a share between 0 and 1, got {annealing}.")
     if family is not None and (generator is not None or noise is not None or components > 1):

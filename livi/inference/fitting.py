@@ -12,6 +12,7 @@ from typing import Any, Unpack
 import torch
 from torch import nn
 
+from livi import checks
 from livi.family.ensemble import Ensemble
 from livi.inference.alarms import alarms
 from livi.inference.begin import Beginning, begin, spread_out
@@ -95,7 +96,7 @@ def fit(
         ValueError: the checkpoint is of another fit; the message names what differs.
         TypeError: there is no such option; the message names the nearest.
     """
-    called, ranks = as_callbacks(callbacks), joined(distributed)
+    seed, called, ranks = checks.seed(seed), as_callbacks(callbacks), joined(distributed)
     options = ranks.placed(options, net)
     if isinstance(validation, Real):
         data, validation = split_off(data, float(validation), seed)

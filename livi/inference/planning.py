@@ -113,6 +113,7 @@ def plan(
             from order one and the network is not made for it: a trained one (`start="net"`) stays as it is, and so does
             one that scales inputs or outputs itself. A posterior to start from brings its own.
     """
+    seed = checks.seed(seed)
     if components is not None:
         checks.positive_int("components", components)
     if isinstance(start, str) and start not in ("map", "net"):

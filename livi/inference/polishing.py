@@ -100,6 +100,7 @@ def polish(
         ValueError: data that are too large or differ from epoch to epoch, a posterior without a prior, or not one
             chain that holds.
     """
+    seed = checks.seed(seed)
     checks.positive_int("chains", chains)
     if checks.positive_int("draws", draws) < FEWEST * chains:
         raise ValueError(

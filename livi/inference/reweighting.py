@@ -82,6 +82,7 @@ def reweight(
     checks.positive_int("num_samples", num_samples)
     checks.positive_int("draws", draws)
     checks.positive_int("num_importance", num_importance)
+    seed = checks.seed(seed)
     if not isinstance(posterior, Posterior):
         raise TypeError(f"posterior: expected what livi.fit returns, got {type(posterior).__name__}.")
     sampler = _with_density(posterior)

@@ -84,7 +84,7 @@ class MapFits:
             map_restarts=recipe.map_restarts if members is None else members,
             map_steps=recipe.map_steps if steps is None else steps,
         )
-        return cls(problem, recipe, options.get("seed", 0), options.get("capture"))
+        return cls(problem, recipe, checks.seed(options.get("seed", 0)), options.get("capture"))
 
     def starts(self) -> Starts:
         """All of them, best first."""
