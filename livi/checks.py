@@ -87,6 +87,18 @@ def may_be_read(tensor: Tensor) -> bool:
     return not torch.cuda.is_current_stream_capturing() and torch.cuda.get_sync_debug_mode() < 2
 
 
+def rows_in_words(sound: Tensor) -> str:  # (B, ...) of bool
+    """How many rows are not sound, and the first of them.
+
+    >>> rows_in_words(torch.tensor([[True, True], [True, False], [True, True]]))
+    'in 1 of 3 rows (numbers 1, counted from 0)'
+    """
+    each = sound.reshape(len(sound), -1).all(1) if sound.ndim else sound[None]
+    rows = (~each).nonzero().flatten().tolist()
+    few = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
+    return f"in {len(rows)} of {len(each)} rows (numbers {few}, counted from 0)"
+
+
 def matrix(name: str, value: Tensor, columns: int) -> Tensor:
     """A floating-point tensor of shape (rows, columns) with at least one row."""
     if not isinstance(value, Tensor):

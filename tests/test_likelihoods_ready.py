@@ -276,14 +276,15 @@ def test_degrees_of_freedom_can_be_learned():
 @pytest.mark.parametrize("wrong", [-1.0, 0.5, math.nan])
 def test_what_is_no_count_is_refused(likelihood, wrong):
     with pytest.raises(
-        ValueError, match=rf"expected counts 0, 1, 2, ..., got {wrong:g} \(1 of 3 are none\); .*LogNormal"
+        ValueError,
+        match=rf"expected counts 0, 1, 2, ..., got {wrong:g} in 1 of 3 rows \(numbers 1, counted from 0\); .*LogNormal",
     ):
         likelihood.log_prob(torch.zeros(1, 3), torch.tensor([1.0, wrong, 2.0]))
 
 
 @pytest.mark.parametrize("wrong", [-1.0, 0.0])
 def test_what_is_not_positive_is_refused(wrong):
-    with pytest.raises(ValueError, match=rf"expected numbers above 0, got {wrong:g} \(2 of 3 are none\); .*Poisson"):
+    with pytest.raises(ValueError, match=rf"expected numbers above 0, got {wrong:g} in 2 of 3 rows .*; .*Poisson"):
         livi.LogNormal().log_prob(torch.zeros(1, 3), torch.tensor([1.0, wrong, wrong]))
 
 

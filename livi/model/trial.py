@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 from livi.model.data import Batch, Data, LoaderData, TensorData
 from livi.model.likelihoods import Bernoulli, Categorical, Likelihood, Weighted, pass_weights
+from livi.model.likelihoods.base import TargetError
 from livi.model.likelihoods.others import WITH_WEIGHTS
 from livi.model.units import entered_by
 from livi.network import Layout, as_call
@@ -68,7 +70,7 @@ def _needs_several(layout: Layout, inputs: Any) -> bool:
 
 def try_first_batch(layout: Layout, data: Data, likelihood: Likelihood) -> Trial:
     """Raises where the network does not run, no parameter matters, or outputs and targets do not go together."""
-    inputs, targets = data.first()
+    inputs = data.first()[0]
     args, kwargs = as_call(inputs)
     try:
         unused = layout.verify(*args, **kwargs)
@@ -76,8 +78,24 @@ def try_first_batch(layout: Layout, data: Data, likelihood: Likelihood) -> Trial
         raise type(error)(_failed(layout, inputs, likelihood, error)) from error
     with torch.no_grad():
         outputs = layout.apply(layout.flatten(), *args, batch_statistics=True, **kwargs)
-        likelihood.log_prob(pytree.tree_map(lambda leaf: leaf[None], outputs), targets)
+        _try_targets(pytree.tree_map(lambda leaf: leaf[None], outputs), data, likelihood)
     return Trial(unused, outputs)
+
+
+def _try_targets(outputs: Any, data: Data, likelihood: Likelihood) -> None:
+    """Those of the first batch, and then all: of tensors now, of batches as they come, so that rows can be named."""
+    reason: TargetError | None = None
+    try:
+        likelihood.log_prob(outputs, data.first()[1])
+    except TargetError as error:
+        reason = error
+    if isinstance(data, TensorData):
+        likelihood.check_targets(outputs, data.targets)
+    if reason is not None:
+        raise TargetError(f"batch 0: {reason}") from reason
+    if isinstance(data, LoaderData):
+        one = pytree.tree_map(lambda leaf: leaf[:, :1].clone() if leaf.ndim > 1 else leaf, outputs)  # of one example
+        data.check = partial(likelihood.check_targets, one)
 
 
 def warn_of_doubts(

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from livi import checks
+
 
 def as_tensor(leaf: Any, device: torch.device, dtype: torch.dtype) -> Any:
     """What holds numbers, on the device; floating ones in the network's dtype, integers and the rest as they are."""
@@ -80,10 +82,7 @@ def holds_numbers(value: Any) -> bool:
 def check_finite(name: str, values: Tensor) -> None:
     """Raise where a number is not finite. A finite sum, which is cheap, says that all are."""
     if values.is_floating_point() and not bool(torch.isfinite(values.sum())) and not bool(torch.isfinite(values).all()):
-        finite = torch.isfinite(values).reshape(len(values), -1).all(1) if values.ndim else torch.isfinite(values)[None]
-        rows = (~finite).nonzero().flatten().tolist()
-        few = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
         raise ValueError(
-            f"{name}: expected finite numbers, got NaN or inf in {len(rows)} of {len(finite)} rows (numbers {few}, "
-            "counted from 0); leave those rows out or impute them first."
+            f"{name}: expected finite numbers, got NaN or inf {checks.rows_in_words(torch.isfinite(values))}; leave "
+            "those rows out or impute them first."
         )

@@ -97,7 +97,9 @@ def _own_loader(data: Data, index: int, count: int) -> LoaderData | None:
         )
     }
     own = DataLoader(loader.dataset, batch_sampler=_Own(loader.batch_sampler, index, count), **kept)
-    return LoaderData(own, data.unpack, data.device, data.dtype, data.num_data)
+    found = LoaderData(own, data.unpack, data.device, data.dtype, data.num_data)
+    found.check = data.check
+    return found
 
 
 def _sizes(batches: BatchSampler) -> Iterator[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -142,6 +142,7 @@ class LoaderData:
         self.steps_per_epoch = batches
         self._first: Batch | None = None
         self.lost: tuple[str, ...] = ()  # as far as the first batch shows
+        self.check: Callable[[Tensor], None] | None = None  # that raises a ValueError about targets
 
     def epoch(self, seed: int) -> Iterator[Batch]:
         batches = (self._checked(batch, index) for index, batch in enumerate(seeded(self.loader, seed)))
@@ -184,9 +185,18 @@ class LoaderData:
         for name, leaf in (("targets", _targets(targets)), *(("inputs", leaf) for leaf in leaves)):
             if holds_numbers(leaf) and (index == 0 or not getattr(leaf, "is_cuda", False)):
                 check_finite(f"batch {index}: {name}", to_tensor(name, leaf))
+                if name == "targets" and self.check is not None:
+                    self._check_targets(to_tensor(name, leaf), index)
         if index == 0 and self._first is None:
             self.lost = tuple(lost_digits(inputs, targets, self.dtype, "batch 0: "))
         return as_tensors(inputs, self.device, self.dtype), as_tensor(targets, self.device, self.dtype)
+
+    def _check_targets(self, targets: Tensor, index: int) -> None:
+        assert self.check is not None
+        try:
+            self.check(targets)
+        except ValueError as error:
+            raise type(error)(f"batch {index}: {error}") from None
 
 
 def as_data(

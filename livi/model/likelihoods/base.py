@@ -16,6 +16,10 @@ REACH = 20.0
 """Targets of a larger median size are beyond what networks under a prior of scale 1 usually give."""
 
 
+class TargetError(ValueError):
+    """Targets that a likelihood has no probability for."""
+
+
 class Likelihood(Specified, nn.Module):
     """log p(targets | outputs): (S, B, ...), (B, ...) -> (S, B)."""
 
@@ -29,6 +33,18 @@ class Likelihood(Specified, nn.Module):
             values = self.log_prob(leaf, targets)
             (gradient,) = torch.autograd.grad(values.sum(), leaf)
         return values.detach(), gradient
+
+    def check_targets(self, outputs: Tensor, targets: Tensor) -> None:  # (S, ?, ...), (B, ...)
+        """Raise a `TargetError` where targets have no log_prob, whatever examples the outputs are of.
+
+        Of a class with a log_prob of its own only what it defines itself, by `_check_values`.
+        """
+        kinds = (vars(kind) for kind in type(self).__mro__)
+        if "_check_values" in next(own for own in kinds if "log_prob" in own or "_check_values" in own):
+            self._check_values(outputs, targets)
+
+    def _check_values(self, outputs: Tensor, targets: Tensor) -> None:
+        raise NotImplementedError
 
     def started_from(self, targets: Tensor) -> Likelihood:  # noqa: ARG002
         """The likelihood to fit with, its learned and open parts set from targets (B, ...). Here: this one as it is."""
@@ -141,6 +157,14 @@ def aligned(outputs: Tensor, targets: Tensor) -> Tensor:
         f"outputs: expected (num_samples, *targets.shape) = (S, {', '.join(map(str, targets.shape))}), "
         f"got {tuple(outputs.shape)}; {remedy}."
     )
+
+
+def refuse(targets: Tensor, valid: Tensor, expected: str, remedy: str) -> None:  # (B, ...), (B, ...)
+    """Raise where targets are not valid, with the rows that are not, if they may be looked at."""
+    if checks.may_be_read(targets) and not bool(valid.all()):
+        wrong = targets[~valid][0].item()
+        got = f"{wrong:g}" if isinstance(wrong, float) else wrong
+        raise TargetError(f"targets: expected {expected}, got {got} {checks.rows_in_words(valid)}; {remedy}.")
 
 
 def other_last_axis(outputs: Tensor, count: int, each: str, instead: str) -> ValueError:

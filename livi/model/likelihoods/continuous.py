@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from livi import checks
 from livi.draws import gamma, normal
-from livi.model.likelihoods.base import aligned, single, summed
+from livi.model.likelihoods.base import aligned, refuse, single, summed
 from livi.model.likelihoods.located import Located, Numbers
 from livi.model.likelihoods.scales import LogLinkedScaled, Positive, Scaled, columns_of, log_rising
 
@@ -164,6 +164,10 @@ class LogNormal(LogLinkedScaled):
         unit = (logs - location) * (-log_scale).exp()
         return summed(-0.5 * unit.square() - log_scale - _HALF_LOG_TWO_PI - logs)
 
+    def _check_values(self, outputs: Tensor, targets: Tensor) -> None:
+        del outputs
+        _valid(targets)
+
     def moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         variance = (2.0 * self._log_scale_of(outputs)).exp()
         mean = (self._log_size(outputs) + 0.5 * variance).exp()
@@ -188,11 +192,11 @@ class LogNormal(LogLinkedScaled):
 
 def _positive(targets: Tensor, like: Tensor) -> Tensor:
     """Targets above zero, in the dtype of the outputs."""
+    return targets.to(like.dtype).where(_valid(targets), float("nan"))
+
+
+def _valid(targets: Tensor) -> Tensor:  # (B, ...)
     valid = targets > 0
-    if checks.may_be_read(targets) and not bool(valid.all()):
-        wrong = targets[~valid]
-        raise ValueError(
-            f"targets: expected numbers above 0, got {wrong[0].item():g} ({len(wrong)} of {targets.numel()} are "
-            "none); counts with zeros want livi.Poisson() or livi.NegativeBinomial(), others livi.Gaussian()."
-        )
-    return targets.to(like.dtype).where(valid, float("nan"))
+    remedy = "counts with zeros want livi.Poisson() or livi.NegativeBinomial(), others livi.Gaussian()"
+    refuse(targets, valid, "numbers above 0", remedy)
+    return valid

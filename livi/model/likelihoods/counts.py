@@ -8,9 +8,8 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from livi import checks
 from livi.draws import gamma, poisson
-from livi.model.likelihoods.base import aligned, single, summed
+from livi.model.likelihoods.base import aligned, refuse, single, summed
 from livi.model.likelihoods.scales import LogLinked, LogLinkedScaled, Positive, columns_of, log_rising
 
 
@@ -35,6 +34,10 @@ class Poisson(LogLinked):
         log_mean = aligned(self._log_size(single(outputs)), targets)
         counts = _counts(targets, log_mean)
         return summed(counts * log_mean - log_mean.exp() - torch.lgamma(counts + 1.0))
+
+    def _check_values(self, outputs: Tensor, targets: Tensor) -> None:
+        del outputs
+        _valid(targets)
 
     def moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         log_mean = self._log_size(outputs)
@@ -86,6 +89,10 @@ class NegativeBinomial(LogLinkedScaled):
         log_mean = aligned(self._log_size(outputs), targets)
         return summed(_negative_binomial(_counts(targets, log_mean), log_mean, log_dispersion))
 
+    def _check_values(self, outputs: Tensor, targets: Tensor) -> None:
+        del outputs
+        _valid(targets)
+
     def moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         mean = self._log_size(outputs).exp()
         return mean, (mean + self._log_scale_of(outputs).exp() * mean.square()).sqrt()
@@ -120,11 +127,11 @@ def _negative_binomial(counts: Tensor, log_mean: Tensor, log_dispersion: Tensor)
 
 def _counts(targets: Tensor, like: Tensor) -> Tensor:
     """Targets that are 0, 1, 2, ..., in the dtype of the outputs."""
+    return targets.to(like.dtype).where(_valid(targets), float("nan"))
+
+
+def _valid(targets: Tensor) -> Tensor:  # (B, ...)
     valid = (targets >= 0) & (targets == targets.round() if targets.is_floating_point() else True)
-    if checks.may_be_read(targets) and not bool(valid.all()):
-        wrong = targets[~valid]
-        raise ValueError(
-            f"targets: expected counts 0, 1, 2, ..., got {wrong[0].item():g} ({len(wrong)} of {targets.numel()} are "
-            "none); positive measurements want livi.LogNormal(), others livi.Gaussian() or livi.StudentT()."
-        )
-    return targets.to(like.dtype).where(valid, float("nan"))
+    remedy = "positive measurements want livi.LogNormal(), others livi.Gaussian() or livi.StudentT()"
+    refuse(targets, valid, "counts 0, 1, 2, ...", remedy)
+    return valid

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from livi import checks
-from livi.model.likelihoods.base import ClassificationLikelihood, aligned, single, summed
+from livi.model.likelihoods.base import ClassificationLikelihood, aligned, refuse, single, summed
 
 
 class Bernoulli(ClassificationLikelihood):
@@ -19,15 +18,20 @@ class Bernoulli(ClassificationLikelihood):
 
     def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
         logits = aligned(single(outputs), targets)
-        valid = (targets >= 0) & (targets <= 1)
-        if checks.may_be_read(targets) and not bool(valid.all()):
-            raise ValueError(
-                f"targets: expected values in [0, 1], got {targets.min()} to {targets.max()}; labels -1 and 1 become "
-                "0 and 1 by `(y + 1) / 2`, and more than two classes want Categorical()."
-            )
+        valid = self._valid(targets)
         expanded = targets.to(logits.dtype).where(valid, float("nan")).expand_as(logits)
         density = -F.binary_cross_entropy_with_logits(logits, expanded, reduction="none")
         return summed(density)
+
+    def _check_values(self, outputs: Tensor, targets: Tensor) -> None:
+        del outputs
+        self._valid(targets)
+
+    def _valid(self, targets: Tensor) -> Tensor:  # (B, ...)
+        valid = (targets >= 0) & (targets <= 1)
+        remedy = "labels -1 and 1 become 0 and 1 by `(y + 1) / 2`, and more than two classes want Categorical()"
+        refuse(targets, valid, "values in [0, 1]", remedy)
+        return valid
 
     def probabilities(self, outputs: Tensor) -> Tensor:
         return outputs.sigmoid()
@@ -45,6 +49,8 @@ class Multilabel(Bernoulli):
             raise ValueError(f"targets: expected shape (B, L), got {tuple(targets.shape)}; one label is Bernoulli.")
         return super().log_prob(outputs, targets)
 
+    _check_values = Bernoulli._check_values
+
 
 class Categorical(ClassificationLikelihood):
     """y in {0, ..., C-1} with outputs (S, B, C, ...) as logits, classes on the axis behind B as in F.cross_entropy.
@@ -58,19 +64,22 @@ class Categorical(ClassificationLikelihood):
 
     def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
         _check_classes(single(outputs), targets)
-        classes = outputs.shape[2]
         targets = targets.long()  # before comparing: uint8 labels would wrap the number of classes and ignore_index
-        valid = ((targets >= 0) & (targets < classes)) | (targets == self.ignore_index)
-        if checks.may_be_read(targets) and not bool(valid.all()):
-            raise ValueError(
-                f"targets: expected labels 0 to {classes - 1}, got {targets[~valid][0].item()}; number the classes "
-                "from 0, and give the network an output for each."
-            )
+        valid = self._valid(outputs.shape[2], targets)
         kept = targets.where(valid, self.ignore_index)
         repeated = kept.expand(outputs.shape[0], *targets.shape).flatten(0, 1)
         nats = F.cross_entropy(outputs.flatten(0, 1), repeated, reduction="none", ignore_index=self.ignore_index)
         density: Tensor = -nats.unflatten(0, outputs.shape[:2]).where(valid, float("nan"))
         return summed(density)
+
+    def _check_values(self, outputs: Tensor, targets: Tensor) -> None:
+        self._valid(outputs.shape[2], targets.long())
+
+    def _valid(self, classes: int, targets: Tensor) -> Tensor:  # (B, ...)
+        valid = ((targets >= 0) & (targets < classes)) | (targets == self.ignore_index)
+        remedy = "number the classes from 0, and give the network an output for each"
+        refuse(targets, valid, f"labels 0 to {classes - 1}", remedy)
+        return valid
 
     def probabilities(self, outputs: Tensor) -> Tensor:
         return outputs.softmax(2)

@@ -43,6 +43,9 @@ class Weighted(Likelihood):
         values: Tensor = self.base.log_prob(own, targets) * weights
         return values
 
+    def _check_values(self, outputs: Any, targets: Tensor) -> None:
+        self.base.check_targets(outputs[0], targets)
+
     def started_from(self, targets: Tensor) -> Weighted:
         return Weighted(self.base.started_from(targets))
 
