@@ -119,6 +119,8 @@ def test_a_checkpoint_of_another_fit_is_refused(here, capsys):
     assert cli.main([*other, "--checkpoint", "m.part", "--quiet"]) == 1
     assert "checkpoint: expected the same" in capsys.readouterr().err
     assert not Path("n.livi").exists()
+    assert cli.main([*FIT[:5], "n.livi", *FIT[6:], "--steps", "20", "--checkpoint", "m.part", "--seed", "7"]) == 1
+    assert "expected the --seed that the fit in m.part began with, got 7; give that one" in capsys.readouterr().err
     for bad in ("m.livi", "houses.csv"):
         assert cli.main([*other[:5], "n.livi", "--checkpoint", bad]) == 1
     assert cli.main([*other[:5], "n.livi", "--checkpoint", "n.livi"]) == 1

@@ -25,13 +25,17 @@ FREE = {  # what may be another number or name where the same fit goes on
 }
 
 
+class OtherSeedError(ValueError):
+    """A checkpoint is of a fit with another seed."""
+
+
 def plan_again(
     resumed: dict[str, Any], net: nn.Module, data: Any, likelihood: Likelihood, *, seed: int, **options: Any
 ) -> Plan:
     """The plan of a checkpoint's fit, by its own recipe, which may be lengthened; an error names what differs."""
     before = resumed["facts"]
     if resumed["state"]["seed"] != seed:
-        raise ValueError(f"checkpoint: expected seed {resumed['state']['seed']} as before, got {seed}.")
+        raise OtherSeedError(f"checkpoint: expected seed {resumed['state']['seed']} as before, got {seed}.")
     kept = Recipe(**before["recipe"] | {"betas": tuple(before["recipe"]["betas"])})
     asked, steps = (options.pop("recipe", None) or Recipe()).over(kept), options.pop("steps", None)
     options.pop("budget", None)  # the fit's length is known by now

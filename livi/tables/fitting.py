@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from livi.inference.resume import OtherSeedError
 from livi.model.likelihoods import ContaminatedGaussian
 from livi.tables.baselines import Baselines
 from livi.tables.content import Finding, Task
@@ -206,8 +207,14 @@ def _fitted(training: Table, schema: Schema, options: FitOptions, note: Say) -> 
     estimator._checkpoint = options.checkpoint
     target = _target(training, schema)
     features = encode(training, schema, note)
-    with warnings_said(note):
-        estimator.fit(features, target)
+    try:
+        with warnings_said(note):
+            estimator.fit(features, target)
+    except OtherSeedError as error:  # which names seeds that were drawn from the user's
+        raise training.error(
+            f"expected the --seed that the fit in {options.checkpoint} began with, got {options.seed}; give that one, "
+            "or another --checkpoint."
+        ) from error
     return estimator
 
 
