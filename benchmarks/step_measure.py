@@ -36,6 +36,7 @@ from livi.rivals.mean_field import Constant
 FIRST, LAST = {"cuda": 210, "cpu": 10}, {"cuda": 410, "cpu": 90}  # steps between which a fit is timed: all are recorded
 STRETCH = {"cuda": 50, "cpu": 20}  # steps, with as many of every kind as any other
 REPEATS = {"cuda": 30, "cpu": 15}
+TOGETHER = 5  # steps between two looks at the clock, for a look waits for the device
 EVERY = 10  # steps from one entropy to the next, as the default above 5,000 weights has it
 SLOW_STEPS = 2  # with an entropy by LOBPCG
 
@@ -70,16 +71,19 @@ class Bench:
         return torch.cuda.max_memory_allocated(self.device) - self.before if self.device.type == "cuda" else None
 
     def seconds(self, step: Callable[[], Any], count: int | None = None) -> float:
-        """Mean time of a step, after two that warm up."""
+        """Of a step, the median over stretches of five, after two that warm up; eager or replayed."""
         count = count or REPEATS[self.device.type]
+        each, taken = min(TOGETHER, count), list[float]()
         for _ in range(2):
             step()
-        synchronise(self.device)
-        started = time.perf_counter()
-        for _ in range(count):
-            step()
-        synchronise(self.device)
-        return (time.perf_counter() - started) / count
+        for _ in range(count // each):
+            synchronise(self.device)
+            started = time.perf_counter()
+            for _ in range(each):
+                step()
+            synchronise(self.device)
+            taken.append((time.perf_counter() - started) / each)
+        return median(taken)
 
     def autocast(self) -> torch.autocast:
         dtype = self.case.autocast
@@ -108,7 +112,7 @@ def plain(bench: Bench, _: int) -> Row:
     eager = bench.seconds(lambda: step((x, y)))
     row: Row = {"weights": weights, "eager_seconds": eager, "seconds": eager, "step_memory": bench.memory()}
     if cuda:
-        replayed = replay_seconds(step, (x, y), torch.Generator(bench.device), times=REPEATS["cuda"])
+        replayed = replay_seconds(step, (x, y), torch.Generator(bench.device), clock=bench.seconds)
         row |= {"captured_seconds": replayed, "seconds": eager if replayed is None else min(eager, replayed)}
     return row | {"memory": bench.memory()}
 
@@ -201,7 +205,7 @@ def _network_seconds(bench: Bench, trainer: Trainer, samples: int) -> float:
     eager = bench.seconds(lambda: step(batch))
     if bench.device.type != "cuda":
         return eager
-    replayed = replay_seconds(step, batch, torch.Generator(bench.device), times=REPEATS["cuda"])
+    replayed = replay_seconds(step, batch, torch.Generator(bench.device), clock=bench.seconds)
     return eager if replayed is None else min(eager, replayed)
 
 

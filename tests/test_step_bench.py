@@ -56,6 +56,20 @@ def test_every_way_of_ours_is_measured(way):
         assert row["planned_memory"] > 4 * row["generator_weights"]
 
 
+def test_a_step_that_is_held_up_does_not_count(monkeypatch):
+    monkeypatch.setitem(step_measure.REPEATS, "cpu", 15)
+    clock, taken = [0.0], []
+
+    def step():
+        taken.append(100.0 if len(taken) == 4 else 1.0)
+        clock[0] += taken[-1]
+
+    monkeypatch.setattr(step_measure.time, "perf_counter", lambda: clock[0])
+    bench = step_measure.Bench(step_cases.NETWORKS["cpu"]["tiny"], CPU, (torch.zeros(1), torch.zeros(1)), 0)
+    assert bench.seconds(step) == 1.0
+    assert len(taken) == 2 + 15
+
+
 def test_a_run_goes_on_until_all_is_measured_and_is_drawn(tmp_path, capsys):
     config = Config("cpu", ways=("plain", "livi"), samples=(1,))
     assert len(config.jobs()) == 4  # with a dense network

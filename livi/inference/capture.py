@@ -203,9 +203,17 @@ class _Recording(Generic[T]):
 
 
 def replay_seconds(
-    step: Callable[[Batch], T], batch: Batch, rng: torch.Generator, *, times: int = COMPARED
+    step: Callable[[Batch], T],
+    batch: Batch,
+    rng: torch.Generator,
+    *,
+    clock: Callable[[Callable[[], Any]], float] | None = None,
 ) -> float | None:
-    """Seconds of a step that is replayed, None where it cannot be: where it reads a result back, for one."""
+    """Seconds of a step that is replayed, None where it cannot be: where it reads a result back, for one.
+
+    Args:
+        clock: the seconds of what it is given; by default those of the quickest of a few.
+    """
     gc.collect()
     with torch.cuda.device(_device(batch)):
         try:
@@ -214,7 +222,7 @@ def replay_seconds(
             recording = _Recording(step, batch, rng, torch.cuda.graph_pool_handle())
         except RuntimeError:
             return None
-        return _seconds(lambda: recording.replay(batch), times)
+        return (clock or _seconds)(lambda: recording.replay(batch))
 
 
 @contextmanager
@@ -254,11 +262,11 @@ def _shapes(batch: Batch) -> Hashable:
     return key if any(isinstance(leaf, Tensor) for leaf in leaves) else None
 
 
-def _seconds(step: Callable[[], Any], times: int = COMPARED) -> float:
+def _seconds(step: Callable[[], Any]) -> float:
     """The quickest of the compared steps: others are slowed down by whoever else works on the GPU."""
     taken = []
     torch.cuda.synchronize()
-    for _ in range(times):
+    for _ in range(COMPARED):
         started = time.perf_counter()
         step()
         torch.cuda.synchronize()
