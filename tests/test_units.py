@@ -186,6 +186,21 @@ def test_a_network_with_units_of_its_own_is_left_alone():
     assert units_of(net(), (RAW, Y), livi.Gaussian(), exclude="0.*")[0] == []  # its first layer is known
 
 
+def test_a_fixed_first_layer_keeps_its_inputs_and_that_is_said_with_a_remedy():
+    for options in ({"include": "2.*"}, {"exclude": "0.bias"}):
+        units, doubts = units_of(net(), (RAW, Y), livi.Gaussian(), **options)
+        assert units == []
+        (said,) = [doubt for doubt in doubts if doubt.startswith("inputs")]
+        assert "of up to 2076, which are not standardised, for the layer that they enter has fixed weights (0." in said
+        assert "pass standardise=True if those are untrained" in said
+    for remedy, units in ((True, ["inputs", "targets"]), (False, [])):
+        found, doubts = units_of(net(), (RAW, Y), livi.Gaussian(), include="2.*", standardise=remedy)
+        assert found == units
+        assert not [doubt for doubt in doubts if doubt.startswith("inputs")]
+    assert units_of(net(), (X, Y), livi.Gaussian(), include="2.*") == ([], [])
+    assert units_of(net(), (RAW, Y), livi.Gaussian(), include="0.*")[0] == ["inputs"]  # what is fixed comes later
+
+
 def test_a_trained_network_keeps_its_meaning():
     trained = net()
     with torch.no_grad():

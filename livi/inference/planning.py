@@ -111,7 +111,8 @@ def plan(
         standardise: True fits inputs and targets of any size as if they were of order one; predictions, scores and
             files are in your units all the same (see `livi.model.units`). "auto" does so for each side where it is far
             from order one and the network is not made for it: a trained one (`start="net"`) stays as it is, and so does
-            one that scales inputs or outputs itself. A posterior to start from brings its own.
+            one that scales inputs or outputs itself, or whose first layer is fixed by `include` or `exclude`, which a
+            warning says. A posterior to start from brings its own.
     """
     seed = checks.seed(seed)
     if components is not None:

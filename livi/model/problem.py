@@ -19,7 +19,7 @@ from livi.model.defaults import default_prior
 from livi.model.likelihoods import ClassificationLikelihood, Likelihood, Weighted
 from livi.model.priors import Prior
 from livi.model.trial import in_usable_batches, try_first_batch, warn_of_doubts
-from livi.model.units import in_natural_units
+from livi.model.units import in_natural_units, unscaled
 from livi.network import InputScaling, Layout, Strategy, apply_many, as_call, multiplications, suitable_strategy
 from livi.network.evaluation import wake_autograd
 from livi.network.parameters import Forward
@@ -134,7 +134,8 @@ class Problem:
             layout, own = in_natural_units(layout, batches, own, standardise)
         own = own.to(layout.device, layout.dtype).started_from(batches.first()[1])
         trial = trial if layout is given else try_first_batch(layout, batches, own)
-        warn_of_doubts(trial, layout, own, batches.first(), batches.lost)
+        held = tuple(unscaled(layout, batches.first()[0])) if standardise == "auto" else ()
+        warn_of_doubts(trial, layout, own, batches.first(), batches.lost + held)
         if isinstance(batches, TensorData) and batch_size is None:
             batches = batches.within(FULL_BATCH_WORK / _work_per_example(layout, batches))
         chosen = chosen_for(copy.deepcopy(prior), layout)

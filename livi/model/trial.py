@@ -104,7 +104,7 @@ def warn_of_doubts(
     """Parameters that do not matter, images of bytes, outputs that are no logits, targets out of a prior's reach.
 
     Args:
-        lost: digits that the data lost where they took the network's dtype, in words.
+        lost: what else is to be said, such as of digits that the data lost where they took the network's dtype.
     """
     doubts = _doubts(*trial, layout, likelihood, batch)
     for doubt in (*lost, *doubts, *_on_bytes(layout, batch[0])):

@@ -90,6 +90,26 @@ def only_reparametrises(scaling: InputScaling, layout: Layout, inputs: Any) -> b
     return bool(entered) and _agree(before, after)
 
 
+@torch.no_grad()
+def unscaled(layout: Layout, inputs: Any) -> Iterator[str]:
+    """What to say of inputs far from order one that stay as they are, for they enter a layer that is fixed."""
+    first = _first(inputs, layout)
+    if layout.scaling is not None or first is None or not _far_inputs(first):
+        return
+    args, kwargs = as_call(inputs)
+    with entered_by(layout.module, args[0], (nn.Linear,)) as entered:
+        layout.apply(layout.flatten(), *args, batch_statistics=True, **kwargs)
+    held = [name for layer in entered for name in (f"{layer}weight", f"{layer}bias") if name in layout.fixed]
+    if held:
+        largest = float(first.double().square().mean(0).max().sqrt())
+        yield (
+            f"inputs: expected numbers of order 1, got columns with a root mean square of up to {largest:.4g}, which "
+            f"are not standardised, for the layer that they enter has fixed weights ({', '.join(held[:2])}); pass "
+            "standardise=True if those are untrained or made for standardised inputs, standardise=False if they are "
+            "made for such inputs as they are."
+        )
+
+
 def _far_inputs(columns: Tensor) -> bool:  # (N, p)
     if columns.ndim != 2:
         return False
