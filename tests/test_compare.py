@@ -12,6 +12,7 @@ from torch import nn
 
 import livi
 from livi.comparison.comparing import gradients_of
+from livi.comparison.result import comparison_of
 from livi.report.compared import Compared, ranked
 from livi.report.comparison_page import headline
 from livi.report.results import joined
@@ -253,3 +254,32 @@ def test_options_that_there_are_not_are_named_with_a_remedy(option, said):
     x = torch.linspace(-1, 1, 20)[:, None]
     with pytest.raises(TypeError, match=said):
         livi.compare(nn.Linear(1, 1), (x, x), methods=["map"], progress=False, **option)
+
+
+def compared(name, log_prob, gradients=100):
+    return Compared(name, name, {"nll": float(-np.mean(log_prob))}, log_prob=np.array(log_prob), gradients=gradients)
+
+
+def test_a_star_beside_a_large_error_is_said_to_mean_little():
+    usual = np.linspace(-1.0, 1.0, 20)
+    good, close, far = compared("A", usual), compared("B", usual - 0.01), compared("C", usual - 3.0)
+    close.log_prob[::2] += 0.015
+    spoiled = compared("D", [*(usual[:-1] - 0.01), -200.0])  # by one example: behind by 10 ± 10
+    assert spoiled.as_good_as(good)
+    table = str(comparison_of([good, close, far, spoiled], {}, 100, 80, 20, 0))
+    assert "D *" in table
+    assert "C *" not in table
+    assert "Of D the error is so large that these examples cannot tell." in table
+    assert "none is clearly the best" not in table
+    assert "all of them: none is clearly the best." in str(comparison_of([good, close], {}, 100, 80, 20, 0))
+    plain = str(comparison_of([good, far], {}, 100, 80, 20, 0))
+    assert "cannot tell" not in plain
+    assert "none is clearly" not in plain
+
+
+def test_who_took_more_than_the_budget_is_named():
+    rows = [compared("A", [0.0, 1.0], 105), compared("B", [0.0, 1.5], 230), compared("C", [0.0, 0.5], None)]
+    assert "are in the table. More than the budget took: B 2.3 times as many." in str(
+        comparison_of(rows, {}, 100, 80, 2, 0)
+    )
+    assert "More than the budget" not in str(comparison_of(rows[::2], {}, 100, 80, 2, 0))

@@ -12,8 +12,8 @@ from livi.cli.options import count, delimiter, names, seed, share, widths
 
 WORDS = """\
 Fit several methods to the same rows of a table, with the same network and the same budget of gradients, and score them
-on held-out rows: negative log likelihood with its standard error, errors, coverage, seconds. * marks what is within
-two standard errors of the best.
+on held-out rows: negative log likelihood with its standard error, errors, coverage, seconds. * marks what is not
+clearly behind the best, by no more than two standard errors. Who needs more than the budget is named.
 
 Methods are livi, map, ensemble, mean_field, full_rank, mc_dropout, swag and others; a wrong name is answered with all
 of them. Some need an extra: ivon (livi[ivon]), laplace_last_layer, laplace_linearised and laplace_low_rank

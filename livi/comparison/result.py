@@ -21,6 +21,7 @@ from livi.report.comparison_page import comparison_page
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+OVER = 1.1  # times the budget, from which on it is said
 # Shown, in this order, of the scores that a prediction has; `coverage` is the share inside 90 % intervals.
 SHOWN = ("rmse", "crps", "coverage", "accuracy", "brier", "ece")
 
@@ -139,10 +140,10 @@ class Comparison:
         return [
             f"{self.num_held_out:,} held-out examples, {self.num_train:,} to fit to, seed {self.seed}. Each method had "
             f"a budget of {self.gradients:,} gradients of the log joint density, of one weight vector on one batch "
-            "each; how many it took, and seconds, are in the table.",
+            f"each; how many it took, and seconds, are in the table.{self._on_budgets()}",
             "nll is the mean negative log likelihood in nats with its standard error, lower is better; behind the "
-            "best, the mean difference example by example with its own. * marks what is within two standard errors of "
-            f"the best.{self._on_coverage()}",
+            "best, the mean difference example by example with its own. * marks what is not clearly behind the best: "
+            f"by no more than two standard errors.{self._on_stars()}{self._on_coverage()}",
         ]
 
     def __str__(self) -> str:
@@ -155,6 +156,21 @@ class Comparison:
         ]
         failed = [f"{row.title}: {row.trouble}" for row in self.rows if row.trouble]
         return "\n".join([*lines, "", *self.words(), *(["", *failed] if failed else [])])
+
+    def _on_budgets(self) -> str:
+        """Who took clearly more, as one that needs so many draws at least."""
+        over = [row for row in self.rows if (row.gradients or 0) > OVER * self.gradients]
+        took = " and ".join(f"{row.title} {(row.gradients or 0) / self.gradients:.1f} times as many" for row in over)
+        return f" More than the budget took: {took}." if over else ""
+
+    def _on_stars(self) -> str:
+        """What a * does not say."""
+        best, *others = [row for row in self.rows if not row.trouble]
+        equal = [row for row in others if row.as_good_as(best)]
+        unsure = [row.title for row in equal if row.behind(best)[1] > best.nll_error]
+        alone = " That is all of them: none is clearly the best." if others and len(equal) == len(others) else ""
+        large = f" Of {' and '.join(unsure)} the error is so large that these examples cannot tell." if unsure else ""
+        return alone + large
 
     def _on_coverage(self) -> str:
         return " coverage is of 90 % intervals." if any("coverage" in row.scores for row in self.rows) else ""
