@@ -124,14 +124,18 @@ def test_words_are_not_numbers():
 
 def test_oddities_are_said_once_each():
     schema = Schema("y", "classification", (Column("a", "numeric"), Column("b", "categorical")), ("no", "x", "yes"))
-    found = table(a=["1", "2e9", "2", ""], b=["True", "TRUE", "False", "false"], y=["yes", "no", "x", "yes"])
+    numbers = [*map(str, range(11)), "99999", "", "99999"]
+    found = table(a=numbers, b=["True", "TRUE", *["False"] * 11, "false"], y=["no", "x", *["yes"] * 12])
     assert oddity_notes(found, schema) == [
-        "column 'a', row 3: 2e9 is 1e+09 times as large as all others, which look alike beside it; correct it if it is "
-        "a mistake",
+        "column 'a', rows 13, 15: 99999, where all others are 0 to 10; if it stands for a missing value, leave such "
+        "cells empty; if it is a mistake, correct it",
         "column 'b': 'TRUE' and 'True', 'False' and 'false' differ in capitals only and count as different; write them "
         "alike if they are the same",
         "'y' has a single row of class 'no', 'x': too little to learn it from, and none to judge it by",
     ]
     plain = Schema("y", "regression", (Column("a", "numeric"),))
-    assert oddity_notes(table(a=["1", "1e5", "0"], y=["0", "0", "5"]), plain) == []
-    assert len(oddity_notes(table(a=["1", "1e5", "0"], y=["1", "-1e9", "5"]), plain)) == 1
+    usual = [*map(str, range(12)), "30"]
+    assert oddity_notes(table(a=usual, y=usual), plain) == []
+    (said,) = oddity_notes(table(a=usual, y=[*map(str, range(12)), "-1e9"]), plain)
+    assert said.startswith("column 'y', row 14: -1e9, where all others are 0 to 11;")
+    assert "leave such rows out" in said

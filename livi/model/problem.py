@@ -135,7 +135,7 @@ class Problem:
         own = own.to(layout.device, layout.dtype).started_from(batches.first()[1])
         trial = trial if layout is given else try_first_batch(layout, batches, own)
         held = tuple(unscaled(layout, batches.first()[0])) if standardise == "auto" else ()
-        warn_of_doubts(trial, layout, own, batches.first(), batches.lost + held)
+        warn_of_doubts(trial, layout, own, batches, batches.lost + held)
         if isinstance(batches, TensorData) and batch_size is None:
             batches = batches.within(FULL_BATCH_WORK / _work_per_example(layout, batches))
         chosen = chosen_for(copy.deepcopy(prior), layout)

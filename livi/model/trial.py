@@ -18,9 +18,11 @@ from livi.model.likelihoods.base import TargetError
 from livi.model.likelihoods.others import WITH_WEIGHTS
 from livi.model.units import entered_by
 from livi.network import Layout, as_call
+from livi.outliers import far_out
 
 SEVERAL = 2  # examples that BatchNorm needs
 LARGE = 1e3  # times a network's own weights
+SORTED = 10**7  # numbers, of more it would take seconds to find those that stand apart
 
 
 class FitWarning(UserWarning):
@@ -99,15 +101,22 @@ def _try_targets(outputs: Any, data: Data, likelihood: Likelihood) -> None:
 
 
 def warn_of_doubts(
-    trial: Trial, layout: Layout, likelihood: Likelihood, batch: Batch, lost: tuple[str, ...] = ()
+    trial: Trial,
+    layout: Layout,
+    likelihood: Likelihood,
+    data: TensorData | LoaderData,
+    others: tuple[str, ...] = (),
 ) -> None:
-    """Parameters that do not matter, images of bytes, outputs that are no logits, targets out of a prior's reach.
+    """Parameters that do not matter, images of bytes, codes among numbers, outputs that are no logits, targets out of
+    a prior's reach.
 
     Args:
-        lost: what else is to be said, such as of digits that the data lost where they took the network's dtype.
+        others: what else is to be said, such as of digits that the data lost where they took the network's dtype.
     """
+    batch = data.first()
     doubts = _doubts(*trial, layout, likelihood, batch)
-    for doubt in (*lost, *doubts, *_on_bytes(layout, batch[0])):
+    inputs = data.inputs if isinstance(data, TensorData) else batch[0]
+    for doubt in (*others, *doubts, *_on_bytes(layout, batch[0]), *_on_codes(layout, inputs)):
         warnings.warn(doubt, FitWarning, stacklevel=7)  # past of, plan and fit, and what checks their options
 
 
@@ -169,6 +178,21 @@ def _on_bytes(layout: Layout, inputs: Any) -> Iterator[str]:
             f"inputs: expected numbers of order 1, got whole ones up to {float(inputs.max()):.0f}, as of images of "
             "bytes; divide them by 255, or pass standardise=True."
         )
+
+
+def _on_codes(layout: Layout, inputs: Any) -> Iterator[str]:
+    """Numbers so far from all others of their column (N, p) that in standard deviations of it those are alike."""
+    if layout.scaling is None or not isinstance(inputs, Tensor) or inputs.ndim != 2 or inputs.numel() > SORTED:
+        return
+    for place, column in enumerate(inputs.detach().cpu().double().numpy().T):
+        apart = far_out(column)
+        if apart.any():
+            usual, count = column[~apart], int(apart.sum())
+            yield (
+                f"inputs: column {place} has {count} number{'s' * (count > 1)} such as {column[apart][0]:g} where all "
+                f"others are {usual.min():g} to {usual.max():g}, which standardising makes alike; replace what stands "
+                "for a missing value, correct what is a mistake, or clip the column."
+            )
 
 
 def _on_probabilities(likelihood: Likelihood, outputs: Tensor) -> Iterator[str]:

@@ -8,7 +8,8 @@ Row numbers:
 
 Giveaways: a column with the rank correlation 0.999 with the target or more, or one value for each class.
 
-Oddities: one number a million times as large as all others, names that differ in capitals only, classes of one row.
+Oddities: numbers that stand apart from all others of their column, names that differ in capitals only, classes of one
+row.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from livi.outliers import far_out
 from livi.tables.reading import Table
 from livi.tables.schema import Dropped, Kind, Schema
+from livi.tables.surprises import places
 from livi.tables.values import Cells, day, labels, number, parsed
 from livi.tables.wording import as_argument
 
@@ -50,7 +53,6 @@ FEW, DAYS = 10, 31
 DENSE = 0.9  # of the numbers from the first to the last are there
 GIVEN_AWAY = 0.999  # rank correlation
 ENOUGH_ROWS = 20
-FAR_LARGER = 1e6
 _NAMED = 3
 
 
@@ -164,26 +166,26 @@ def oddity_notes(table: Table, schema: Schema) -> list[str]:
     found = []
     numeric = [column.name for column in schema.columns if column.kind == "numeric"]
     named = [column.name for column in schema.columns if column.kind == "categorical"]
-    for name in (*numeric, *([schema.target] if schema.task == "regression" else [])):
-        found += _far_larger(table, name)
+    for name in numeric:
+        found += _apart(table, name, is_target=False)
+    if schema.task == "regression":
+        found += _apart(table, schema.target, is_target=True)
     for name in (*named, *([schema.target] if schema.task == "classification" else [])):
         found += _spelled_twice(table, name)
     return found + (_single_rows(table, schema.target) if schema.task == "classification" else [])
 
 
-def _far_larger(table: Table, name: str) -> list[str]:
-    sizes = np.nan_to_num(np.abs(parsed(table.columns[name], number)[0]))
-    if len(sizes) < 2:
+def _apart(table: Table, name: str, *, is_target: bool) -> list[str]:
+    values = parsed(table.columns[name], number)[0]
+    rows = far_out(values)
+    if not rows.any():
         return []
-    second, first = np.partition(sizes, -2)[-2:]
-    if not 0.0 < FAR_LARGER * second < first:
-        return []
-    row = int(np.argmax(sizes))
-    value = table.columns[name][row]
-    return [
-        f"column {name!r}, row {table.lines[row]}: {value} is {first / second:.0e} times as large as all "
-        "others, which look alike beside it; correct it if it is a mistake"
-    ]
+    different = list(dict.fromkeys(str(table.columns[name][row]) for row in np.flatnonzero(rows)))
+    shown = ", ".join(different[:_NAMED]) + (f" and {len(different) - _NAMED} more" if len(different) > _NAMED else "")
+    usual = values[~rows & np.isfinite(values)]
+    others = f"where all others are {usual.min():g} to {usual.max():g}"
+    remedy = f"leave such {'rows out' if is_target else 'cells empty'}; if it is a mistake, correct it"
+    return [f"column {name!r}, {places(table, rows)}: {shown}, {others}; if it stands for a missing value, {remedy}"]
 
 
 def _spelled_twice(table: Table, name: str) -> list[str]:

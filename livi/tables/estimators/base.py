@@ -251,7 +251,7 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
             spent: seconds of the budget that are gone.
         """
         varying, classes = isinstance(likelihood, HeteroscedasticGaussian), isinstance(likelihood, Categorical)
-        self.input_scaling_, self.input_reach_ = Scaling.of(X, weights), REACH
+        self.input_scaling_, self.input_reach_ = Scaling.of_inputs(X, weights), REACH
         self.pieces_ = self._cut(X, weights)
         inputs = self.standardised_inputs(X)
         net = build_network(

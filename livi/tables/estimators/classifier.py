@@ -163,7 +163,7 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         common: dict[str, Any] = {"classes": len(self.classes_), "activation": self.activation or ACTIVATION}
         common |= {"steps": min(TRIAL_STEPS, self.steps or TRIAL_STEPS), "device": self.device, "seed": self.seed_}
         scale = "fan_in" if isinstance(self.prior_scale, str) else self.prior_scale
-        self.input_scaling_, self.input_reach_ = Scaling.of(X, weights), REACH
+        self.input_scaling_, self.input_reach_ = Scaling.of_inputs(X, weights), REACH
         for tried in (0, count):
             self.pieces_ = Pieces.of(X, weights, tried) if tried else None
             if tried and self.pieces_ is None:

@@ -182,7 +182,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
             counts = Poisson(unit=None) if self.model_.noise == "poisson" else NegativeBinomial(unit=None)
             self._fit_posterior(X[kept], targets, weights[kept], counts, 1, spent=spent)
         elif self.model_.noise == "constant":
-            start = first_noise(Scaling.of(X[kept], weights[kept]).inputs(X[kept]), targets, weights[kept])
+            start = first_noise(Scaling.of_inputs(X[kept], weights[kept]).inputs(X[kept]), targets, weights[kept])
             self._fit_posterior(X[kept], targets, weights[kept], Gaussian(start, learned=True), 1, spent=spent)
         elif self.model_.noise == "network":
             self._sample_posterior(X[kept], targets[:, None], weights[kept], spent=spent)
@@ -196,7 +196,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
 
     def _sample_posterior(self, X: Array, targets: Array, weights: Array, *, spent: float) -> None:
         """As `_fit_posterior`, of a network that gives mean and noise, by chains."""
-        self.input_scaling_, self.input_reach_ = Scaling.of(X, weights), REACH
+        self.input_scaling_, self.input_reach_ = Scaling.of_inputs(X, weights), REACH
         net = build_network(
             X.shape[1],
             NETWORK_HIDDEN if self.hidden is None else widths(self.hidden),

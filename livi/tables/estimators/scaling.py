@@ -2,7 +2,8 @@
 
 Inputs beyond five standard deviations are drawn in, to 5 + log(1 + distance beyond): in order, and never out of sight.
 One row at 40 of them, a typing error perhaps, would else rule the gradients of a fit, and the predictions for a new row
-that far out would be an extrapolation to nowhere.
+that far out would be an extrapolation to nowhere. Numbers that stand apart from all others, such as a code 99999, have
+no part in a column's mean and standard deviation: in units of theirs all others would be alike.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from livi.outliers import far_out
 
 Array = NDArray[np.float64]
 REACH = 5.0  # standard deviations
@@ -24,7 +27,7 @@ class Scaling(NamedTuple):
 
     @classmethod
     def of(cls, values: Array, weights: Array) -> Scaling:  # (n, ...), (n,)
-        """The columns' weighted means and standard deviations; a constant column keeps its units, with scale 1.
+        """Weighted means and standard deviations; a constant column keeps its units, with scale 1.
 
         >>> Scaling.of(np.array([[1.0, 5.0], [3.0, 5.0]]), np.ones(2))
         Scaling(shift=array([2., 5.]), scale=array([1., 1.]))
@@ -35,6 +38,21 @@ class Scaling(NamedTuple):
         std = np.sqrt(np.average(np.square(unit - mean), axis=0, weights=weights))
         constant = std <= 10 * np.finfo(np.float64).eps  # what rounding leaves of equal values
         return cls(mean * size, np.where(constant, 1.0, std * size))
+
+    @classmethod
+    def of_inputs(cls, values: Array, weights: Array) -> Scaling:  # (n, p), (n,)
+        """The same of the columns without what is far out in them.
+
+        >>> ages = np.array([[*range(20, 60), 999]]).T
+        >>> Scaling.of_inputs(ages, np.ones(41)).shift, Scaling.of(ages, np.ones(41)).shift.round(1)
+        (array([39.5]), array([62.9]))
+        """
+        found = cls.of(values, weights)
+        for place, column in enumerate(values.T):
+            usual = ~far_out(column)
+            if not usual.all() and weights[usual].sum() > 0.0:
+                found.shift[place], found.scale[place] = cls.of(column[usual], weights[usual])
+        return found
 
     def standardise(self, values: Array) -> Array:
         return (values - self.shift) / self.scale

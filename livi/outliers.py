@@ -1,0 +1,44 @@
+"""Numbers that stand apart from all others of their column: codes such as 99999, slips of the decimal point."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+APART = 10.0  # ranges of the others between them and the nearest of those
+FEW = 0.02  # of the rows, where they are different numbers
+CODED = 1.0 / 3.0  # of the rows, where they are one number
+DIFFERENT = 10  # values of the others at least, so that they have a range to speak of
+
+
+def far_out(column: NDArray[np.float64]) -> NDArray[np.bool_]:  # (n,)
+    """Where numbers lie ten times as far from all others as these from each other: a few, or one code again and again.
+
+    A tail, however long, is none: its numbers follow one another.
+
+    >>> ages = np.array([*range(20, 60), 999, 999, 41])
+    >>> np.flatnonzero(far_out(ages))
+    array([40, 41])
+    """
+    there = np.isfinite(column)
+    numbers = np.where(there, column, 0.0)
+    if not there.any():
+        return there
+    kept = there.copy()
+    # On both sides at once, for those on one may hide those on the other; then by itself on each, where codes may be.
+    for outward in (np.abs(numbers - np.median(numbers[there])), numbers, -numbers):
+        kept &= outward < _first_apart(outward[kept])
+    return there & ~kept
+
+
+def _first_apart(numbers: NDArray[np.float64]) -> float:
+    """The lowest that stands apart from those below it; infinity where none does."""
+    values, counts = np.unique(numbers, return_counts=True)
+    if len(values) <= DIFFERENT:
+        return np.inf
+    above = np.cumsum(counts[::-1])[::-1]  # rows with this value or a higher one
+    few = above <= max(1.0, FEW * len(numbers))
+    few[-1] |= above[-1] <= CODED * len(numbers)
+    apart = np.diff(values, prepend=values[0]) > APART * (np.concatenate([values[:1], values[:-1]]) - values[0])
+    found = np.flatnonzero(few & apart & (np.arange(len(values)) >= DIFFERENT))
+    return float(values[found[0]]) if len(found) else np.inf
