@@ -2,8 +2,9 @@
 
 Policy for what the model has not seen:
 
-- A missing number becomes the median of the rows fitted to, and where some were missing there too, a second feature
-  says so. A missing category is a category of its own if some were missing in the fit, else it counts as unknown.
+- Where some numbers were missing in the fit too, a missing one becomes the median of the others, and a second feature
+  says so. Where none were, it stays open: the answer is one for all values that the fit has seen there. A missing
+  category is a category of its own if some were missing in the fit, else it counts as unknown.
 - An unknown category sets none of its column's features. The prediction then rests on the other columns.
 - A number or date far beyond those fitted to, by more than a fifth of their range, is taken as it is.
 - A missing column is an error, an extra one is ignored, and the order of columns does not matter.
@@ -27,18 +28,23 @@ from livi.tables.surprises import Surprises, listed, places
 from livi.tables.values import day, how_to_write, is_missing, labels, number, parsed
 
 
-def encode(table: Table, schema: Schema, say: Say, *, strict: bool = False) -> NDArray[np.float64]:  # (n, features)
+def encode(
+    table: Table, schema: Schema, say: Say, *, strict: bool = False, open_gaps: bool = False
+) -> NDArray[np.float64]:  # (n, features)
     """The table's rows as features; `say` hears of everything that the fit had not seen."""
     surprises = Surprises()
-    features = encode_part(table, schema, surprises, strict=strict)
+    features = encode_part(table, schema, surprises, strict=strict, open_gaps=open_gaps)
     surprises.tell(say)
     return features
 
 
 def encode_part(
-    table: Table, schema: Schema, surprises: Surprises, *, strict: bool = False
+    table: Table, schema: Schema, surprises: Surprises, *, strict: bool = False, open_gaps: bool = False
 ) -> NDArray[np.float64]:  # (n, features)
     """Some rows of a table as features, and what the fit had not seen to what is told about all of them.
+
+    Args:
+        open_gaps: numbers that are missing, but never were in the fit, are NaN; else the median stands in for them.
 
     Raises:
         TableError: a missing column, a value that does not parse; with `strict`, an unknown category or a value
@@ -52,7 +58,7 @@ def encode_part(
     blocks = [
         _categories(table, column, surprises, strict)
         if column.kind == "categorical"
-        else _numbers(table, column, surprises, strict)
+        else _numbers(table, column, surprises, strict, open_gaps)
         for column in schema.columns
     ]
     _note_outside(table, schema, blocks, surprises)
@@ -112,7 +118,17 @@ def _refuse_gaps(table: Table, schema: Schema) -> None:
         raise table.error("expected a value, got none; leave the row out.", row=row, column=schema.target)
 
 
-def _numbers(table: Table, column: Column, surprises: Surprises, strict: bool) -> NDArray[np.float64]:  # (n, 1 or 2)
+def with_medians(features: NDArray[np.float64], schema: Schema) -> NDArray[np.float64]:  # (n, features)
+    """The same, with medians in open gaps, for what cannot answer for all values."""
+    medians = [
+        column.median if place == 0 else 0.0 for column in schema.columns for place in range(len(column.features))
+    ]
+    return np.where(np.isnan(features), np.array(medians), features)
+
+
+def _numbers(
+    table: Table, column: Column, surprises: Surprises, strict: bool, open_gaps: bool
+) -> NDArray[np.float64]:  # (n, 1 or 2)
     cells = in_notation(table, column.name, column.notation, surprises.note)
     values, fine = parsed(cells, number if column.kind == "numeric" else day)
     if not fine.all():
@@ -127,7 +143,11 @@ def _numbers(table: Table, column: Column, surprises: Surprises, strict: bool) -
     if missing.any() and not column.missing:
         what = "missing, but never in the fit"
         _refuse_unseen(table, column, missing, what, strict)
-        surprises.meet(table, column.name, missing, what, f"the median {_shown(column.median, column)} stands in")
+        median = f"the median {_shown(column.median, column)} stands in"
+        allowed = "answers allow for all values that the fit has seen there"
+        surprises.meet(table, column.name, missing, what, allowed if open_gaps else median)
+        if open_gaps:
+            return values[:, None]
     filled = np.where(missing, column.median, values)
     return np.stack([filled, missing.astype(np.float64)], 1) if column.missing else filled[:, None]
 

@@ -18,7 +18,14 @@ from livi.posterior.storage import StorageError
 from livi.tables.baselines import Baselines
 from livi.tables.content import Content, Finding, UnsureRow
 from livi.tables.drivers import drivers, effects
-from livi.tables.encoding import encode, encode_part, of_known_class, target_classes, target_numbers
+from livi.tables.encoding import (
+    encode,
+    encode_part,
+    of_known_class,
+    target_classes,
+    target_numbers,
+    with_medians,
+)
 from livi.tables.estimators import load_with_extra
 from livi.tables.evaluation import SHOWN_LEVELS, Evaluation, score_classification, score_regression
 from livi.tables.gaps import with_gaps
@@ -126,7 +133,7 @@ class TableModel:
             rows: of all parts together, if known, for the progress.
             monte_carlo: hears how far the finite number of networks leaves the predictions open.
         """
-        surprises = Surprises()
+        surprises, options = Surprises(), {"strict": strict, "open_gaps": self.estimator.usual_ is not None}
         monte_carlo = MonteCarlo() if monte_carlo is None else monte_carlo
         for part in shown_progress(parts, rows, progress=progress):
             for text in part.notes:
@@ -135,7 +142,7 @@ class TableModel:
             if keep:
                 note_titles(part, self._predicted, surprises.note)
             with warnings_said(surprises.note):
-                features = encode_part(with_gaps(part, self.schema.missing), self.schema, surprises, strict=strict)
+                features = encode_part(with_gaps(part, self.schema.missing), self.schema, surprises, **options)
                 frame = self._frame(part, features, keep, monte_carlo)
             yield frame
         surprises.tell(say)
@@ -159,7 +166,7 @@ class TableModel:
         names = np.array(self.schema.classes, object)
         found: list[NDArray[Any]] = [names[probabilities.argmax(1)], *probabilities.T, entropy, information]
         if self.estimator.interval == "conformal":
-            chosen = self.estimator.predict_set(features, 0.1)
+            chosen = self.estimator.sets_of(probabilities, 0.1)
             found.append(np.array(["|".join(names[row]) for row in chosen], object))
         return dict(zip(classification_names(self.estimator, self.schema.classes), found, strict=True))
 
@@ -201,14 +208,15 @@ class TableModel:
             source += f", without {int((~known).sum()):,} of classes that the fit has not seen"
             table = table.rows(known)
         truth = target_numbers(table, self.schema) if regression else target_classes(table, self.schema)
-        features = encode(table, self.schema, say, strict=strict)
-        if not new and (text := self._fitted_to(table, features, truth)):
+        features = encode(table, self.schema, say, strict=strict, open_gaps=self.estimator.usual_ is not None)
+        whole = with_medians(features, self.schema)
+        if not new and (text := self._fitted_to(table, whole, truth)):
             say(text)
         with warnings_said(say):
             found = self._scored(table, features, truth, source, progress)
             if self.baselines is not None:
-                found = replace(found, metrics=self.baselines.beside(found.metrics, features, truth))
-            return self._explained(found, features, truth) if explain else found
+                found = replace(found, metrics=self.baselines.beside(found.metrics, whole, truth))
+            return self._explained(found, whole, truth) if explain else found
 
     def _fitted_to(self, table: Table, features: NDArray[np.float64], truth: NDArray[Any]) -> str:
         """A sentence where rows that are to be scored were fitted to, or may have been; "" where not."""

@@ -205,8 +205,8 @@ def classification_rows(
             log_probability = part.log_prob(torch.from_numpy(target[block][some]))
             return part.probabilities, part.entropy, part.mutual_information, log_probability
 
-        sets = [estimator.predict_set(features[block], round(1.0 - level, 4)) for level in usable]
-        return [*estimator.read_predictive(features[block], what), *sets]
+        found = estimator.read_predictive(features[block], what)
+        return [*found, *(estimator.sets_of(found[0], round(1.0 - level, 4)) for level in usable)]
 
     parts = in_blocks(read, len(target), progress=progress)
     probabilities, entropy, information, logs, *sets = map(np.concatenate, zip(*parts, strict=True))

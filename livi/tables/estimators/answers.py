@@ -16,6 +16,7 @@ from livi.posterior.posterior import Posterior
 from livi.posterior.prediction import Prediction, prediction_of
 from livi.tables.estimators.draws import TOLERANCE, Draws
 from livi.tables.estimators.network import network_facts, on_all_threads, threads
+from livi.tables.estimators.open_gaps import filled
 from livi.tables.estimators.pieces import Pieces
 from livi.tables.estimators.scaling import Array, Scaling
 
@@ -31,6 +32,7 @@ class Answering:
     input_scaling_: Scaling
     input_reach_: float
     pieces_: Pieces | None = None
+    usual_: Array | None = None  # None in files of old, which know no gaps
     seed_: int
     num_samples: int | str
     n_jobs: int | None
@@ -52,7 +54,8 @@ class Answering:
     ) -> list[NDArray[Any]]:
         """`what` of the predictions for checked rows: tensors with an axis of examples in front, as whole arrays.
 
-        Rows are predicted in blocks, so that memory does not grow with their number.
+        Rows are predicted in blocks, so that memory does not grow with their number. NaN stands for a number that is
+        not known (livi/tables/estimators/open_gaps.py).
 
         Args:
             what: of a prediction, and the places of its rows in X.
@@ -71,7 +74,16 @@ class Answering:
     def _answers(
         self, layout: Layout, X: Array, rows: NDArray[np.intp], what: Callable[..., Sequence[Tensor]], alike: bool
     ) -> Iterator[tuple[NDArray[np.intp], list[NDArray[Any]]]]:
-        """What is found for rows of one block: those first that need fewest networks."""
+        """What is found for rows of one block."""
+        gaps = np.isnan(X[rows]).any(1)
+        for some in (rows[~gaps], rows[gaps]):
+            if len(some):
+                yield from self._asked(layout, X, some, what, alike)
+
+    def _asked(
+        self, layout: Layout, X: Array, rows: NDArray[np.intp], what: Callable[..., Sequence[Tensor]], alike: bool
+    ) -> Iterator[tuple[NDArray[np.intp], list[NDArray[Any]]]]:
+        """Likewise of rows that all have gaps, or none: those first that need fewest networks."""
         steps = (self._draws.common,) if alike else self._draws.steps
         inputs = self._inputs(layout, X[rows])
         outputs = self._outputs(layout, inputs, 0, steps[0])
@@ -84,7 +96,7 @@ class Answering:
             if enough.all():
                 return
             left = torch.from_numpy(~enough)
-            rows, inputs = rows[~enough], inputs[left]
+            rows, inputs = rows[~enough], inputs[..., left, :]
             outputs = torch.cat([outputs[:, left], self._outputs(layout, inputs, known, more)])
 
     def _blocks(self, num_rows: int, alike: bool) -> Iterator[NDArray[np.intp]]:
@@ -94,10 +106,18 @@ class Answering:
 
     @torch.no_grad()
     def _outputs(self, layout: Layout, inputs: Tensor, first: int, last: int) -> Tensor:  # (last - first, n, ...)
-        """What networks number `first` up to `last` return, some of the rows at a time."""
+        """What networks number `first` up to `last` return, some of the rows at a time.
+
+        Args:
+            inputs: (n, p), or (k, n, p), of which each network sees one, in turn.
+        """
         theta = self._draws.between(first, last)
-        parts = inputs.split(_rows_at_a_time(layout, len(theta)))
-        return torch.cat([apply_many(layout, theta, part) for part in parts], 1)
+        if inputs.ndim == 2:
+            parts = inputs.split(_rows_at_a_time(layout, len(theta)))
+            return torch.cat([apply_many(layout, theta, part) for part in parts], 1)
+        turn = torch.arange(first, last, device=theta.device) % len(inputs)
+        found = [apply_many(layout, theta[turn == place], each) for place, each in enumerate(inputs) if place in turn]
+        return torch.cat(found)[turn.argsort(stable=True).argsort()]
 
     def _open(self, prediction: Any) -> Tensor:  # (n,)
         """The Monte Carlo error of each row's answer."""
@@ -108,8 +128,10 @@ class Answering:
         rng = torch.Generator().manual_seed(self.seed_)  # of draws behind the quantiles of counts
         return self._in_units(prediction_of(self.posterior_.likelihood, outputs, rng))
 
-    def _inputs(self, layout: Layout, X: Array) -> Tensor:
-        return torch.from_numpy(self.standardised_inputs(X)).to(layout.device, layout.dtype)
+    def _inputs(self, layout: Layout, X: Array) -> Tensor:  # (n, p), or (k, n, p) with gaps
+        whole = [X] if self.usual_ is None or not np.isnan(X).any() else filled(X, self.usual_)
+        seen = np.stack([self.standardised_inputs(each) for each in whole])
+        return torch.from_numpy(seen if len(seen) > 1 else seen[0]).to(layout.device, layout.dtype)
 
     def standardised_inputs(self, X: Array) -> Array:
         """The inputs as the network sees them."""

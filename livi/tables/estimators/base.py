@@ -39,6 +39,7 @@ from livi.posterior import storage
 from livi.posterior.posterior import Posterior
 from livi.tables.estimators.answers import Answering, as_numpy
 from livi.tables.estimators.network import ACTIVATIONS, build_network, network_facts, threads, widths
+from livi.tables.estimators.open_gaps import usual_values
 from livi.tables.estimators.pieces import Pieces
 from livi.tables.estimators.prior import SCALES, prior_of
 from livi.tables.estimators.scaling import REACH, Array, Scaling
@@ -160,6 +161,7 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
             "input_scaling_": tuple(torch.from_numpy(part) for part in self.input_scaling_),
             "input_reach_": self.input_reach_,
             "pieces_": None if self.pieces_ is None else self.pieces_.to_facts(),
+            "usual_": None if self.usual_ is None else torch.from_numpy(self.usual_),
             "conformity_scores_": None if scores is None else torch.from_numpy(scores),
         }
 
@@ -174,6 +176,8 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
         self.input_reach_ = float(facts.get("input_reach_", math.inf))  # older files draw nothing in
         pieces = facts.get("pieces_")
         self.pieces_ = None if pieces is None else Pieces.from_facts(pieces)
+        usual = facts.get("usual_")
+        self.usual_ = None if usual is None else usual.numpy()
         scores = facts["conformity_scores_"]
         self.conformity_scores_ = None if scores is None else scores.numpy()
         return self
@@ -245,13 +249,13 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
         *,
         spent: float = 0.0,
     ) -> None:
-        """Standardise the inputs and fit; targets are standardised already. Sets input_scaling_ and posterior_.
+        """Standardise the inputs and fit; targets are standardised already. Sets posterior_ and what inputs need.
 
         Args:
             spent: seconds of the budget that are gone.
         """
         varying, classes = isinstance(likelihood, HeteroscedasticGaussian), isinstance(likelihood, Categorical)
-        self.input_scaling_, self.input_reach_ = Scaling.of_inputs(X, weights), REACH
+        self._look_at_inputs(X, weights)
         self.pieces_ = self._cut(X, weights)
         inputs = self.standardised_inputs(X)
         net = build_network(
@@ -285,6 +289,11 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
                 data = ((inputs, weights), targets)
                 posterior = unweighted(fit(net, data, Weighted(likelihood), forward=pass_weights, **options))
         self._answer_by(in_double(posterior), self.seed_)
+
+    def _look_at_inputs(self, X: Array, weights: Array) -> None:
+        """Sets what rows are standardised by, and what stands for numbers that are not known."""
+        self.input_scaling_, self.input_reach_ = Scaling.of_inputs(X, weights), REACH
+        self.usual_ = usual_values(X, weights, self.seed_)
 
     def _cut(self, X: Array, weights: Array) -> Pieces | None:  # noqa: ARG002
         """The pieces that stand beside the columns; None leaves them alone."""

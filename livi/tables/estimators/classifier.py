@@ -27,7 +27,7 @@ from livi.tables.estimators.cutting import Trial, map_score, trial_rows
 from livi.tables.estimators.network import threads
 from livi.tables.estimators.pieces import MOST_IN_ALL, Pieces, affordable
 from livi.tables.estimators.prior import prior_of
-from livi.tables.estimators.scaling import REACH, Array, Scaling
+from livi.tables.estimators.scaling import Array
 
 PIECES_HIDDEN = (64, 64)
 _MOST_BYTES = 2**24  # of labels in a file
@@ -163,7 +163,7 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         common: dict[str, Any] = {"classes": len(self.classes_), "activation": self.activation or ACTIVATION}
         common |= {"steps": min(TRIAL_STEPS, self.steps or TRIAL_STEPS), "device": self.device, "seed": self.seed_}
         scale = "fan_in" if isinstance(self.prior_scale, str) else self.prior_scale
-        self.input_scaling_, self.input_reach_ = Scaling.of_inputs(X, weights), REACH
+        self._look_at_inputs(X, weights)
         for tried in (0, count):
             self.pieces_ = Pieces.of(X, weights, tried) if tried else None
             if tried and self.pieces_ is None:
@@ -220,8 +220,11 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         for a row that conforms to no class. All classes, with a warning, where held-out rows are fewer than
         1 / alpha - 1.
         """
+        return self.sets_of(self.predict_proba(X), alpha)
+
+    def sets_of(self, probabilities: Array, alpha: float) -> NDArray[np.bool_]:  # (n, k)
+        """`predict_set` for rows whose probabilities are known."""
         check_alpha(alpha)
-        probabilities = self.predict_proba(X)
         if self.interval == "conformal":
             within: NDArray[np.bool_] = 1.0 - probabilities <= threshold(self._calibration_scores(), alpha)
             return within

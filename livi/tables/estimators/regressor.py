@@ -41,7 +41,7 @@ from livi.tables.estimators.conformal import threshold
 from livi.tables.estimators.draws import ENDS
 from livi.tables.estimators.network import build_network, threads, widths
 from livi.tables.estimators.noise import VARYING_FLOOR, first_noise, network_noise, with_outliers
-from livi.tables.estimators.scaling import REACH, Array, Scaling
+from livi.tables.estimators.scaling import Array, Scaling
 from livi.tables.estimators.spread import USUAL
 from livi.tables.estimators.target import SCALES, TargetPrediction, TargetScale, modelled, stretched
 from livi.tables.estimators.trials import Trials
@@ -196,7 +196,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
 
     def _sample_posterior(self, X: Array, targets: Array, weights: Array, *, spent: float) -> None:
         """As `_fit_posterior`, of a network that gives mean and noise, by chains."""
-        self.input_scaling_, self.input_reach_ = Scaling.of_inputs(X, weights), REACH
+        self._look_at_inputs(X, weights)
         net = build_network(
             X.shape[1],
             NETWORK_HIDDEN if self.hidden is None else widths(self.hidden),

@@ -12,6 +12,7 @@ from livi.posterior import storage
 from livi.posterior.posterior import Posterior
 from livi.tables.estimators.classifier import LIVIClassifier
 from livi.tables.estimators.network import build_network, network_facts
+from livi.tables.estimators.open_gaps import VALUES
 from livi.tables.estimators.regressor import LIVIRegressor
 
 _CLASSES: dict[str, type[LIVIRegressor | LIVIClassifier]] = {
@@ -60,6 +61,7 @@ def _check(estimator: LIVIRegressor | LIVIClassifier, extra: Any) -> None:
         "feature_names_in_": len(getattr(estimator, "feature_names_in_", range(columns))) == columns,
         "input_scaling_": shapes == {(columns,)},
         "pieces_": estimator.pieces_ is None or estimator.pieces_.fits(columns),
+        "usual_": estimator.usual_ is None or _are_usual(estimator.usual_, columns),
         "seed_": type(estimator.seed_) is int and 0 <= estimator.seed_ < 2**32,
         "n_jobs": estimator.n_jobs is None or -_MOST_THREADS <= estimator.n_jobs <= _MOST_THREADS,
         "num_samples": estimator.num_samples == "auto" or 1 <= int(estimator.num_samples) <= _MOST_SAMPLES,
@@ -70,6 +72,10 @@ def _check(estimator: LIVIRegressor | LIVIClassifier, extra: Any) -> None:
     for name, fine in right.items():
         if not fine:
             raise ValueError(f"another {name} than a fit has")
+
+
+def _are_usual(values: Any, columns: int) -> bool:
+    return np.shape(values) == (VALUES, columns) and bool(np.isfinite(values).all())
 
 
 def _network(extra: dict[str, Any]) -> nn.Module:
