@@ -199,6 +199,18 @@ def test_what_the_fit_has_not_seen_is_said_with_its_places():
         encode(found, SCHEMA, silent, strict=True)
 
 
+def test_other_capitals_are_asked_after():
+    found, said = table(a=["1"] * 2, b=["1"] * 2, c=["u"] * 2, d=["S", "odd"]), []
+    encode(found, SCHEMA, said.append)
+    assert said == [
+        "some.csv, column 'd', rows 2, 3: not seen in the fit: 'S', 'odd'; the prediction rests on the other columns "
+        "('S' for 's'?)"
+    ]
+    rooms = Schema("y", "regression", (Column("rooms", "numeric"),))
+    with pytest.raises(TableError, match="none named 'rooms'; add it, or rename a column such as 'ROOMS'"):
+        encode(table(ROOMS=["1"], other=["2"]), rooms, silent)
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [

@@ -139,3 +139,11 @@ def test_oddities_are_said_once_each():
     (said,) = oddity_notes(table(a=usual, y=[*map(str, range(12)), "-1e9"]), plain)
     assert said.startswith("column 'y', row 14: -1e9, where all others are 0 to 11;")
     assert "leave such rows out" in said
+
+
+def test_zeros_in_front_are_said():
+    schema = Schema("y", "regression", (Column("zip code", "numeric"), Column("a", "numeric")))
+    found = table(**{"zip code": ["01234", "10117", ""], "a": ["0", "0.5", "-0.1"], "y": ["1", "2", "3"]})
+    assert oddity_notes(found, schema) == [
+        "column 'zip code': 01234 and the like are read as numbers; if they are codes, pass --categorical 'zip code'"
+    ]

@@ -14,6 +14,7 @@ All of it is said, with the places; in strict mode unknown categories and unexpe
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections import Counter
 
@@ -53,7 +54,9 @@ def encode_part(
     absent = [column.name for column in schema.columns if column.name not in table.columns]
     if absent:
         names = ", ".join(repr(name) for name in absent)
-        raise table.error(f"expected the columns of the fit, got none named {names}; add it, or rename a column.")
+        near = difflib.get_close_matches(absent[0].lower(), {name.lower(): name for name in table.columns}, 1)
+        hint = next((f" such as {name!r}" for name in table.columns if name.lower() in near), "")
+        raise table.error(f"expected the columns of the fit, got none named {names}; add it, or rename a column{hint}.")
     _note_extra(table, schema, surprises)
     blocks = [
         _categories(table, column, surprises, strict)
@@ -167,7 +170,9 @@ def _categories(
             dict.fromkeys(name or MISSING_CATEGORY for name, fresh in zip(names, new, strict=True) if fresh)
         )
         _refuse_unseen(table, column, new, f"not seen in the fit: {listed(different)}", strict)
-        consequence = "the prediction rests on the other columns"
+        plain = {name.casefold(): name for name in column.categories}
+        alike = [f"{name!r} for {plain[name.casefold()]!r}" for name in different if name.casefold() in plain]
+        consequence = "the prediction rests on the other columns" + (f" ({', '.join(alike[:3])}?)" if alike else "")
         surprises.meet(table, column.name, new, "not seen in the fit", consequence, different)
     features = np.zeros((len(table), len(known)))
     features[np.flatnonzero(~new), found[~new]] = 1.0

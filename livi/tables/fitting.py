@@ -158,7 +158,8 @@ def _with_target(table: Table, target: str, note: Say) -> Table:
     if missing.all():
         raise table.error("expected a target, got a column without values.", column=target)
     if missing.any():
-        note(f"left out: {int(missing.sum()):,} of {len(table):,} rows, which have no {target!r}")
+        gone = f"{int(missing.sum()):,} of {len(table):,} rows"
+        note(f"left out: {gone}, which have no {target!r} (empty, NA, null, ?, ...)")
     if len(table) - missing.sum() < MIN_ROWS:
         raise table.error(f"expected at least {MIN_ROWS} rows to fit to, got {len(table) - missing.sum()}; add rows.")
     return table.rows(~missing)

@@ -8,8 +8,8 @@ Row numbers:
 
 Giveaways: a column with the rank correlation 0.999 with the target or more, or one value for each class.
 
-Oddities: numbers that stand apart from all others of their column, names that differ in capitals only, classes of one
-row.
+Oddities: numbers that stand apart from all others of their column, or are written with zeros in front, names that
+differ in capitals only, classes of one row.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ _NAMES = frozenset(
     )
 )
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|#")
+_CODE = re.compile(r"0\d+")
 FEW, DAYS = 10, 31
 DENSE = 0.9  # of the numbers from the first to the last are there
 GIVEN_AWAY = 0.999  # rank correlation
@@ -167,7 +168,7 @@ def oddity_notes(table: Table, schema: Schema) -> list[str]:
     numeric = [column.name for column in schema.columns if column.kind == "numeric"]
     named = [column.name for column in schema.columns if column.kind == "categorical"]
     for name in numeric:
-        found += _apart(table, name, is_target=False)
+        found += _apart(table, name, is_target=False) + _leading_zeros(table, name)
     if schema.task == "regression":
         found += _apart(table, schema.target, is_target=True)
     for name in (*named, *([schema.target] if schema.task == "classification" else [])):
@@ -186,6 +187,12 @@ def _apart(table: Table, name: str, *, is_target: bool) -> list[str]:
     others = f"where all others are {usual.min():g} to {usual.max():g}"
     remedy = f"leave such {'rows out' if is_target else 'cells empty'}; if it is a mistake, correct it"
     return [f"column {name!r}, {places(table, rows)}: {shown}, {others}; if it stands for a missing value, {remedy}"]
+
+
+def _leading_zeros(table: Table, name: str) -> list[str]:
+    codes = [text for text in table.columns[name] if isinstance(text, str) and _CODE.fullmatch(text)]
+    text = f"column {name!r}: {codes[0]} and the like are read as numbers" if codes else ""
+    return [f"{text}; if they are codes, pass --categorical {as_argument(name)}"] if codes else []
 
 
 def _spelled_twice(table: Table, name: str) -> list[str]:
