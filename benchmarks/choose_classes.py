@@ -5,10 +5,12 @@
 
 The network, inputs and prior of `LIVIClassifier()`: one hidden layer of 50 SiLU units on standardised inputs. A fifth
 of the training part of a split is held out; the split's own test rows are not looked at, and tables of results are of
-splits below 100 or from 200 on. Beside the sets of `livi bench tables` three are made, of 400 and 4,000 rows.
+splits below 100 or from 200 on. Beside the sets of `livi bench tables` three are made, of 400 and 4,000 rows, and three
+of 400 rows and one or two columns.
 
     livi, ...      methods of `livi bench tables`: LIVIClassifier(), ensemble, boosting, ...
     sampled        all layers by the generator: `last_layer="sampled"` with the recipe of `LIVIClassifier`
+    long           the same with the recipe of `livi.fit`
     conditional    the last layer given the others: `last_layer="conditional"`, the rules' recipe
     learned        the same, and the prior's scales are learned
     chains         8 microcanonical Langevin chains of 1,000 steps from as many short MAP fits: about what the exact
@@ -32,7 +34,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.datasets import make_classification
+from sklearn.datasets import make_circles, make_classification, make_moons
 from torch import Tensor
 
 import livi
@@ -57,8 +59,9 @@ MADE = {  # rows, classes, columns, columns that matter
     "made-4": (500, 4, 12, 6),
     "made-large": (5000, 4, 12, 6),
 }
+NARROW = ("wave", "moons", "circles")
 PACKAGED_SETS = tuple(name for name, table in PACKAGED.items() if table.task == "classification")
-SETS = (*(name for name, task in BUNDLED.items() if task == "classification"), *MADE, *PACKAGED_SETS)
+SETS = (*(name for name, task in BUNDLED.items() if task == "classification"), *MADE, *NARROW, *PACKAGED_SETS)
 
 
 class Rows(NamedTuple):
@@ -83,18 +86,34 @@ class Rows(NamedTuple):
 
 def held_out(name: str, seed: int) -> Split:
     """Of the training part of a split, or of made rows, a fifth in the place of the test rows."""
-    inputs, labels = _made(name, seed) if name in MADE else _training_part(name, seed)
+    inputs, labels = _made(name, seed) if name in (*MADE, *NARROW) else _training_part(name, seed)
     order = np.random.default_rng(seed + 7).permutation(len(inputs))
     held, kept = order[: len(order) // SHARE], order[len(order) // SHARE :]
     return Split(name, "classification", inputs[kept], labels[kept], inputs[held], labels[held], len(kept))
 
 
 def _made(name: str, seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    if name in NARROW:
+        return _narrow(name, seed)
     rows, classes, columns, mattering = MADE[name]
     inputs, labels = make_classification(
         rows, columns, n_informative=mattering, n_redundant=2, n_classes=classes, flip_y=0.05, random_state=seed
     )
     return inputs, labels
+
+
+def _narrow(name: str, seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    if name == "wave":
+        rng = np.random.default_rng(seed)
+        inputs = rng.uniform(-3.0, 3.0, (500, 1))
+        return inputs, (rng.uniform(size=500) < 1.0 / (1.0 + np.exp(-3.0 * np.sin(2.0 * inputs[:, 0])))).astype(
+            np.int64
+        )
+    if name == "moons":
+        moons: tuple[NDArray[Any], NDArray[Any]] = make_moons(500, noise=0.3, random_state=seed)
+        return moons
+    circles: tuple[NDArray[Any], NDArray[Any]] = make_circles(500, noise=0.15, factor=0.5, random_state=seed)
+    return circles
 
 
 def _training_part(name: str, seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -121,6 +140,10 @@ def fitted(rows: Rows, seed: int, last_layer: str, scales: str, recipe: Recipe |
 def sampled(rows: Rows, seed: int) -> Posterior:
     recipe = quick_recipe(Layout(network(rows, seed)), len(rows.labels), 1)
     return fitted(rows, seed, "sampled", "fan_in", recipe)
+
+
+def long(rows: Rows, seed: int) -> Posterior:
+    return fitted(rows, seed, "sampled", "fan_in")
 
 
 def conditional(rows: Rows, seed: int, gains: str = "fan_in") -> Posterior:
@@ -162,7 +185,7 @@ def cut(split: Split, seed: int, settings: str) -> tuple[Rows, Posterior]:
 
 def method_of(name: str) -> Callable[[Rows, int], Posterior]:
     way, _, gains = name.partition("@")
-    make = {each.__name__: each for each in (sampled, conditional, learned, chains)}[way]
+    make = {each.__name__: each for each in (sampled, long, conditional, learned, chains)}[way]
     return partial(make, gains=gains) if gains else make
 
 

@@ -219,3 +219,13 @@ def test_there_is_no_partial_fit_and_the_docs_say_why():
     assert not hasattr(LIVIRegressor(), "partial_fit")
     words = " ".join((Path(__file__).resolve().parents[1] / "docs" / "estimators.md").read_text().split())
     assert "There is no `partial_fit`" in words
+
+
+@pytest.mark.parametrize(("columns", "classes", "width"), [(1, 2, 80), (2, 2, 80), (3, 2, 50), (1, 4, 50)])
+def test_classes_from_few_columns_have_a_network_that_is_fitted_in_seconds(columns, classes, width):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((40, columns)), np.arange(40) % classes
+    model = LIVIClassifier(steps=2, num_samples=4, random_state=0).fit(X, y)
+    assert model.posterior_.layout.module[0].out_features == width
+    assert model.posterior_.plan["last_layer"] == "conditional: 2"
+    assert LIVIClassifier(steps=2, hidden=(7,), random_state=0).fit(X, y).posterior_.layout.module[0].out_features == 7

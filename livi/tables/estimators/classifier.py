@@ -15,12 +15,13 @@ from sklearn.utils.validation import validate_data
 from livi.family.last_layer import LIMIT, evidence_multiplications
 from livi.inference import Recipe
 from livi.model.data import FULL_BATCH
+from livi.model.defaults import SMALL
 from livi.model.likelihoods import Categorical
 from livi.network import Layout
 from livi.posterior.posterior import Posterior
 from livi.posterior.prediction import ClassificationPrediction
 from livi.posterior.prediction.mixture import log_mean_exp
-from livi.tables.estimators.base import ACTIVATION, Estimator, check_alpha, quick_recipe
+from livi.tables.estimators.base import ACTIVATION, HIDDEN, Estimator, check_alpha, quick_recipe
 from livi.tables.estimators.conformal import threshold
 from livi.tables.estimators.cutting import STEPS as TRIAL_STEPS
 from livi.tables.estimators.cutting import Trial, map_score, trial_rows
@@ -30,6 +31,7 @@ from livi.tables.estimators.prior import prior_of
 from livi.tables.estimators.scaling import Array
 
 PIECES_HIDDEN = (64, 64)
+NARROW_HIDDEN = (80,)  # more than 300 weights, of one column and two classes too
 _MOST_BYTES = 2**24  # of labels in a file
 
 
@@ -39,7 +41,8 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     Inputs are standardised inside; labels may be anything that can be sorted.
 
     Args:
-        hidden: widths of the hidden layers; () is a linear model. None is (50,), or (64, 64) with pieces.
+        hidden: widths of the hidden layers; () is a linear model. None is (50,), of one or two columns
+            (80,), and (64, 64) with pieces.
         activation: "relu", "tanh", "elu", "silu" or "gelu". None is "silu".
         prior_scale: standard deviation of the weights under the prior; "fan_in" for 3 / sqrt(fan-in), and 8 in place of
             3 in the last layer (with pieces 1 and 3); or "learned", starting there, for one an input and one a further
@@ -180,7 +183,15 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         return Pieces.of(X, weights, self._count) if self._count else None
 
     def _widths(self) -> tuple[int, ...]:
-        return PIECES_HIDDEN if self.hidden is None and self.pieces_ is not None else super()._widths()
+        if self.hidden is not None:
+            return super()._widths()
+        return PIECES_HIDDEN if self.pieces_ is not None else NARROW_HIDDEN if self._is_narrow else HIDDEN
+
+    @property
+    def _is_narrow(self) -> bool:
+        """So few columns and classes that the network would be one of those for which `livi.fit` takes minutes."""
+        columns, classes = getattr(self, "n_features_in_", SMALL), len(getattr(self, "classes_", ()))
+        return HIDDEN[0] * (columns + 1) + (HIDDEN[0] + 1) * classes <= SMALL
 
     def _recipe(self, layout: Layout, num_rows: int) -> Recipe | None:
         """That of `livi.fit` where the last layer will be inferred given the others, else `quick_recipe`."""
