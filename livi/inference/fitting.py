@@ -46,7 +46,7 @@ TOO_EARLY = (
 )
 
 
-@checked
+@checked(like=plan)
 def fit(
     net: nn.Module,
     data: Any,

@@ -77,19 +77,35 @@ def check_options(function: str, given: Iterable[str], known: Iterable[str]) -> 
         raise TypeError(f"{function}: got {name!r}; did you mean {near[0]!r}?{where}")
 
 
-def checked(function: Callable[P, T]) -> Callable[P, T]:
-    """The function, with `check_options` on the names of its keyword arguments; of **options those of `PlanOptions`."""
-    parameters = inspect.signature(function).parameters.values()
-    known = [one.name for one in parameters if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)]
-    if any(one.kind is one.VAR_KEYWORD for one in parameters):
-        known += list(PlanOptions.__annotations__)
+def checked(like: Callable[..., Any] | None = None) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Decorate a function with `check_options` on the names of its keyword arguments.
 
-    @functools.wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        check_options(function.__name__, kwargs, known)
-        return function(*args, **kwargs)
+    Args:
+        like: the function whose options **options stand for; `help` and editors then see them in the signature.
+    """
 
-    return call
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        signature = inspect.signature(function)
+        if like is not None:
+            signature = _with_options_of(inspect.signature(like), signature)
+
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            check_options(function.__name__, kwargs, signature.parameters)
+            return function(*args, **kwargs)
+
+        vars(call)["__signature__"] = signature
+        return call
+
+    return decorate
+
+
+def _with_options_of(like: inspect.Signature, signature: inspect.Signature) -> inspect.Signature:
+    """The signature with the other one's keyword arguments in place of **options."""
+    own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+    named = {one.name for one in own}
+    more = [one for one in like.parameters.values() if one.kind is one.KEYWORD_ONLY and one.name not in named]
+    return signature.replace(parameters=[*own, *more])
 
 
 def _of_recipe(name: str) -> str:

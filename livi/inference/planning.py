@@ -35,7 +35,7 @@ FEWEST = 50  # steps that a budget leaves
 LAST_LAYER = ("sampled", "exact", "conditional", "exact if possible")
 
 
-@checked
+@checked()
 def plan(
     net: nn.Module,
     data: Any,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
@@ -135,6 +136,12 @@ class Recipe:
     @property
     def _first_steps(self) -> int:
         return self.steps if self.lengthened_from is None else self.lengthened_from
+
+
+# `inspect` would take the signature of `__new__`, which says nothing.
+Recipe.__signature__ = inspect.signature(Recipe.__init__).replace(  # type: ignore[attr-defined]
+    parameters=list(inspect.signature(Recipe.__init__).parameters.values())[1:]
+)
 
 
 def cosine(share: float) -> float:
