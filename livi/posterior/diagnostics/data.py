@@ -52,7 +52,7 @@ def same_examples(own: Batch, given: Batch) -> bool:
     2. What stands beside the inputs on one side alone, as weights of the examples do, is not compared.
     """
     rng = torch.Generator().manual_seed(0)
-    ours, theirs = torch.zeros(()), torch.zeros(())
+    ours = theirs = torch.zeros((), dtype=torch.float64, device="cpu")
     for one, other in zip(_columns(own), _columns(given), strict=False):
         if one.shape != other.shape:
             return False
