@@ -24,6 +24,7 @@ from livi.inference import (
     polish,
     reweight,
 )
+from livi.inference.recordable import CaptureError
 from livi.model.data import CropFlip
 from livi.model.likelihoods import (
     Bernoulli,
@@ -38,6 +39,7 @@ from livi.model.likelihoods import (
     Poisson,
     StudentT,
     Weighted,
+    pass_weights,
 )
 from livi.model.priors import FunctionPrior, Laplace, Normal, Relevance
 from livi.model.problem import Problem
@@ -59,6 +61,7 @@ __all__ = [
     "BoundTerms",
     "CSVLogger",
     "Callback",
+    "CaptureError",
     "Categorical",
     "ContaminatedGaussian",
     "CropFlip",
@@ -112,6 +115,7 @@ __all__ = [
     "load",
     "load_density",
     "metrics",
+    "pass_weights",
     "plan",
     "polish",
     "pool",
