@@ -1,0 +1,82 @@
+"""The table of README.md and the image tables of docs/benchmarks/images.md are those of the result files."""
+
+import json
+from functools import cache
+from pathlib import Path
+from statistics import fmean, stdev
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+LIVI, POOL = "livi@epochs=50@fit=10", "livi-pooled-3@epochs=90@fit=5@noise=0.1"
+FIVE = "livi-pooled-5@epochs=50@fit=10@noise=0.1"
+
+# The words that a line of README begins with, and in the order of its columns: problem, method and scores.
+README = {
+    "| MNIST, LeNet": [
+        ("mnist", "map", "nll auroc"),
+        ("mnist", "ensemble-5", "nll auroc"),
+        ("mnist", "livi", "nll auroc"),
+    ],
+    "| Fashion-MNIST": [("fashion-mnist", "ensemble-5", "nll3 auroc"), ("fashion-mnist", "livi", "nll3 auroc")],
+    "| CIFAR-10": [("cifar10", "map", "nll3 ece"), ("cifar10", LIVI, "nll3 ece")],
+    "| the same": [("cifar10", "ensemble-5", "nll3 auroc"), ("cifar10", POOL, "nll3 auroc")],
+    "| CIFAR-100": [("cifar100", "map", "nll3 ece"), ("cifar100", "livi", "nll3 ece")],
+}
+# The first accuracy of a row of images.md, by which it is found, is that of this problem and method.
+IMAGES = [
+    *[("mnist", method) for method in ("livi", "livi-mixture-1", "livi-smallest", "mnf", "ensemble-5", "swag")],
+    *[("mnist", method) for method in ("laplace_last_layer", "map", "mean_field", "laplace_linearised")],
+    *[("fashion-mnist", method) for method in ("livi", "livi-mixture-1", "ensemble-5")],
+    *[("cifar10", method) for method in ("map", LIVI, "ensemble-5", POOL, FIVE)],
+]
+
+
+@cache
+def rows(problem: str, method: str) -> list[dict]:
+    found = json.loads((ROOT / "results" / problem / f"{problem}.json").read_text(encoding="utf-8"))["rows"]
+    return [row for row in found if row["method"] == method and row["error"] is None]
+
+
+def values(problem: str, method: str, score: str) -> list[float]:
+    """One a seed. AUROC is the mean over those foreign sets that all seeds and methods have."""
+    some = rows(problem, method)
+    if score != "auroc":
+        return [row[score] for row in some]
+    names = ("svhn", "tiny-imagenet") if problem == "cifar10" else tuple(some[0]["others"])
+    return [fmean(row["others"][name]["auroc"] for name in names) for row in some]
+
+
+def in_words(problem: str, method: str, score: str) -> str:
+    digits = 3 if score == "nll3" else 4
+    found = fmean(values(problem, method, score.removesuffix("3")))
+    return f"{found:.{digits}f}".lstrip("0") if score.startswith("nll") else f"{100 * found:.1f} %"
+
+
+def with_error(numbers: list[float], digits: int, percent: bool) -> str:
+    scale = 100.0 if percent else 1.0
+    error = stdev(numbers) / len(numbers) ** 0.5
+    texts = [f"{scale * number:.{digits}f}" for number in (fmean(numbers), error)]
+    return " ± ".join(text if percent else text.lstrip("0") for text in texts)
+
+
+@pytest.mark.parametrize("beginning", README)
+def test_readme_has_the_means_of_the_result_files(beginning: str) -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    (line,) = [line for line in lines if line.startswith((f"{beginning},", f"{beginning} "))]
+    cells = [cell.strip().replace("**", "") for cell in line.split("|")[2:-1] if cell.strip()]
+    assert cells == [
+        ", ".join(in_words(problem, method, score) for score in scores.split())
+        for problem, method, scores in README[beginning]
+    ]
+
+
+@pytest.mark.parametrize(("problem", "method"), IMAGES)
+def test_image_tables_have_the_means_and_standard_errors_of_the_result_files(problem: str, method: str) -> None:
+    lines = (ROOT / "docs" / "benchmarks" / "images.md").read_text(encoding="utf-8").replace("**", "").splitlines()
+    expected = [
+        with_error(values(problem, method, "accuracy"), 2, percent=True),
+        with_error(values(problem, method, "nll"), 4, percent=False),
+        with_error(values(problem, method, "ece"), 2, percent=True),
+    ]
+    assert any(f"| {' | '.join(expected)} |" in line for line in lines), expected
