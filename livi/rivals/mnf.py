@@ -158,6 +158,8 @@ class MultiplicativeFlow(Family):
         hidden: units within a step.
     """
 
+    capturable = True
+
     def __init__(self, layout: Layout, *, flow_steps: int = 2, hidden: int = 50) -> None:
         super().__init__(layout)
         checks.positive_int("flow_steps", flow_steps)
