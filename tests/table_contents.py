@@ -180,7 +180,7 @@ LINES = ((0.5, 9), (0.8, 15), (0.9, 17), (0.95, 18))
 def judged(share, level, reach, n):
     if n < 20:
         return "too few rows"
-    return "too sure" if share < level - reach else "too unsure" if share > level + reach else "calibrated"
+    return "overconfident" if share < level - reach else "underconfident" if share > level + reach else "calibrated"
 
 
 def classification(n=200, classes=("no", "yes"), sharp=2.0, seed=0, **changes):

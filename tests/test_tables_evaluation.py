@@ -25,7 +25,7 @@ def regression_rows(spread, rows=400, shift=0.0):
     return RegressionRows(target, np.full(rows, shift), 0 * flat, flat, flat, pit, levels, shift - reach, shift + reach)
 
 
-@pytest.mark.parametrize(("spread", "judgement"), [(1.0, "calibrated"), (0.6, "too sure"), (1.6, "too unsure")])
+@pytest.mark.parametrize(("spread", "judgement"), [(1.0, "calibrated"), (0.6, "overconfident"), (1.6, "underconfident")])
 def test_coverage_is_judged_by_its_standard_error(spread, judgement):
     rows = regression_rows(spread)
     found, coverage, verdict = score_regression(rows, np.zeros(400), 0.5, "price")
@@ -69,7 +69,7 @@ def test_the_whole_is_not_said_to_fit_where_the_intervals_do_not():
     """Kolmogorov-Smirnov's distance is blind to tails: all levels may miss while PIT values look uniform."""
     assert "do not fit, by their intervals" in words(with_coverage(0.4, 0.7, 0.82, 0.88))
     one = words(with_coverage(0.5, 0.8, 0.9, 0.88))
-    assert "But too sure: the 95% intervals held 88.0%." in one
+    assert "But overconfident: the 95% intervals held 88.0%." in one
     assert "fit as a whole" in one
     assert "one calibrated model in eight" in one
     assert "one calibrated model in eight" not in words(with_coverage(0.5, 0.8, 0.9, 0.95))
@@ -96,7 +96,7 @@ def test_a_calibrated_model_misses_a_level_about_one_time_in_eight():
 def test_the_headline_does_not_hide_the_other_levels():
     rows = with_coverage(0.5, 0.8, 0.9, 0.88)
     evaluation = Evaluation("200 rows", rows, *score_regression(rows, np.zeros(200), None, "y"))
-    assert "But too sure: the 95% intervals" in evaluation.headline
+    assert "But overconfident: the 95% intervals" in evaluation.headline
 
 
 def test_few_rows_are_not_judged():
@@ -123,7 +123,7 @@ def classification_rows(confidence, accuracy, rows=400):
     return ClassificationRows(target, ("no", "yes"), probabilities, np.zeros(rows), np.zeros(rows))
 
 
-@pytest.mark.parametrize(("accuracy", "judgement"), [(0.8, "calibrated"), (0.7, "too sure"), (0.9, "too unsure")])
+@pytest.mark.parametrize(("accuracy", "judgement"), [(0.8, "calibrated"), (0.7, "overconfident"), (0.9, "underconfident")])
 def test_confidence_is_judged_by_its_standard_error(accuracy, judgement):
     rows = classification_rows(0.8, accuracy)
     sets = {level: np.tile([True, level > 0.8], (400, 1)) for level in (0.5, 0.8, 0.9, 0.95)}

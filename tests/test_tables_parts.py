@@ -30,7 +30,7 @@ def test_fifths_show_what_the_average_hides():
     assert evaluation.verdict[0].startswith(
         "Not for all rows alike: of the fifth with the highest predictions of price, 200 rows, the 90% intervals held"
     )
-    assert evaluation.verdict[0].endswith("too sure.")
+    assert evaluation.verdict[0].endswith("overconfident.")
     assert "90% intervals by part" in str(evaluation)
 
 

@@ -12,8 +12,8 @@ from livi.cli.options import count, delimiter, names, seed, share, widths
 
 WORDS = """\
 Fit several methods to the same rows of a table, with the same network and the same budget of gradients, and score them
-on held-out rows: negative log likelihood with its standard error, errors, coverage, seconds. * marks what is not
-clearly behind the best, by no more than two standard errors. Who needs more than the budget is named.
+on held-out rows: negative log likelihood with its standard error, errors, coverage, seconds. * marks methods within
+two standard errors of the best. Methods that exceed the budget are named.
 
 Methods are livi, map, ensemble, mean_field, full_rank, mc_dropout, swag and others; a wrong name is answered with all
 of them. Some need an extra: ivon (livi[ivon]), laplace_last_layer, laplace_linearised and laplace_low_rank
@@ -50,17 +50,25 @@ def add_command(commands: Any) -> None:
     for name, what in (
         ("drop", "columns to leave out; quote names with commas"),
         ("use", "columns to read that look like row numbers"),
-        ("categorical", "columns of numbers that are codes"),
-        ("missing", "what else is a gap: unknown,n.v."),
+        ("categorical", "columns of numbers that are codes of categories"),
+        ("missing", "further words that mean missing, such as unknown,n.v."),
     ):
         parser.add_argument(f"--{name}", type=names, default=(), metavar="A,B", help=what)
-    parser.add_argument("--validation", type=share, default=0.2, metavar="SHARE", help="held out (default %(default)s)")
-    parser.add_argument("--seed", type=seed, default=0, help="of the split and of the fits (default %(default)s)")
+    parser.add_argument(
+        "--validation", type=share, default=0.2, metavar="SHARE", help="share that is held out (default %(default)s)"
+    )
+    parser.add_argument("--seed", type=seed, default=0, help="seed of the split and of the fits (default %(default)s)")
     parser.add_argument("--hidden", type=widths, metavar="50,50", help="widths of the hidden layers")
-    parser.add_argument("--activation", choices=("relu", "tanh", "elu", "silu", "gelu"), help="between the layers")
-    parser.add_argument("--threads", type=count, help="of the processor (default: torch's own choice)")
-    parser.add_argument("--delimiter", type=delimiter, help="of CSV files; 'tab' for a tab (default: by the header)")
-    parser.add_argument("--decimal", choices=("point", "comma"), default="point", help="of CSV files (default: point)")
+    parser.add_argument(
+        "--activation", choices=("relu", "tanh", "elu", "silu", "gelu"), help="activation function (default: silu)"
+    )
+    parser.add_argument("--threads", type=count, help="CPU threads (default: torch's own choice)")
+    parser.add_argument(
+        "--delimiter", type=delimiter, help="separator in CSV files; 'tab' for a tab (default: by the header)"
+    )
+    parser.add_argument(
+        "--decimal", choices=("point", "comma"), default="point", help="decimal separator in CSV files (default: point)"
+    )
     parser.add_argument("--force", action="store_true", help="replace files that exist")
     parser.add_argument("--quiet", action="store_true", help="no progress and no notes on stderr")
     parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show an error's traceback")

@@ -17,8 +17,9 @@ from livi.cli.options import INTERRUPTED, count, delimiter, duration, names, pag
 
 DATA = """\
 Data are CSV files (UTF-8, a header; the delimiter is found among comma, semicolon and tab) or Parquet files.
-Missing: empty cells and NA, N/A, NaN, NULL, ?. A missing number is replaced by the median, and marked if the fit saw
-missing ones; a missing category is a category. Rows are numbered as lines of the file, the header being line 1.
+Missing: empty cells and NA, N/A, NaN, NULL, ?. A missing number is replaced by the median and marked, if the fit saw
+missing ones in that column; if it saw none, predictions average over 16 typical values of it. A missing category is a
+category. Rows are numbered as lines of the file, the header being line 1.
 """
 
 FIT = f"""\
@@ -61,7 +62,8 @@ examples:
 
 EVALUATE = f"""\
 Compare predictions with the targets of rows that the fit has not seen: errors, log score, and whether the intervals
-hold as many targets as they should (calibrated, too sure, too unsure: outside what 95 of 100 calibrated models show).
+hold as many targets as they should (calibrated, overconfident or underconfident: beyond what 95 of 100 calibrated
+models show).
 
 {DATA}"""
 
@@ -84,13 +86,15 @@ def add_commands(commands: Any) -> None:
         "--drop", type=names, default=(), metavar="A,B", help="columns to leave out; quote names with commas"
     )
     fit.add_argument("--use", type=names, default=(), metavar="A,B", help="columns to read that look like row numbers")
-    fit.add_argument("--categorical", type=names, default=(), metavar="A,B", help="columns of numbers that are codes")
+    fit.add_argument(
+        "--categorical", type=names, default=(), metavar="A,B", help="columns of numbers that are codes of categories"
+    )
     fit.add_argument(
         "--missing",
         type=names,
         default=(),
         metavar="WORDS",
-        help="what else is a gap: unknown,n.v. (kept in the model)",
+        help="further words that mean missing, such as unknown,n.v. (kept in the model)",
     )
     fit.add_argument(
         "--validation",
@@ -99,22 +103,31 @@ def add_commands(commands: Any) -> None:
         metavar="SHARE",
         help="held out, only to report how good the model is (default %(default)s; 0 fits to all rows)",
     )
-    fit.add_argument("--seed", type=seed, default=0, help="of the split and of the fit (default %(default)s)")
-    fit.add_argument("--hidden", type=widths, metavar="50,50", help="widths of the hidden layers")
-    fit.add_argument("--activation", choices=("relu", "tanh", "elu", "silu", "gelu"), help="between the layers")
-    fit.add_argument("--steps", type=count, help="of the optimiser (default: by the size of the problem)")
-    fit.add_argument("--budget", type=duration, metavar="TIME", help="of the fit, such as 90, '1 min' or '1.5 h'")
+    fit.add_argument("--seed", type=seed, default=0, help="seed of the split and of the fit (default %(default)s)")
+    fit.add_argument(
+        "--hidden", type=widths, metavar="50,50", help="widths of the hidden layers (default: 50, or by trial)"
+    )
+    fit.add_argument(
+        "--activation",
+        choices=("relu", "tanh", "elu", "silu", "gelu"),
+        help="activation function (default: silu, or gelu with --noise network)",
+    )
+    fit.add_argument("--steps", type=count, help="steps of the optimiser (default: by the size of the problem)")
+    fit.add_argument(
+        "--budget", type=duration, metavar="TIME", help="longest time to fit, such as 90 (seconds), '1 min' or '1.5 h'"
+    )
     fit.add_argument("--components", type=count, help="mixture components of the posterior (default 1)")
     fit.add_argument(
         "--target-scale",
         choices=("auto", "plain", "log", "count"),
-        help="of a regression: model the target, its logarithm (of positive ones) or counts (default auto: by trial)",
+        help="regression: model the target, its logarithm (if positive) or counts (default auto: by trial)",
     )
     fit.add_argument(
         "--noise",
         choices=("auto", "constant", "varying", "network", "poisson", "negative-binomial"),
-        help="of a regression: the same for all rows, or not; or by a network that gives mean and noise and is sampled "
-        "by Markov chains; the last two of counts (default auto: by trial)",
+        help="regression: the same noise for all rows (constant), log-linear in the columns (varying), or by a network "
+        "that gives mean and noise and is sampled by Markov chains (network); the last two are for counts "
+        "(default auto: by trial)",
     )
     fit.add_argument(
         "--interval", choices=("posterior", "conformal"), help="conformal: calibrated on a fifth of the rows"
@@ -124,9 +137,15 @@ def add_commands(commands: Any) -> None:
         metavar="FILE",
         help="write the fit there now and then; where the file exists, go on from it (with the same data and options)",
     )
-    fit.add_argument("--rowless", action="store_true", help="a MODEL without rows of DATA, which it else may hold")
-    fit.add_argument("--allow-poor", action="store_true", help="exit code 0 even if worse than the mean; else 3")
-    fit.add_argument("--threads", type=count, help="of the processor (default: torch's own choice)")
+    fit.add_argument(
+        "--rowless", action="store_true", help="store no rows of DATA in MODEL (it may hold them otherwise)"
+    )
+    fit.add_argument(
+        "--allow-poor",
+        action="store_true",
+        help="exit code 0 even if the model is worse than predicting the mean (otherwise 3)",
+    )
+    fit.add_argument("--threads", type=count, help="CPU threads (default: torch's own choice)")
     _shared(fit)
 
     predict = _command(commands, "predict", "predict the rows of a file", PREDICT, PREDICT_EXAMPLES)
@@ -169,8 +188,14 @@ def _shared(parser: argparse.ArgumentParser, *, report: bool = True) -> None:
         parser.add_argument(
             "--report", type=page, metavar="FILE.html", help="write a page with figures and the verdict"
         )
-    parser.add_argument("--delimiter", type=delimiter, help="of CSV files; 'tab' for a tab (default: by the header)")
-    parser.add_argument("--decimal", choices=("point", "comma"), help="of CSV files (default: point, or as in the fit)")
+    parser.add_argument(
+        "--delimiter", type=delimiter, help="separator in CSV files; 'tab' for a tab (default: by the header)"
+    )
+    parser.add_argument(
+        "--decimal",
+        choices=("point", "comma"),
+        help="decimal separator in CSV files (default: point, or as in the fit)",
+    )
     parser.add_argument("--force", action="store_true", help="replace files that exist")
     parser.add_argument("--quiet", action="store_true", help="no progress and no notes on stderr")
     parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show an error's traceback")

@@ -56,8 +56,8 @@ BESIDE = {
 SHARES = {"nll", "brier", "auroc"}  # of which the constant answer is the classes' shares
 PROMISE = {
     "calibrated": "as many as promised, so these ranges can be relied on",
-    "too sure": "fewer than promised: these ranges are too narrow",
-    "too unsure": "more than promised: these ranges are wider than they need be",
+    "overconfident": "fewer than promised: these ranges are too narrow",
+    "underconfident": "more than promised: these ranges are wider than they need be",
     "too few rows": "too few rows to judge by",
 }
 

@@ -29,7 +29,7 @@ from livi.report.table_plain import LEVEL
 from livi.tables.content import ClassificationRows, Content, RegressionRows, UnsureRow
 from livi.tables.evaluation import ENOUGH_ROWS
 
-SEVERITY = {"calibrated": "ok", "too sure": "warning", "too unsure": "notice", "too few rows": "notice"}
+SEVERITY = {"calibrated": "ok", "overconfident": "warning", "underconfident": "notice", "too few rows": "notice"}
 REMEDY = "Fit with <code>--validation 0.2</code>, or run <code>livi evaluate</code> on rows that the fit has not seen."
 MOST_COLUMNS, MOST_ROWS = 40, 25  # of the table of unsure rows
 
@@ -100,10 +100,11 @@ def calibration_section(content: Content) -> Section:
         figures = [draw.coverage_curve(rows), draw.pit_histogram(rows)]
         captions = (
             "Of all intervals of a level, that share should hold the truth: the curve should follow the diagonal. "
-            "Below it the model is too sure, above it too unsure. The grey area is where a calibrated model lies 95 "
-            f"times in 100, level by level, with {_rows(len(rows))}.",
+            "Below it the model is overconfident, above it underconfident. The grey area is where a calibrated model "
+            f"lies 95 times in 100, level by level, with {_rows(len(rows))}.",
             "Where the truth fell in the posterior's prediction: 0 far below, 1 far above. Flat is calibrated; high at "
-            "both ends is too sure, a hump too unsure, a slope biased. Bars within the grey area are what chance does.",
+            "both ends is overconfident, a hump underconfident, a slope biased. Bars within the grey area are what chance "
+            "does.",
         )
         drawn = panels(figures, captions)
     else:

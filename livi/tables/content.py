@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Task = Literal["regression", "classification"]
-Judgement = Literal["calibrated", "too sure", "too unsure", "too few rows"]
+Judgement = Literal["calibrated", "overconfident", "underconfident", "too few rows"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,9 +2,9 @@
 
 The rule behind the words: of n targets, the number inside intervals of level p is binomial if the model is calibrated.
 Within the central 95 % of that distribution, and within one percentage point, which matters to nobody, the model is
-called calibrated, below it too sure, above it too unsure. Of fewer than 20 rows nothing is said. Four levels are
-judged, of which a calibrated model misses one or more about one time in eight, and two or more one time in thirty (for
-some hundred rows, by simulation), so that only two or more are called a misfit of the whole.
+called calibrated, below it overconfident, above it underconfident. Of fewer than 20 rows nothing is said. Four levels
+are judged, of which a calibrated model misses one or more about one time in eight, and two or more one time in thirty
+(for some hundred rows, by simulation), so that only two or more are called a misfit of the whole.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CRPS_ROWS = 1024  # at most, since the score costs the square of the number of w
 SURPRISING = 0.05  # probability under calibration below which a whole-distribution test speaks up
 SMALL = 0.01  # difference of shares that is of no consequence
 Band = tuple[float, float]
-MISFITS = ("too sure", "too unsure")
+MISFITS = ("overconfident", "underconfident")
 Kind = Literal["posterior", "conformal"]  # of intervals and sets
 
 
@@ -118,7 +118,7 @@ def shown(value: float) -> str:
 def _judged(share: float, band: Band, rows: int) -> Judgement:
     if rows < ENOUGH_ROWS:
         return "too few rows"
-    return "too sure" if share < band[0] else "too unsure" if share > band[1] else "calibrated"
+    return "overconfident" if share < band[0] else "underconfident" if share > band[1] else "calibrated"
 
 
 # --- regression -----------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ def parts_of(rows: RegressionRows, groups: Mapping[str, Sequence[str]], unit: st
 
 def worst(parts: Sequence[Part]) -> Part | None:
     """The part that is furthest from its bounds; None where all keep to them."""
-    astray = [part for part in parts if part.coverage.judgement in ("too sure", "too unsure")]
+    astray = [part for part in parts if part.coverage.judgement in ("overconfident", "underconfident")]
     return max(astray, key=lambda part: _beyond(part.coverage), default=None)
 
 
@@ -81,6 +81,6 @@ def _covered(rows: RegressionRows, kind: str, name: str, mask: Mask, parts: int)
     tail = 0.025 / parts
     low, high = (float(end) for end in binom.ppf([tail, 1.0 - tail], count, LEVEL) / count)
     low, high = min(low, LEVEL - SMALL), max(high, LEVEL + SMALL)
-    judgement = "too sure" if share < low else "too unsure" if share > high else "calibrated"
+    judgement = "overconfident" if share < low else "underconfident" if share > high else "calibrated"
     coverage = Coverage(LEVEL, share, low, high, float((upper - lower).mean()), judgement)  # type: ignore[arg-type]
     return Part(kind, name, count, coverage)  # type: ignore[arg-type]
