@@ -103,8 +103,8 @@ def calibration_section(content: Content) -> Section:
             "Below it the model is overconfident, above it underconfident. The grey area is where a calibrated model "
             f"lies 95 times in 100, level by level, with {_rows(len(rows))}.",
             "Where the truth fell in the posterior's prediction: 0 far below, 1 far above. Flat is calibrated; high at "
-            "both ends is overconfident, a hump underconfident, a slope biased. Bars within the grey area are what chance "
-            "does.",
+            "both ends is overconfident, a hump underconfident, a slope biased. Bars within the grey area are what "
+            "chance does.",
         )
         drawn = panels(figures, captions)
     else:
