@@ -139,7 +139,9 @@ class Recipe:
 
 
 # `inspect` would take the signature of `__new__`, which says nothing.
-Recipe.__signature__ = inspect.signature(Recipe.__init__).replace(  # type: ignore[attr-defined]
+Recipe.__signature__ = inspect.signature(
+    Recipe.__init__
+).replace(  # type: ignore[attr-defined]
     parameters=list(inspect.signature(Recipe.__init__).parameters.values())[1:]
 )
 
