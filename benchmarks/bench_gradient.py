@@ -2,7 +2,7 @@
 
     python -m benchmarks.bench_gradient --out docs/benchmarks
     LIVI_DATA_DIR=... python -m benchmarks.bench_gradient --only lenet --seeds 0 --device cuda --out results
-    python -m benchmarks.bench_gradient --tolerances 0.3,0.1,0.03,0.01 --seeds 0 --out /tmp/solvers
+    python -m benchmarks.bench_gradient --tolerances 0.3,0.1,0.03,0.01 --seeds 0 --out solvers
     python -m benchmarks.bench_gradient --read docs/benchmarks/gradient.json
 
 `livi.fit` without options, by networks of more than 5,000 weights, whose entropy is `Lanczos` by default, and whose

@@ -290,7 +290,8 @@ class Chains:
 FROM_MODES = Chains(chains=8, steps=5000, warm_up=0.6, energy_error=0.1, first_error=0.5, weighting="stacked")
 """Chains that start at MAP fits of 300 steps, and leave these places by long steps, with large errors at first.
 
-After Sommer et al. (2025), "Microcanonical Langevin Ensembles"; what each part of it is worth: docs/truth.md.
+After Sommer et al. (2025), "Microcanonical Langevin Ensembles"; what each part of it contributes is in
+docs/benchmarks/small-tables.md.
 """
 FROM_MODES_MAP_STEPS = 300
 

@@ -39,7 +39,8 @@ def fit_langevin(
     After Sommer et al. (2025), "Microcanonical Langevin Ensembles": the steps are long (an energy error of 0.5 per
     weight that falls to 0.1), so that chains leave the poor places where short fits end, and the target is met with a
     bias. What chains are worth is found by stacking (`livi.inference.stacking`), not taken as equal. Full batches: a
-    step costs two gradients on all data for each chain. Where it leads and what each part is worth: docs/truth.md.
+    step costs two gradients on all data for each chain. Where it leads and what each part contributes is in
+    docs/benchmarks/small-tables.md.
 
     Args:
         draws: kept networks in all, about.
