@@ -31,7 +31,7 @@ lint: setup ## ruff: rules and formatting
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-format: setup ## ruff: mend what it can
+format: setup ## ruff: fix what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

@@ -25,7 +25,9 @@ def regression_rows(spread, rows=400, shift=0.0):
     return RegressionRows(target, np.full(rows, shift), 0 * flat, flat, flat, pit, levels, shift - reach, shift + reach)
 
 
-@pytest.mark.parametrize(("spread", "judgement"), [(1.0, "calibrated"), (0.6, "overconfident"), (1.6, "underconfident")])
+@pytest.mark.parametrize(
+    ("spread", "judgement"), [(1.0, "calibrated"), (0.6, "overconfident"), (1.6, "underconfident")]
+)
 def test_coverage_is_judged_by_its_standard_error(spread, judgement):
     rows = regression_rows(spread)
     found, coverage, verdict = score_regression(rows, np.zeros(400), 0.5, "price")
@@ -123,7 +125,9 @@ def classification_rows(confidence, accuracy, rows=400):
     return ClassificationRows(target, ("no", "yes"), probabilities, np.zeros(rows), np.zeros(rows))
 
 
-@pytest.mark.parametrize(("accuracy", "judgement"), [(0.8, "calibrated"), (0.7, "overconfident"), (0.9, "underconfident")])
+@pytest.mark.parametrize(
+    ("accuracy", "judgement"), [(0.8, "calibrated"), (0.7, "overconfident"), (0.9, "underconfident")]
+)
 def test_confidence_is_judged_by_its_standard_error(accuracy, judgement):
     rows = classification_rows(0.8, accuracy)
     sets = {level: np.tile([True, level > 0.8], (400, 1)) for level in (0.5, 0.8, 0.9, 0.95)}
