@@ -71,8 +71,8 @@ def fit_density(
             full affine map, and a fixed noise of 1 % of the spread.
         components: K of an equal mixture, each with a generator of its own, that all begin at slightly different
             places. For one generator well separated modes are harder.
-        annealing: share of the steps in which the target is cooled, from the power 0.1 to itself, so that modes far apart are
-            all found; 0 is cold from the start.
+        annealing: share of the steps in which the target is cooled, from the power 0.1 to itself, so that modes far
+            apart are all found; 0 is cold from the start.
         recipe, steps: the schedule, as far as it is named; see `livi.Recipe`. There is no MAP fit and no KL warm-up.
         seed: decides every random draw.
 
