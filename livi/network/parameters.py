@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from fnmatch import fnmatchcase
 from glob import escape
 from typing import Any
 
@@ -16,7 +15,7 @@ from livi import checks
 from livi.draws import normal
 from livi.network.modes import evaluation_mode
 from livi.network.scaling import InputScaling, scaled
-from livi.network.slots import Slot, grouped
+from livi.network.slots import chosen_slots, grouped
 from livi.network.text import table
 
 Forward = Callable[..., Any]
@@ -78,7 +77,7 @@ class Layout:
         self.include, self.exclude, self.forward = _patterns(include), _patterns(exclude), forward
         self.scaling = scaling
         self._root, self._prefix = (module, "") if forward is None else (_Called(module, forward), "module.")
-        self.slots, self.fixed = _choose(module, self.include, self.exclude)
+        self.slots, self.fixed = chosen_slots(module, self.include, self.exclude)
         self._places = _places(module)
         self.num_params: int = self.slots[-1].stop
         self.frozen_norms = _frozen_norms(module, self.fixed)
@@ -295,52 +294,6 @@ def _patterns(patterns: str | Sequence[str]) -> tuple[str, ...]:
     return (patterns,) if isinstance(patterns, str) else tuple(patterns)
 
 
-def _choose(
-    module: nn.Module, include: tuple[str, ...], exclude: tuple[str, ...]
-) -> tuple[tuple[Slot, ...], tuple[str, ...]]:
-    """The slots of the chosen parameters, and the names of the others."""
-    if not include:
-        raise ValueError('include: expected at least one pattern, got none; "*" chooses every parameter.')
-    aliases: dict[int, list[str]] = {}
-    tensors: dict[int, nn.Parameter] = {}
-    for name, parameter in module.named_parameters(remove_duplicate=False):
-        if isinstance(parameter, nn.parameter.UninitializedParameter):
-            raise ValueError(f"{name}: expected initialised weights, got a lazy module; run a batch through it first.")
-        aliases.setdefault(id(parameter), []).append(name)
-        tensors[id(parameter)] = parameter
-    names = [name for group in aliases.values() for name in group]
-    if not names:
-        raise ValueError(f"module: expected parameters, {type(module).__name__} has none.")
-    for pattern in (*include, *exclude):
-        if not any(fnmatchcase(name, pattern) for name in names):
-            raise ValueError(f"pattern {pattern!r} matches no parameter; the names are {names[:12]}.")
-
-    slots: list[Slot] = []
-    fixed: list[str] = []
-    for key, group in aliases.items():
-        parameter = tensors[key]
-        wanted = include if parameter.requires_grad else [pattern for pattern in include if pattern != "*"]
-        if not _matches(group, wanted) or _matches(group, exclude):
-            fixed.append(group[0])
-            continue
-        _check_parameter(group[0], parameter)
-        start = slots[-1].stop if slots else 0
-        slots.append(Slot(group[0], tuple(group), parameter.shape, start, start + parameter.numel()))
-    if not slots:
-        raise ValueError(
-            f"include={include}, exclude={exclude}: expected at least one stochastic parameter, got none; those with "
-            'requires_grad=False count only if a pattern other than "*" includes them.'
-        )
-    chosen = [module.get_parameter(slot.name) for slot in slots]
-    kinds = {(parameter.dtype, parameter.device) for parameter in chosen}
-    if len(kinds) > 1:
-        raise ValueError(
-            f"module: expected stochastic parameters of one dtype on one device, got {sorted(map(str, kinds))}; "
-            "convert with module.to(...) or exclude some by pattern."
-        )
-    return tuple(slots), tuple(fixed)
-
-
 def _frozen_norms(module: nn.Module, fixed: Sequence[str]) -> tuple[nn.Module, ...]:
     """BatchNorm layers that have parameters, all of them fixed."""
     held = {id(module.get_parameter(name)) for name in fixed}  # tied ones have several names
@@ -364,19 +317,6 @@ def _places(module: nn.Module) -> dict[str, tuple[str, ...]]:
         if name.rpartition(".")[0] in homes:
             places.setdefault(id(tensor), []).append(name)
     return {names[0]: tuple(names) for names in places.values()}
-
-
-def _matches(names: Iterable[str], patterns: Iterable[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for name in names for pattern in patterns)
-
-
-def _check_parameter(name: str, parameter: nn.Parameter) -> None:
-    if not parameter.is_floating_point():
-        raise TypeError(f"{name}: expected a floating-point parameter, got {parameter.dtype}; exclude it by pattern.")
-    if parameter.numel() == 0:
-        raise ValueError(f"{name}: expected at least one weight, got shape {tuple(parameter.shape)}; exclude it.")
-    if not torch.isfinite(parameter).all():
-        raise ValueError(f"{name}: expected finite weights, got NaN or inf; re-initialise the module before use.")
 
 
 def _logits_of(outputs: Any) -> Any:
