@@ -65,17 +65,18 @@ def apply_many(
     checks.same_kind("theta", theta, layout.dtype, layout.device)
     if not isinstance(strategy, (Vmap, Loop, NoneType)):
         raise TypeError(f"strategy: expected livi.Vmap(), livi.Loop() or None, got {strategy!r}.")
-    shared, own = _split(layout, buffers or {}, theta.shape[0])
     args, kwargs = _as_wanted(strategy, (args, kwargs))
 
     def outputs(row: Tensor, buffers: dict[str, Tensor]) -> Any:
         return layout.call(row, args, kwargs, shared | buffers)
 
-    layers = dense_layers(layout, args, kwargs) if len(theta) > 1 and not isinstance(strategy, Loop) else None
-    if layers is not None:
-        return _in_chunks(lambda rows: apply_dense(layout, layers, rows, *args), theta, strategy)
-    with layout.evaluation(batch_statistics):
-        return _for_each(outputs, theta, own, strategy)
+    with layout.turn:
+        shared, own = _split(layout, buffers or {}, theta.shape[0])
+        layers = dense_layers(layout, args, kwargs) if len(theta) > 1 and not isinstance(strategy, Loop) else None
+        if layers is not None:
+            return _in_chunks(lambda rows: apply_dense(layout, layers, rows, *args), theta, strategy)
+        with layout.evaluation(batch_statistics):
+            return _for_each(outputs, theta, own, strategy)
 
 
 @torch.no_grad()
@@ -97,7 +98,8 @@ def record_statistics(
     names = layout.statistics()
     if not names:
         return {}
-    known = dict(layout.module.named_buffers())
+    with layout.turn:
+        known = dict(layout.module.named_buffers())
     counters = [name for name in names if known[name].ndim == 0]
     moments = [name for name in names if known[name].ndim > 0]
     own = {name: known[name].expand(theta.shape[0], *known[name].shape).clone() for name in moments}
@@ -108,7 +110,7 @@ def record_statistics(
         layout.call(row, args, kwargs, None, written=buffers | fresh)
         return buffers
 
-    with layout.evaluation(batch_statistics=True, record=True):
+    with layout.turn, layout.evaluation(batch_statistics=True, record=True):
         found: dict[str, Tensor] = _for_each(recorded, theta, own, strategy)
     return found
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from threading import Lock
 
 import torch
 from torch import nn
@@ -25,9 +26,8 @@ def evaluation_mode(
     - Recurrent layers stay in training mode without dropout: cuDNN offers their backward pass in no other.
     - Fused attention is off: it has no rule for many parameter vectors at once, and no second derivative.
 
-    Not safe for threads. The flags are the module's own, and those of fused attention belong to the whole process:
-    while one thread is inside, no other may call this module or a part of it, nor any module with attention layers.
-    Threads with a deep copy each are safe where there is no attention; otherwise use processes.
+    The flags are the module's own, so that it takes its turn to be inside (`livi.network.turns`). Those of fused
+    attention belong to the whole process: meanwhile modules of one's own with attention do without it in other threads.
     """
     training = [(layer, layer.training) for layer in module.modules()]
     norms = [
@@ -36,7 +36,6 @@ def evaluation_mode(
         if isinstance(layer, _BatchNorm)
     ]
     recurrent = [(layer, layer.dropout) for layer in module.modules() if isinstance(layer, nn.RNNBase)]
-    fused = torch.backends.mha.get_fastpath_enabled()
     try:
         for layer, _ in training:
             layer.training = False
@@ -47,14 +46,37 @@ def evaluation_mode(
                 if layer not in frozen:
                     layer.training, layer.track_running_stats = True, record and tracks
                     layer.momentum = None  # the average over calls, not a moving one
-        torch.backends.mha.set_fastpath_enabled(False)
-        with sdpa_kernel(SDPBackend.MATH):
+        with _UNFUSED:
             yield
     finally:
-        torch.backends.mha.set_fastpath_enabled(fused)
         for layer, tracks, momentum in norms:
             layer.track_running_stats, layer.momentum = tracks, momentum
         for layer, dropout in recurrent:
             layer.dropout = dropout
         for layer, was_training in training:
             layer.training = was_training
+
+
+class _Unfused:
+    """Fused attention off while any thread is inside: the first turns it off, and the last out turns it on again."""
+
+    def __init__(self) -> None:
+        self._counting, self._inside, self._before = Lock(), 0, ExitStack()
+
+    def __enter__(self) -> None:
+        with self._counting:
+            if not self._inside:
+                fused = torch.backends.mha.get_fastpath_enabled()
+                self._before.callback(torch.backends.mha.set_fastpath_enabled, fused)
+                torch.backends.mha.set_fastpath_enabled(False)
+                self._before.enter_context(sdpa_kernel(SDPBackend.MATH))
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._counting:
+            self._inside -= 1
+            if not self._inside:
+                self._before.close()
+
+
+_UNFUSED = _Unfused()

@@ -17,6 +17,7 @@ from livi.network.modes import evaluation_mode
 from livi.network.scaling import InputScaling, scaled
 from livi.network.slots import chosen_slots, grouped
 from livi.network.text import table
+from livi.network.turns import turn_of
 
 Forward = Callable[..., Any]
 
@@ -84,12 +85,19 @@ class Layout:
         self.groups = grouped(self.slots)
 
     @property
+    def turn(self) -> AbstractContextManager[Any]:
+        """`with layout.turn:` keeps other threads from running this network, or looking at it, until one is done."""
+        return turn_of(self.module)
+
+    @property
     def dtype(self) -> torch.dtype:
-        return self.module.get_parameter(self.slots[0].name).dtype
+        with self.turn:
+            return self.module.get_parameter(self.slots[0].name).dtype
 
     @property
     def device(self) -> torch.device:
-        return self.module.get_parameter(self.slots[0].name).device
+        with self.turn:
+            return self.module.get_parameter(self.slots[0].name).device
 
     @property
     def group_sizes(self) -> tuple[int, ...]:
@@ -102,7 +110,8 @@ class Layout:
 
     def flatten(self, tensors: Mapping[str, Tensor] | None = None) -> Tensor:  # (m,)
         """The module's current weights, or those of a state dict, as one detached vector."""
-        found = dict(self.module.named_parameters()) if tensors is None else tensors
+        with self.turn:
+            found = dict(self.module.named_parameters()) if tensors is None else tensors
         parts = []
         for slot in self.slots:
             name = next((name for name in slot.names if name in found), None)
@@ -156,13 +165,14 @@ class Layout:
             raise ValueError(
                 f"theta: expected shape ({self.num_params},), got {tuple(theta.shape)}; for many, use livi.apply_many."
             )
-        checks.same_kind("theta", theta, self.dtype, self.device)
-        self.check_buffers(buffers or {})
-        with self.evaluation(batch_statistics):
-            return self.call(theta, args, kwargs, buffers)
+        with self.turn:
+            checks.same_kind("theta", theta, self.dtype, self.device)
+            self.check_buffers(buffers or {})
+            with self.evaluation(batch_statistics):
+                return self.call(theta, args, kwargs, buffers)
 
     def evaluation(self, batch_statistics: bool, *, record: bool = False) -> AbstractContextManager[None]:
-        """The state in which the module is a function of theta; see `livi.network.modes`."""
+        """The state in which the module is a function of theta, for whoever has its turn; see `livi.network.modes`."""
         return evaluation_mode(self.module, batch_statistics, self.frozen_norms, record=record)
 
     def statistics(self) -> tuple[str, ...]:

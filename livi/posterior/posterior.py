@@ -20,6 +20,7 @@ from livi.model.priors import Prior
 from livi.model.problem import Problem
 from livi.network import Layout
 from livi.network.linearised import Linearised
+from livi.network.turns import in_turn
 from livi.posterior import storage
 from livi.posterior.diagnostics import Diagnosis, diagnose
 from livi.posterior.diagnostics.data import on_other_data
@@ -39,6 +40,8 @@ from livi.posterior.prediction.refusal import failure, inputs_refused
 
 class Posterior:
     """What `livi.fit` and every baseline return.
+
+    Several threads may ask it, which take turns at its network.
 
     Args:
         sampler: anything with a layout and `sample(num_samples, rng) -> (S, m)`.
@@ -94,17 +97,20 @@ class Posterior:
     def layout(self) -> Layout:
         return self.sampler.layout
 
+    @in_turn
     def sample(self, num_samples: int, rng: torch.Generator | None = None) -> Tensor:  # (S, m)
         """Weight vectors from the posterior."""
         with torch.no_grad():
             return self.sampler.sample(num_samples, rng)
 
+    @in_turn
     def functions(self, num_samples: int, rng: torch.Generator | None = None) -> FunctionDraws:
         """Whole networks drawn from the posterior, to be evaluated together at any inputs, as often as needed."""
         checks.positive_int("num_samples", num_samples)
         drawn = together(self.layout, self._networks(num_samples, rng))
         return FunctionDraws(self.layout, drawn.theta, drawn.buffers)
 
+    @in_turn
     def predict(
         self,
         inputs: Any,
@@ -150,6 +156,7 @@ class Posterior:
         real = pytree.tree_map(lambda leaf: leaf.to(self.layout.dtype) if isinstance(leaf, Tensor) else leaf, found)
         return real if failure(self.layout, found) and not failure(self.layout, real) else found
 
+    @in_turn
     def frozen(self, num_samples: int = 200, rng: torch.Generator | None = None) -> Posterior:
         """A posterior of so many fixed networks in place of this one: quick to predict with, and free of data.
 
@@ -184,6 +191,7 @@ class Posterior:
             self._kept = {key: list(drawn)}
         return self._kept[key]
 
+    @in_turn
     def to(self, device: torch.device | str) -> Posterior:
         """Move all of it to a device: network, sampler, likelihood, prior, buffers, calibration inputs. Returns itself.
 
@@ -199,6 +207,7 @@ class Posterior:
         self._kept = {}
         return self
 
+    @in_turn
     def diagnose(self, inputs: Any, targets: Any = None, **options: Any) -> Diagnosis:
         """Checks of the posterior itself, with a verdict in words; `print` it.
 
@@ -234,6 +243,7 @@ class Posterior:
             raise TypeError(f"earlier: expected an exact last layer, got {type(sampler).__name__}; fit with one.")
         return Posterior(sampler.earlier, sampler.likelihood, sampler.prior, history=self.history, plan=self.plan)
 
+    @in_turn
     def save(self, path: str | Path, *, draws: int | None = None, **options: Any) -> None:
         """Write the posterior to one file, atomically; see `livi.posterior.storage.save_posterior`.
 

@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 from livi import checks
 from livi.model.data import as_tensors
 from livi.network import Layout, Strategy
+from livi.network.turns import in_turn
 from livi.posterior.prediction.chunks import evaluate, rows_of
 
 
@@ -55,6 +56,7 @@ class FunctionDraws:
         self.memory_limit = memory_limit
         self.strategy = strategy
 
+    @in_turn
     def __call__(self, inputs: Any) -> Any:  # (S, B, ...)
         return evaluate(
             self.layout,

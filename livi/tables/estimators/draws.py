@@ -11,8 +11,6 @@ Which networks a row is asked of depends on that row alone: its answer is the sa
 
 from __future__ import annotations
 
-from threading import Lock
-
 import torch
 from torch import Tensor
 
@@ -31,8 +29,6 @@ AUTO = (64, 128, 256, 512)
 
 COMMON = 256
 """Networks that all rows are asked of where one answer is wanted for all of them."""
-
-_DRAWING = Lock()  # not a part of an estimator, which is copied and pickled
 
 
 class Draws:
@@ -58,7 +54,7 @@ class Draws:
 
     def between(self, first: int, last: int) -> Tensor:  # (last - first, m)
         """Networks number `first` up to `last`."""
-        with _DRAWING:
+        with self._posterior.layout.turn:
             while len(self._drawn) < last:
                 self._drawn = torch.cat([self._drawn.to(more := self._more()), more])
             return self._drawn[first:last]

@@ -143,15 +143,16 @@ def on_all_threads(act: Callable[[Layout, Block], Found], layout: Layout, blocks
     """`act` of each block of work, on as many threads as torch may use.
 
     Networks of tables are too small to keep several threads busy with one product. So every thread has a block of its
-    own, one thread of torch, and a copy of the network, for a network is not safe for threads. (Its evaluation is
-    entered out here as well, for that sets flags of the whole process: they are then the same for all.)
+    own, one thread of torch, and a copy of the network, at which threads would take turns.
     """
     workers = min(torch.get_num_threads(), len(blocks))
     if workers < 2 or layout.device.type != "cpu":
-        return [act(layout, block) for block in blocks]
+        with layout.turn:
+            return [act(layout, block) for block in blocks]
     free: SimpleQueue[Layout] = SimpleQueue()
-    for _ in range(workers):
-        free.put(Layout(copy.deepcopy(layout.module)))
+    with layout.turn:
+        for _ in range(workers):
+            free.put(Layout(copy.deepcopy(layout.module)))
 
     def with_a_copy(block: Block) -> Found:
         mine = free.get()
@@ -160,5 +161,5 @@ def on_all_threads(act: Callable[[Layout, Block], Found], layout: Layout, blocks
         finally:
             free.put(mine)
 
-    with threads(1), layout.evaluation(batch_statistics=False), ThreadPoolExecutor(workers) as pool:
+    with threads(1), ThreadPoolExecutor(workers) as pool:
         return list(pool.map(with_a_copy, blocks))
