@@ -117,6 +117,37 @@ def test_activations_stay_below_the_memory_limit(monkeypatch, build, memory_limi
     assert max(alone.levels) > memory_limit / 5 or (s, b) == (40, batch)
 
 
+def test_a_network_is_measured_once_for_inputs_of_a_kind(monkeypatch):
+    measured, levels = [], chunking._levels
+
+    def counted(outputs, call):
+        measured.append(call[0][0].shape)
+        return levels(outputs, call)
+
+    monkeypatch.setattr(chunking, "_levels", counted)
+    sampler, other = sampler_for(convolutional()), sampler_for(convolutional())
+    few, many = x_for(5, 1, 6, 6), x_for(40, 1, 6, 6)
+    whole = apply_many(sampler.layout, sampler.theta, many)
+    for x in (few, many, few):
+        evaluate(sampler.layout, sampler.theta, x)
+    assert measured == [(1, 1, 6, 6), (4, 1, 6, 6)]
+    for limit in (20_000, None):  # the same numbers, whatever they are held against
+        torch.testing.assert_close(evaluate(sampler.layout, sampler.theta, many, memory_limit=limit), whole)
+    assert len(measured) == 2
+    evaluate(sampler.layout, sampler.theta, many[:1])  # nothing is known of one alone
+    evaluate(sampler.layout, sampler.theta, many.clone().requires_grad_())  # which keeps more
+    evaluate(sampler.layout, sampler.theta, many, strategy=Loop())
+    evaluate(other.layout, other.theta, many)
+    assert len(measured) == 2 + 4 * 2
+
+
+def test_what_is_known_of_a_network_is_of_so_many_kinds_of_inputs_at_most():
+    sampler = sampler_for(Recurrent())
+    for length in range(1, chunking._MOST_KINDS + 3):
+        evaluate(sampler.layout, sampler.theta[:1], x_for(2, length, 3))
+    assert len(chunking._COSTS[sampler.layout]) == chunking._MOST_KINDS
+
+
 def test_examples_that_depend_on_each_other_are_not_split(monkeypatch):
     calls = watched_calls(monkeypatch)
     for case in ("coupled", "time first"):

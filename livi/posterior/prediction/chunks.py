@@ -6,7 +6,8 @@ operation are a constant plus a multiple of the number of examples, so two runs 
 operations at any number of examples is the peak of one weight vector. It is doubled, since vmap puts some activations
 in another order (a copy) when there are several weight vectors, and kernels take scratch space that cannot be
 watched. Then as many weight vectors as fit are evaluated at once; where not even one fits, one at a time on as many
-examples as fit.
+examples as fit. What was measured of a network is kept for further inputs of the same kind, since for few of them
+measuring takes longer than answering.
 
 What is not counted: the weight vectors themselves and the outputs that are returned.
 """
@@ -19,7 +20,8 @@ import math
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -35,6 +37,7 @@ DEFAULT_MEMORY_LIMIT = 2**30
 
 _PROBE = 4  # examples
 _MARGIN = 2
+_MOST_KINDS = 64  # of inputs, of which costs are kept: texts may have any length
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 Evaluation = Callable[[slice, Call], Any]  # rows of theta, inputs -> outputs
@@ -64,7 +67,8 @@ def evaluate(
         TypeError: an input is a numpy array.
         ValueError: an input is on another device, or of a floating dtype that the module does not have.
 
-    Cost: that of `apply_many`, and up to six passes at one weight vector on four or fewer examples.
+    Cost: that of `apply_many`, and, of the first inputs of their kind or where examples have to be split, up to six
+    passes at one weight vector on four or fewer examples.
     """
     checks.matrix("theta", theta, layout.num_params)
     limit = checks.positive_int("memory_limit", DEFAULT_MEMORY_LIMIT if memory_limit is None else memory_limit)
@@ -76,11 +80,22 @@ def evaluate(
         own = rows_of(layout, buffers or {}, rows)
         return apply_many(layout, theta[rows], *part[0], buffers=own, strategy=strategy, **part[1])
 
-    return joined([joined(list(parts), 1) for parts in in_chunks(outputs, call, num_samples, limit)], 0)
+    with layout.turn:
+        costs = _COSTS.setdefault(layout, {})
+        own = tuple((name, buffer.ndim) for name, buffer in (buffers or {}).items())
+        kind = (strategy, theta.dtype, theta.device, theta.requires_grad, torch.is_grad_enabled(), own)
+        chunks = in_chunks(outputs, call, num_samples, limit, known=_Known(costs, kind))
+        return joined([joined(list(parts), 1) for parts in chunks], 0)
 
 
 def in_chunks(
-    outputs: Evaluation, call: Call, num_samples: int, memory_limit: int | None = None, *, divisible: bool = True
+    outputs: Evaluation,
+    call: Call,
+    num_samples: int,
+    memory_limit: int | None = None,
+    *,
+    divisible: bool = True,
+    known: _Known | None = None,
 ) -> Iterator[Iterator[Any]]:
     """What some of the weight vectors give after others, each for one part of the examples after another.
 
@@ -89,10 +104,12 @@ def in_chunks(
 
     Args:
         divisible: False keeps all examples together.
+        known: what was measured before, if anything.
     """
     num_examples = _num_examples(call) if divisible else None
     limit = DEFAULT_MEMORY_LIMIT if memory_limit is None else memory_limit
-    samples, examples = _chunk_sizes(outputs, call, num_samples, num_examples, limit)
+    known = _Known({}, ()) if known is None else known
+    samples, examples = _chunk_sizes(outputs, call, num_samples, num_examples, limit, known)
     parts = [call]
     if num_examples is not None and examples is not None:
         parts = [_take(call, some) for some in _even_slices(num_examples, examples)]
@@ -143,6 +160,33 @@ class _Bytes:
         return _MARGIN * max((first + further * (num_examples - 1) for first, further in levels), default=0)
 
 
+class _Known(NamedTuple):
+    """What one weight vector takes, by the kind of evaluation and of inputs."""
+
+    costs: dict[Any, _Bytes]
+    evaluation: tuple[Any, ...]
+
+    def of(self, outputs: Evaluation, call: Call, num_examples: int) -> _Bytes | None:
+        """`_measured`, where that is not known yet."""
+        args, kwargs = call
+        values = [
+            (value.shape[1:], value.dtype, value.requires_grad) if isinstance(value, Tensor) else value
+            for value in (*args, *kwargs.values())
+        ]
+        kind = (*self.evaluation, min(num_examples, _PROBE), tuple(kwargs), *values)
+        if kind not in self.costs:
+            found = _measured(outputs, call, num_examples)
+            if found is None:
+                return None
+            if len(self.costs) == _MOST_KINDS:
+                del self.costs[next(iter(self.costs))]
+            self.costs[kind] = found
+        return self.costs[kind]
+
+
+_COSTS: WeakKeyDictionary[Layout, dict[Any, _Bytes]] = WeakKeyDictionary()
+
+
 class _Watch(TorchDispatchMode):
     """Records the bytes alive after every operation, of storages that were made inside."""
 
@@ -174,10 +218,10 @@ class _Watch(TorchDispatchMode):
 
 
 def _chunk_sizes(
-    outputs: Evaluation, call: Call, num_samples: int, num_examples: int | None, limit: int
+    outputs: Evaluation, call: Call, num_samples: int, num_examples: int | None, limit: int, known: _Known
 ) -> tuple[int, int | None]:
     """Weight vectors and examples to evaluate at once; None is all examples as they came."""
-    cost = None if num_examples is None else _measured(outputs, call, num_examples)
+    cost = None if num_examples is None else known.of(outputs, call, num_examples)
     if num_examples is None or cost is None:
         whole = _levels(outputs, call)
         return _fitting(limit, _Bytes(whole, (0,) * len(whole)).peak(1), num_samples), None
