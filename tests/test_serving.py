@@ -1,5 +1,8 @@
 """Answering with a fitted posterior: the same networks every time, in blocks of bounded size, without training data."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 from samplers import sampler_for, x_for
@@ -126,6 +129,60 @@ def test_blocks_of_an_ensemble_take_every_member_in_equal_shares(monkeypatch):
     x = x_for(6, 3)
     expected = livi.apply_many(drawn.layout, drawn.theta, x)[..., 0].mean(0)
     torch.testing.assert_close(ensemble.predict(x, num_samples=15).means.mean(0), expected)
+
+
+def changed_parameter(posterior):
+    with torch.no_grad():
+        next(posterior.sampler.parameters()).add_(1.0)
+
+
+def changed_by_a_state_dict(posterior):
+    state = posterior.sampler.state_dict()
+    posterior.sampler.load_state_dict({name: tensor + 1.0 for name, tensor in state.items()})
+
+
+def changed_calibration(posterior):
+    posterior.calibration.mul_(3.0)
+
+
+def other_calibration(posterior):
+    posterior.calibration = posterior.calibration * 3.0
+
+
+def other_sampler(posterior):
+    posterior.sampler = Ensemble(posterior.layout, posterior.sample(4, seeded()))
+
+
+@pytest.mark.parametrize(
+    "change", [changed_parameter, changed_by_a_state_dict, changed_calibration, other_calibration, other_sampler]
+)
+def test_other_networks_answer_where_what_they_are_drawn_from_has_changed(change):
+    layout = Layout(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 1)))
+    sampler = ImplicitPosterior(layout, livi.MLP(5, layout.num_params, hidden=(6,)), livi.FixedNoise(0.1))
+    posterior, x = Posterior(sampler, livi.Gaussian(0.3), calibration=x_for(12, 3)), x_for(7, 3)
+    before = posterior.predict(x, num_samples=12).means
+    torch.testing.assert_close(posterior.predict(x, num_samples=12).means, before, rtol=0, atol=0)
+    change(posterior)
+    found = posterior.predict(x, num_samples=12).means
+    fresh = Posterior(posterior.sampler, posterior.likelihood, calibration=posterior.calibration)
+    torch.testing.assert_close(found, fresh.predict(x, num_samples=12).means, rtol=0, atol=0)
+    assert not torch.allclose(found, before)
+
+
+def test_weights_that_count_no_changes_can_be_predicted_with():
+    with torch.inference_mode():
+        layout = Layout(network())
+        posterior = Posterior(ImplicitPosterior(layout, livi.MLP(5, layout.num_params)), livi.Gaussian(0.3))
+        assert posterior.predict(x_for(2, 3), num_samples=4).means.shape == (4, 2)
+
+
+def test_a_pickle_holds_none_of_the_networks_that_have_answered(posterior):
+    before = pickle.dumps(posterior)
+    expected = posterior.predict(x_for(2, 3), num_samples=1000).means
+    after = pickle.dumps(posterior)
+    assert len(after) == len(before)
+    for other in (pickle.loads(after), copy.deepcopy(posterior)):
+        torch.testing.assert_close(other.predict(x_for(2, 3), num_samples=1000).means, expected, rtol=0, atol=0)
 
 
 def test_networks_that_are_kept_hold_no_graph(posterior):

@@ -182,14 +182,24 @@ class Posterior:
         yield from draw_networks(self.sampler, num_samples, rng, buffers=self.buffers, calibration=self.calibration)
 
     def _same_networks(self, num_samples: int) -> Iterable[Networks]:
-        """The same ones at every call; held in memory where they take no more than one block."""
-        key = (num_samples, self.layout.device, self.layout.dtype)
+        """The same ones until what they are drawn from changes; held in memory where they take no more than a block."""
+        key = (num_samples, self.layout.device, self.layout.dtype, self._drawn_from())
         if key not in self._kept:
             drawn = self._networks(num_samples, torch.Generator(self.layout.device).manual_seed(0))
             if num_samples * self.layout.num_params * self.layout.dtype.itemsize > BLOCK:
                 return drawn
             self._kept = {key: list(drawn)}
         return self._kept[key]
+
+    def _drawn_from(self) -> tuple[Any, ...]:
+        """The sampler, and of every tensor behind the networks where it is and how often it was written to."""
+        modules = [part for part in (self.sampler, self.layout.module) if isinstance(part, nn.Module)]
+        held = [tensor for part in modules for tensor in (*part.parameters(), *part.buffers())]
+        held += [leaf for leaf in pytree.tree_leaves((self.buffers, self.calibration)) if isinstance(leaf, Tensor)]
+        return id(self.sampler), *((each.data_ptr(), None if each.is_inference() else each._version) for each in held)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_kept": {}}  # which can be drawn again, and are larger than all the rest
 
     @in_turn
     def to(self, device: torch.device | str) -> Posterior:
