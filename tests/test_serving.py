@@ -102,6 +102,20 @@ def test_networks_come_in_blocks_of_bounded_bytes(posterior, calls, monkeypatch)
     assert [len(block.theta) for block in draw_networks(posterior.sampler, 3, seeded())] == [1, 1, 1]
 
 
+@pytest.mark.parametrize("networks_a_block", [1, 3, 7, 100])
+def test_components_of_a_mixture_have_equal_shares_however_many_networks_a_block_has(monkeypatch, networks_a_block):
+    layout = Layout(network())
+    generators = [livi.Affine(2, 21).init_around(torch.full((21,), 100.0 * k), 0.1) for k in range(5)]
+    mixture = ImplicitPosterior(layout, generators)
+    monkeypatch.setattr(networks, "BLOCK", networks_a_block * 21 * 8)
+    for count, least in ((100, 20), (98, 19), (5, 1)):
+        theta = torch.cat([block.theta for block in draw_networks(mixture, count, seeded())])
+        shares = (theta.mean(1) / 100.0).round().long().bincount(minlength=5)
+        assert len(theta) == count
+        assert shares.min() == least
+        assert shares.max() <= least + 1
+
+
 @pytest.mark.parametrize("memory_limit", [1, 3000, None])
 def test_the_memory_limit_does_not_change_which_networks_answer(posterior, monkeypatch, memory_limit):
     monkeypatch.setattr(networks, "BLOCK", 5 * 21 * 8)

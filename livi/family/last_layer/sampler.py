@@ -74,6 +74,11 @@ class ExactLastLayer(Specified, nn.Module):
         noises: Any = list(earlier.noises)
         return cls(integrated.layout, integrated.name, generators, noises, likelihood, prior, inputs, targets)
 
+    @property
+    def num_components(self) -> int:
+        """Of the mixture that the earlier weights are from."""
+        return self.earlier.num_components
+
     def all_inputs(self) -> Any:
         """The inputs of the whole data set, as the network takes them."""
         return pytree.tree_map(self.get_buffer, self._names)

@@ -37,8 +37,9 @@ def draw_networks(
     memory_limit: int | None = None,
     strategy: Strategy | None = None,
 ) -> Iterator[Networks]:
-    """So many networks in all, in blocks of at most 256 MB of weights (but at least one vector).
+    """So many networks in all, in blocks of at most 256 MB of weights (but at least one vector of each component).
 
+    Of a mixture all blocks but the last have as many of each component, so that its shares are equal over all of them.
     The blocks depend on the number of weights alone, so that the same random numbers give the same networks whatever
     the memory limit.
 
@@ -52,6 +53,9 @@ def draw_networks(
     layout, shared = sampler.layout, dict(buffers or {})
     chosen = sampler.choose(num_samples, rng) if isinstance(sampler, Ensemble) else None
     size = max(1, BLOCK // (layout.num_params * layout.dtype.itemsize))
+    if size < num_samples:
+        components = getattr(sampler, "num_components", 1)  # samplers of one's own need not have it
+        size = max(1, size // components) * components
     for start in range(0, num_samples, size):
         rows = slice(start, min(start + size, num_samples))
         if isinstance(sampler, Ensemble) and chosen is not None:
