@@ -10,7 +10,7 @@ from torch import distributions
 
 import livi
 from livi.posterior import metrics
-from livi.posterior.prediction import DrawnPrediction, prediction_of
+from livi.posterior.prediction import DrawnPrediction, LogNormalPrediction, prediction_of
 from livi.spec import build, known_classes, spec_of
 
 S, B = 3, 40
@@ -126,13 +126,13 @@ def test_draws_follow_the_density(likelihood, truth, rng):
 def test_predictions_have_quantiles_of_the_density_itself_and_every_score(likelihood, truth):
     outputs, targets = outputs_and_targets(truth)
     prediction = prediction_of(likelihood(), outputs, torch.Generator().manual_seed(0))
-    assert type(prediction) is DrawnPrediction
+    assert type(prediction) is (LogNormalPrediction if type(likelihood()) is livi.LogNormal else DrawnPrediction)
     expected = truth(outputs).log_prob(targets).exp().mean(0).log()
     torch.testing.assert_close(prediction.log_prob(targets), expected)
     assert metrics.nll(prediction, targets) == pytest.approx(-expected.mean().item())
     lower, upper = prediction.interval(0.9)
     assert bool((lower <= upper).all())
-    if not isinstance(prediction.likelihood, livi.StudentT):
+    if not isinstance(likelihood(), livi.StudentT):
         assert bool((lower >= 0).all())
     assert metrics.score(prediction, targets).keys() == {"nll", "rmse", "crps", "coverage_error", "interval_width"}
 
@@ -177,7 +177,27 @@ def test_each_output_is_scored_by_itself(several, each):
     scores = metrics.score_outputs(prediction, targets)
     assert scores["nll"] == pytest.approx(expected)
     assert {len(values) for values in scores.values()} == {2}
-    assert repr(prediction) == f"DrawnPrediction(num_samples=3, shape=(40, 2), {type(several).__name__})"
+    assert repr(prediction).startswith(f"{type(prediction).__name__}(num_samples=3, shape=(40, 2)")
+
+
+class HalfNormal(livi.LogNormal):
+    """With a density of its own, of which nobody knows the quantiles."""
+
+    def log_prob(self, outputs, targets):
+        return 0.5 * super().log_prob(outputs, targets)
+
+
+@pytest.mark.parametrize("event", [(), (1,), (2,)])
+def test_quantiles_of_a_log_normal_are_exact(event):
+    outputs, likelihood = torch.randn(S, B, *event), livi.LogNormal(0.4, unit=10.0)
+    prediction = prediction_of(likelihood, outputs)
+    parts = distributions.LogNormal(outputs.squeeze(-1) if event == (1,) else outputs, 0.4)
+    for q in (0.05, 0.5, 0.999):
+        share = parts.cdf(prediction.quantile(q) / 10.0).mean(0)
+        torch.testing.assert_close(share, torch.full_like(share, q), rtol=0.0, atol=1e-6)
+    torch.testing.assert_close(prediction.mean, 10.0 * parts.mean.mean(0))
+    torch.testing.assert_close(prediction.cdf(prediction.mean), parts.cdf(prediction.mean / 10.0).mean(0))
+    assert type(prediction_of(HalfNormal(0.4), outputs)) is DrawnPrediction
 
 
 # --- before a fit ---------------------------------------------------------------------------------

@@ -168,6 +168,10 @@ class LogNormal(LogLinkedScaled):
         del outputs
         _valid(targets)
 
+    def log_moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:  # (S, B, ...), () or (k,)
+        """Mean and standard deviation of log y."""
+        return self._log_size(outputs), self._log_scale_of(outputs).exp()
+
     def moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         variance = (2.0 * self._log_scale_of(outputs)).exp()
         mean = (self._log_size(outputs) + 0.5 * variance).exp()
@@ -175,8 +179,8 @@ class LogNormal(LogLinkedScaled):
 
     def sample(self, outputs: Tensor, rng: torch.Generator | None = None) -> Tensor:  # (S, B, ...)
         """A target for each sample and example."""
-        units = normal(tuple(outputs.shape), rng, outputs.dtype, outputs.device)
-        return (self._log_size(outputs) + self._log_scale_of(outputs).exp() * units).exp()
+        log_mean, log_std = self.log_moments(outputs)
+        return (log_mean + log_std * normal(tuple(outputs.shape), rng, outputs.dtype, outputs.device)).exp()
 
     def constant_log_prob(self, targets: Tensor) -> float | None:
         """Of a normal distribution of the logarithms, with the log_std that is given where it is not learned."""

@@ -50,6 +50,11 @@ class LogNormalPrediction(Quantiles, Moments):
     def stds(self) -> Tensor:  # (S, B, ...)
         return self._moments()[1]
 
+    @property
+    def outputs(self) -> list[LogNormalPrediction]:
+        """The prediction of each output by itself: k of them for a `mean` of shape (B, k), one for (B,)."""
+        return [LogNormalPrediction(each) for each in self.logs.outputs]
+
     def quantile(self, q: Numbers) -> Tensor:  # (B, ...), or (Q, B, ...) for several
         return self.logs.quantile(q).exp()
 

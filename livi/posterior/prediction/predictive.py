@@ -16,6 +16,7 @@ from livi.model.likelihoods import (
     ClassificationLikelihood,
     ContaminatedGaussian,
     Likelihood,
+    LogNormal,
     Multilabel,
     RegressionLikelihood,
 )
@@ -23,14 +24,15 @@ from livi.network import Layout, Strategy
 from livi.posterior.prediction.chunks import evaluate, joined
 from livi.posterior.prediction.classification import ClassificationPrediction, sum_to_one
 from livi.posterior.prediction.density import DensityPrediction, Drawable, DrawnPrediction
-from livi.posterior.prediction.mixture import check_outputs
+from livi.posterior.prediction.log_normal import LogNormalPrediction
+from livi.posterior.prediction.mixture import check_outputs, precise
 from livi.posterior.prediction.networks import Networks, draw_networks, with_statistics
 from livi.posterior.prediction.outputs import SampledOutputs
 from livi.posterior.prediction.refusal import check_answers
 from livi.posterior.prediction.regression import RegressionPrediction
 from livi.posterior.prediction.shapes import NoiseShape
 
-Prediction = RegressionPrediction | DensityPrediction | ClassificationPrediction | SampledOutputs
+Prediction = RegressionPrediction | LogNormalPrediction | DensityPrediction | ClassificationPrediction | SampledOutputs
 
 
 @torch.no_grad()
@@ -50,8 +52,9 @@ def predict(
     """The posterior predictive p(y | x, D) ~ 1/S sum_s p(y | x, theta_s), theta_s from the sampler.
 
     A RegressionLikelihood gives a RegressionPrediction, or, with a log_prob of its own, a DensityPrediction (a
-    DrawnPrediction if it defines `sample`); a ClassificationLikelihood a ClassificationPrediction, any other one
-    SampledOutputs. The result has the device of the module and its dtype, or float32 for half precision.
+    DrawnPrediction if it defines `sample`), and LogNormal a LogNormalPrediction; a ClassificationLikelihood gives a
+    ClassificationPrediction, any other one SampledOutputs. The result has the device of the module and its dtype, or
+    float32 for half precision.
 
     Args:
         inputs: a tensor, a tuple of positional or a dict of keyword arguments of the module.
@@ -136,6 +139,8 @@ def prediction_of(likelihood: Likelihood, outputs: Any, rng: torch.Generator | N
             return RegressionPrediction(*likelihood.moments(check_outputs(outputs)))
         if type(likelihood) is ContaminatedGaussian:
             return RegressionPrediction(*likelihood.moments(check_outputs(outputs)), NoiseShape(likelihood.parts()))
+        if type(likelihood) is LogNormal:
+            return LogNormalPrediction(RegressionPrediction(*likelihood.log_moments(precise(check_outputs(outputs)))))
         if not isinstance(likelihood, Drawable):
             return DensityPrediction(check_outputs(outputs), likelihood)
         seed = 0 if rng is None else int(torch.randint(2**31, (), generator=rng, device=rng.device))
