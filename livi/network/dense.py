@@ -50,7 +50,10 @@ def apply_dense(layout: Layout, layers: list[Layer], theta: Tensor, inputs: Tens
     weights = {name: named[slot.name] for slot in layout.slots for name in slot.names}  # (S, ...)
     values: Tensor = scaled(layout.scaling, (inputs,))[0].t()  # (p, B), then (S, width, B)
     for name, layer in layers:
-        values = _linear(values, name, layer, weights) if isinstance(layer, nn.Linear) else layer(values)
+        if isinstance(layer, nn.Linear):
+            values = _linear(values, name, layer, weights)
+        else:
+            values = untouched(layer, values) if values.ndim == 2 else layer(values)  # which may be the user's yet
     return values.expand(len(theta), *values.shape[-2:]).transpose(1, 2)
 
 
@@ -66,6 +69,12 @@ def _linear(values: Tensor, name: str, layer: nn.Linear, weights: dict[str, Tens
         return (rows @ values if bias is None else torch.addmm(bias, rows, values)).view(*shape, -1)
     weight = weight.expand(len(values), *weight.shape[-2:])
     return torch.bmm(weight, values) if bias is None else torch.baddbmm(bias[..., None], weight, values)
+
+
+def untouched(layer: nn.Module, values: Tensor) -> Tensor:
+    """The layer's outputs, and its inputs left as they are also by an activation that would write over them."""
+    outputs: Tensor = layer(values.clone() if getattr(layer, "inplace", False) else values)
+    return outputs
 
 
 def _known(forward: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from livi.network.dense import Layer, inside
+from livi.network.dense import Layer, inside, untouched
 from livi.network.elementwise import pulled_back
 from livi.network.parameters import Layout
 from livi.network.scaling import scaled
@@ -51,7 +51,7 @@ class DenseGradient:
         self.lowest = min(moved, default=len(self.places))  # below which nothing depends on theta
         values: Tensor = scaled(layout.scaling, (inputs,))[0]  # (B, p)
         for layer, _, _ in self.places[: self.lowest]:
-            values = _untouched(layer, values).detach()
+            values = untouched(layer, values).detach()
         missing = -values.shape[1] % COLUMNS
         self.filled = nn.functional.pad(values, (0, missing)) if missing else values  # (B, width and more)
         self.entering = self.filled[:, : values.shape[1]].t()  # the lowest of those layers, (width, B)
@@ -70,7 +70,7 @@ class DenseGradient:
                 shift = None if layer.bias is None else layer.bias.detach() if bias is None else parts[bias]
                 found = torch.bmm(own, found) if shift is None else torch.baddbmm(shift[..., None], own, found)
             else:
-                found = _untouched(layer, found)
+                found = untouched(layer, found)
             values.append(found)
             weights.append(own)
         return found.transpose(1, 2), Recorded(weights, values)
@@ -95,12 +95,6 @@ class DenseGradient:
                 flow, spare = torch.bmm(own.transpose(1, 2), flow), True
         each = zip(found, self.sizes, strict=True)
         return torch.cat([cotangent.new_zeros(len(flow), size) if part is None else part for part, size in each], 1)
-
-
-def _untouched(layer: nn.Module, values: Tensor) -> Tensor:
-    """The layer's outputs, and its inputs left as they are also by an activation that would write over them."""
-    outputs: Tensor = layer(values.clone() if getattr(layer, "inplace", False) else values)
-    return outputs
 
 
 def _added(first: Tensor | None, second: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.utils import _pytree as pytree
 
 from livi import checks
 from livi.draws import normal
@@ -62,6 +63,8 @@ class Layout:
     >>> layout.apply(layout.flatten(), torch.ones(5, 2)).shape
     torch.Size([5, 1])
     """
+
+    overwrites: bool | None = None  # whether the module writes over its inputs; known from its first pass on
 
     def __init__(
         self,
@@ -210,9 +213,13 @@ class Layout:
             for name, tensor in tensors.items()
             for place in self._places.get(name, (name,))  # a buffer may be newer than the layout
         }
+        given = (scaled(self.scaling, args), dict(kwargs))
+        if self.overwrites is not False:  # the data are the user's, and the next theta's too
+            given = pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, given)
         # Torch's own tying would replace the parameters of a submodule with two names twice and restore them wrongly.
-        given = scaled(self.scaling, args)
-        outputs = functional_call(self._root, named, given, dict(kwargs), tie_weights=False)
+        outputs = functional_call(self._root, named, *given, tie_weights=False)
+        if self.overwrites is None:
+            self.overwrites = _written_to(given)
         return outputs if self.forward is not None else _logits_of(outputs)
 
     def check_buffers(self, buffers: Mapping[str, Tensor], num_samples: int | None = None) -> None:
@@ -329,6 +336,12 @@ def _places(module: nn.Module) -> dict[str, tuple[str, ...]]:
     return {names[0]: tuple(names) for names in places.values()}
 
 
+def _written_to(copies: Any) -> bool | None:
+    """Whether any of these was changed since it was made; None where they do not count changes."""
+    made = [leaf for leaf in pytree.tree_leaves(copies) if isinstance(leaf, Tensor)]
+    return None if any(leaf.is_inference() for leaf in made) else any(leaf._version for leaf in made)
+
+
 def _logits_of(outputs: Any) -> Any:
     """The logits of an object that has them; a tensor, a tuple or a plain dict as it is."""
     if isinstance(outputs, (Tensor, tuple, list)):
@@ -338,5 +351,5 @@ def _logits_of(outputs: Any) -> Any:
 
 
 def _differentiable(outputs: Any) -> list[Tensor]:
-    leaves = torch.utils._pytree.tree_leaves(outputs)
+    leaves = pytree.tree_leaves(outputs)
     return [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.requires_grad]

@@ -67,7 +67,7 @@ def evaluate(
         TypeError: an input is a numpy array.
         ValueError: an input is on another device, or of a floating dtype that the module does not have.
 
-    Cost: that of `apply_many`, and, of the first inputs of their kind or where examples have to be split, up to six
+    Cost: that of `apply_many`, and, of the first inputs of their kind or where examples have to be split, up to seven
     passes at one weight vector on four or fewer examples.
     """
     checks.matrix("theta", theta, layout.num_params)
@@ -239,7 +239,9 @@ def _measured(outputs: Evaluation, call: Call, num_examples: int) -> _Bytes | No
     """The bytes of one weight vector on some examples; None where the module refuses fewer than it was given."""
     several = min(num_examples, _PROBE)
     try:
-        first, last = _levels(outputs, _take(call, slice(0, 1))), _levels(outputs, _take(call, slice(0, several)))
+        one = _take(call, slice(0, 1))
+        outputs(slice(0, 1), one)  # a network's first pass may have operations that no other has
+        first, last = _levels(outputs, one), _levels(outputs, _take(call, slice(0, several)))
     except Exception:  # whatever the module's forward may raise; an error of its own comes again with the whole batch
         return None
     if several == 1:
