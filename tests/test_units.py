@@ -150,10 +150,40 @@ def test_each_side_is_looked_at_by_itself():
     assert units_of(net(), (X, 1e-3 * Y), livi.Gaussian())[0] == ["targets"]
 
 
-def test_without_it_the_warning_names_it():
-    units, [doubt] = units_of(net(), (X, PRICE), livi.Gaussian(), standardise=False)
+@pytest.mark.parametrize("targets", [PRICE, PRICE.long()], ids=["numbers", "whole numbers"])
+def test_without_it_the_warning_names_it(targets):
+    units, [doubt] = units_of(net(), (X, targets), livi.Gaussian(), standardise=False)
     assert units == []
     assert "pass standardise=True" in doubt
+
+
+@pytest.mark.parametrize("standardise", [True, "auto"])
+def test_whole_numbers_are_targets_in_units_as_others_are(standardise):
+    whole, same = PRICE.long(), PRICE.long().double()
+    made = [livi.plan(net(), (RAW, y), livi.Gaussian(), standardise=standardise) for y in (whole, same)]
+    assert [plan.summary()["standardised"] for plan in made] == [["inputs", "targets"]] * 2
+    first, second = (plan.problem.likelihood.observed for plan in made)
+    assert torch.equal(first.centre, second.centre)
+    assert torch.equal(first.obs_std(), second.obs_std())
+    counted = livi.Problem.of(net(), (RAW, whole), livi.Poisson(), standardise=standardise)
+    assert float(counted.likelihood.log_unit.exp()) == pytest.approx(float(same.mean()))
+
+
+LABELS = torch.arange(60) % 2
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "labels"),
+    [
+        (livi.Bernoulli(), LABELS),
+        (livi.Bernoulli(), LABELS.double()),
+        (livi.FunctionLikelihood(lambda out, y: (out.squeeze(-1) - y).square()), LABELS),
+    ],
+)
+def test_labels_have_no_units(likelihood, labels):
+    assert units_of(net(), (RAW, labels), likelihood, standardise=True) == (["inputs"], [])
+    far = livi.FunctionLikelihood(lambda out, y: -(out.squeeze(-1) - y).square())
+    assert far.out_of_reach(LABELS + 1000) is None
 
 
 class OwnUnits(nn.Module):

@@ -49,7 +49,7 @@ def in_natural_units(
     inputs, targets = _examples(data)
     first = _first(inputs, layout)
     if standardise is True:
-        located = likelihood.standardised(targets) if targets.is_floating_point() else likelihood
+        located = likelihood if likelihood.takes_labels(targets) else likelihood.standardised(targets)
         if first is None or located is None:
             raise ValueError(
                 f"standardise=True: expected one tensor of numbers as inputs, and a likelihood of livi's own, got "

@@ -61,9 +61,13 @@ class Likelihood(Specified, nn.Module):
         """What a MAP fit maximises in its place, where that alone would have no useful maximum. Here: the same."""
         return self
 
+    def takes_labels(self, targets: Tensor) -> bool:  # (B, ...)
+        """Whether targets number classes, which have no units. Here, where nothing is known: if they are integers."""
+        return not targets.is_floating_point()
+
     def out_of_reach(self, targets: Tensor) -> str | None:  # (B, ...)
         """What to say of targets that a prior of scale 1 can hardly reach, with a remedy; None where it can."""
-        if not targets.is_floating_point() or float(targets.abs().median()) <= REACH:
+        if self.takes_labels(targets) or float(targets.double().abs().median()) <= REACH:
             return None
         return (
             f"targets: expected values of order 1, got {described(targets)}; standardise them,\n"
@@ -100,6 +104,9 @@ class RegressionLikelihood(Likelihood):
 
     whole_numbers: ClassVar[bool] = False
 
+    def takes_labels(self, targets: Tensor) -> bool:  # noqa: ARG002
+        return False
+
     def moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation of the targets for each sample, (S, B, ...) or broadcastable to it."""
         raise NotImplementedError
@@ -128,6 +135,9 @@ class RegressionLikelihood(Likelihood):
 class ClassificationLikelihood(Likelihood):
     """A likelihood whose prediction is a vector of probabilities."""
 
+    def takes_labels(self, targets: Tensor) -> bool:  # noqa: ARG002
+        return True
+
     def probabilities(self, outputs: Tensor) -> Tensor:
         """(S, B, ...) -> (S, B, ...) of the same shape, summing to one over classes, or one for each label."""
         raise NotImplementedError
@@ -135,8 +145,9 @@ class ClassificationLikelihood(Likelihood):
 
 def described(targets: Tensor) -> str:
     """Mean and standard deviation, in words."""
-    spread = float(targets.std()) if targets.numel() > 1 else 0.0
-    return f"a mean of {float(targets.mean()):.4g} and a standard deviation of {spread:.4g}"
+    values = targets.double()
+    spread = float(values.std()) if values.numel() > 1 else 0.0
+    return f"a mean of {float(values.mean()):.4g} and a standard deviation of {spread:.4g}"
 
 
 def aligned(outputs: Tensor, targets: Tensor) -> Tensor:

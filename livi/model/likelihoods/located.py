@@ -71,7 +71,7 @@ class Located(RegressionLikelihood):
         return 1.0 if self.log_unit is None else self.log_unit.exp()
 
     def out_of_reach(self, targets: Tensor) -> str | None:
-        if not targets.is_floating_point() or float(self.natural(targets).abs().median()) <= REACH:
+        if float(self.natural(targets).double().abs().median()) <= REACH:
             return None
         return (
             f"targets: expected values of order 1, got {described(targets)}; pass standardise=True, which fits them "

@@ -52,6 +52,9 @@ class Weighted(Likelihood):
     def for_map(self, targets: Tensor) -> Likelihood:
         return Weighted(self.base.for_map(targets))
 
+    def takes_labels(self, targets: Tensor) -> bool:
+        return self.base.takes_labels(targets)
+
     def is_far(self, targets: Tensor) -> bool:
         return self.base.is_far(targets)
 
