@@ -39,6 +39,12 @@ class Specified:
         object.__setattr__(self, "_spec", _record(cls, args, kwargs))
         return self
 
+    def _remember(self, **arguments: Any) -> None:
+        """As if it had been called with these arguments too, which it was changed by since."""
+        known = {name: _encoded(value, name) for name, value in arguments.items()}
+        record = {**self._spec, "arguments": self._spec["arguments"] | known}  # the old one may be part of another
+        object.__setattr__(self, "_spec", record)
+
 
 class NotSpecifiedError(TypeError):
     """An argument that has no JSON form; `argument` is the outermost one that holds it."""

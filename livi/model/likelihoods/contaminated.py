@@ -51,8 +51,10 @@ class ContaminatedGaussian(HeteroscedasticGaussian):
     @classmethod
     def like(cls, noise: HeteroscedasticGaussian, share: float = 0.001, width: float = 10.0) -> ContaminatedGaussian:
         """With the mean and the scale that another noise makes of the same outputs."""
-        other = cls(share, width, floor=noise.floor, learned=noise.log_level is not None, **noise._placed())
-        return other._with_level_of(noise)
+        place: dict[str, Numbers] = {} if noise.centre is None else {"centre": noise.centre, "unit": noise.unit()}
+        other = cls(share, width, floor=noise.floor, learned=noise.log_level is not None, **place)
+        other.load_state_dict(noise.state_dict())
+        return other
 
     def inflation(self) -> float:
         """The standard deviation of a target, in units of s."""
@@ -91,7 +93,3 @@ class ContaminatedGaussian(HeteroscedasticGaussian):
         square = residual.square()
         usual = math.log1p(-self.share) - HALF_LOG_2_PI - 0.5 * square
         return usual, math.log(self.share / self.width) - HALF_LOG_2_PI - (0.5 / self.width**2) * square
-
-    def _another(self, floor: float, centre: Tensor, unit: Tensor) -> ContaminatedGaussian:
-        learned = self.log_level is not None
-        return ContaminatedGaussian(self.share, self.width, floor=floor, learned=learned, centre=centre, unit=unit)

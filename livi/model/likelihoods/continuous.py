@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -110,21 +109,6 @@ class StudentT(Located, Scaled):
         ordered, last = columns.sort(0).values, len(columns) - 1  # torch.quantile has a limit on the number of elements
         high, low = ordered[round(0.75 * last)], ordered[round(0.25 * last)]
         return torch.where(high > low, (high - low) / 1.349, columns.std(0, correction=0))
-
-    def _with_scale(self, scale: Tensor) -> Self:
-        return self._with(scale, True, **self._placed())
-
-    @torch.no_grad()
-    def _located_at(self, centre: Tensor, unit: Tensor) -> Self:
-        scale = self.log_scale.detach().exp() if self.given or bool(self.log_scale.any()) else None
-        return self._with(scale, self.learned, centre=centre, unit=unit)
-
-    def _with(self, scale: Tensor | None, learned: bool, **place: Numbers) -> Self:
-        kept = self.log_excess is not None
-        other = type(self)(scale, self.fixed_df, learned=learned, learned_df=kept, **place)
-        if self.log_excess is not None and other.log_excess is not None:
-            other.log_excess.data.copy_(self.log_excess.detach())
-        return other
 
 
 _ABOUT_DF = {

@@ -47,11 +47,9 @@ class Poisson(LogLinked):
         """A count for each sample and example."""
         return poisson(self._log_size(outputs).exp(), rng)
 
-    @torch.no_grad()
     def started_from(self, targets: Tensor) -> Self:
         """With an open unit at the mean of the targets."""
-        unit = self._unit_from(targets)
-        return self if unit is None else type(self)(unit=unit).to(self.log_unit)
+        return self._with_unit_of(targets)
 
     def constant_log_prob(self, targets: Tensor) -> float | None:
         counts = columns_of(targets)

@@ -65,7 +65,7 @@ class Gaussian(Located):
         return location, std.expand_as(outputs)
 
     @torch.no_grad()
-    def started_from(self, targets: Tensor) -> Gaussian:
+    def started_from(self, targets: Tensor) -> Self:
         """With a learned noise that has no value yet at the spread of the targets, whatever their units.
 
         Targets (B, k) give each of k outputs a noise of its own. Otherwise there is one, the root mean square spread
@@ -78,16 +78,11 @@ class Gaussian(Located):
         if targets.ndim != 2 or targets.shape[1] == 1:
             spread = spread.square().mean().sqrt()
         spread = torch.where((spread > 0) & (spread < math.inf), spread, 1.0)
-        if spread.ndim == 0:  # nothing to remember but the value
-            started = copy.deepcopy(self)
-            started.log_std.copy_(spread.log())
-            return started
-        return Gaussian(spread, learned=True, **self._placed()).to(self.log_std)
-
-    def _located_at(self, centre: Tensor, unit: Tensor) -> Gaussian:
-        learned = isinstance(self.log_std, nn.Parameter)
-        value = self.obs_std().detach() if self.given or bool(self.log_std.any()) else None
-        return Gaussian(value, learned=learned, centre=centre, unit=unit).to(self.log_std)
+        started = copy.deepcopy(self)
+        started.log_std = nn.Parameter(spread.log().to(self.log_std))
+        if spread.ndim:
+            started._remember(obs_std=spread, learned=True)
+        return started
 
     def natural_log_std(self) -> Tensor:  # () or (k,)
         """That of `natural` targets."""
@@ -147,17 +142,12 @@ class HeteroscedasticGaussian(Located):
         scale = scale if self.log_unit is None else scale * self.unit()
         return self.floor + (scale if self.log_level is None else self.log_level.exp() * scale)
 
-    def _located_at(self, centre: Tensor, unit: Tensor) -> HeteroscedasticGaussian:
-        return self._another(self.floor if self.given else LEAST * float(unit.min()), centre, unit)._with_level_of(self)
-
-    def _another(self, floor: float, centre: Tensor, unit: Tensor) -> HeteroscedasticGaussian:
-        """One of the same kind elsewhere."""
-        return HeteroscedasticGaussian(floor, learned=self.log_level is not None, centre=centre, unit=unit)
-
-    def _with_level_of(self, other: HeteroscedasticGaussian) -> Self:
-        if self.log_level is not None and other.log_level is not None:
-            self.log_level.data.copy_(other.log_level.detach())
-        return self
+    def _located_at(self, centre: Tensor, unit: Tensor) -> Self:
+        other = super()._located_at(centre, unit)
+        if not self.given:
+            other.floor = LEAST * float(unit.min())
+            other._remember(floor=other.floor)
+        return other
 
     def moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         mean, raw = self._halves(outputs)

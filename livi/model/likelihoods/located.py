@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Self
 
@@ -44,12 +45,14 @@ class Located(RegressionLikelihood):
         centre, unit = columns.mean(0), columns.std(0, correction=0)
         unit = torch.where(unit > 1e-12 * columns.abs().amax(0), unit, 1.0)
         single = len(centre) == 1
-        with columns.device:  # not torch's default device
-            return self._located_at(centre[0] if single else centre, unit[0] if single else unit)
+        return self._located_at(centre[0] if single else centre, unit[0] if single else unit)
 
     def _located_at(self, centre: Tensor, unit: Tensor) -> Self:
         """Another one of the same kind, with the same scales."""
-        raise NotImplementedError
+        other = copy.deepcopy(self)
+        other.centre, other.log_unit = centre, unit.log()
+        other._remember(centre=centre, unit=unit)
+        return other
 
     def location(self, outputs: Tensor) -> Tensor:  # (S, B, ...)
         """What the outputs say, in the targets' units."""
@@ -62,10 +65,6 @@ class Located(RegressionLikelihood):
         if self.centre is None or self.log_unit is None:
             return targets
         return (targets - self.centre) / self.log_unit.exp()
-
-    def _placed(self) -> dict[str, Numbers]:
-        """The arguments that make another one at the same place."""
-        return {} if self.centre is None else {"centre": self.centre, "unit": self.unit()}
 
     def unit(self) -> Tensor | float:  # () or (k,)
         return 1.0 if self.log_unit is None else self.log_unit.exp()

@@ -47,10 +47,10 @@ class Weighted(Likelihood):
         self.base.check_targets(outputs[0], targets)
 
     def started_from(self, targets: Tensor) -> Weighted:
-        return Weighted(self.base.started_from(targets))
+        return type(self)(self.base.started_from(targets))
 
     def for_map(self, targets: Tensor) -> Likelihood:
-        return Weighted(self.base.for_map(targets))
+        return type(self)(self.base.for_map(targets))
 
     def takes_labels(self, targets: Tensor) -> bool:
         return self.base.takes_labels(targets)
@@ -60,7 +60,7 @@ class Weighted(Likelihood):
 
     def standardised(self, targets: Tensor) -> Weighted | None:
         base = self.base.standardised(targets)
-        return None if base is None else Weighted(base)
+        return None if base is None else type(self)(base)
 
     def lower_limits(self) -> list[tuple[nn.Parameter, float | Tensor]]:
         return self.base.lower_limits()

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
-from typing import Self, TypeVar
+from collections.abc import Sequence
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,6 @@ from livi.model.likelihoods.base import REACH, RegressionLikelihood, log_positiv
 
 Positive = float | Sequence[float] | Tensor
 
-_T = TypeVar("_T")
 _SHIFT = 8  # at which Stirling's series is good to 1e-11
 
 
@@ -59,14 +58,13 @@ class Scaled(RegressionLikelihood):
         scale = self._scale_of(columns_of(targets))
         scale = torch.where((scale > 0) & (scale < math.inf), scale, 1.0)
         scale = scale if has_columns(targets) else scale.square().mean().sqrt()
-        with scale.device:  # not torch's default device
-            return self._with_scale(scale).to(self.log_scale)
+        started = copy.deepcopy(self)
+        started.log_scale = nn.Parameter(scale.log().to(self.log_scale))
+        if scale.ndim:
+            started._remember(**{self.scale_name: scale, "learned": True})
+        return started
 
     def _scale_of(self, columns: Tensor) -> Tensor:  # (N, k) -> (k,)
-        raise NotImplementedError
-
-    def _with_scale(self, scale: Tensor) -> Self:
-        """Another one of the same kind, to be learned from this scale."""
         raise NotImplementedError
 
     def _log_scale_of(self, outputs: Tensor) -> Tensor:  # () or (k,)
@@ -109,44 +107,34 @@ class LogLinked(RegressionLikelihood):
         self.unit_given = unit is not None
         self.register_buffer("log_unit", log_positive("unit", 1.0 if unit is None else unit))
 
-    def _unit_from(self, targets: Tensor) -> Tensor | None:
-        """The targets' mean, one per output for targets (B, k); None where a unit is given or was found before."""
+    @torch.no_grad()
+    def _with_unit_of(self, targets: Tensor) -> Self:
+        """With the targets' mean as the unit, one per output for targets (B, k), where none is given or was found."""
         if self.unit_given or bool(self.log_unit.any()) or not len(targets):
-            return None
+            return self
         mean = columns_of(targets).mean(0)
         mean = torch.where((mean > 0) & (mean < math.inf), mean, 1.0)
-        return mean if has_columns(targets) else mean.mean()
+        unit = mean if has_columns(targets) else mean.mean()
+        other = copy.deepcopy(self)
+        other.log_unit, other.unit_given = unit.log().to(self.log_unit), True
+        other._remember(unit=unit)
+        return other
 
     def _log_size(self, outputs: Tensor) -> Tensor:  # (S, B, ...)
         return outputs + per_output("unit", self.log_unit, outputs)
 
 
 class LogLinkedScaled(LogLinked, Scaled):
-    """Both; its subclasses are made by `cls(scale, learned=..., unit=...)`."""
+    """Both."""
 
     def __init__(self, scale_name: str, scale: Positive | None, learned: bool | None, unit: Positive | None) -> None:
         super().__init__()
         self._keep_scale(scale_name, scale, learned)
         self._keep_unit(unit)
 
-    @torch.no_grad()
     def started_from(self, targets: Tensor) -> Self:
         """With an open scale that explains the spread of the targets, and an open unit at their mean."""
-        started = super().started_from(targets)
-        unit = started._unit_from(targets)
-        if unit is None:
-            return started
-        log_scale = started.log_scale
-        other = _made(type(self), log_scale.detach().exp(), started.learned, unit).to(log_scale)
-        other.log_scale.copy_(log_scale)
-        other.given = started.given
-        return other
-
-    def _with_scale(self, scale: Tensor) -> Self:
-        other = _made(type(self), scale, True, self.log_unit.exp())
-        other.log_unit.copy_(self.log_unit)
-        other.unit_given = self.unit_given
-        return other
+        return super().started_from(targets)._with_unit_of(targets)
 
 
 def per_output(name: str, values: Tensor, outputs: Tensor) -> Tensor:  # () or (k,)
@@ -156,11 +144,6 @@ def per_output(name: str, values: Tensor, outputs: Tensor) -> Tensor:  # () or (
     if outputs.ndim < 3 or outputs.shape[-1] != len(values):
         raise other_last_axis(outputs, len(values), f"value of {name}", f"{name} one value")
     return values
-
-
-def _made(cls: type[_T], scale: Tensor, learned: bool, unit: Tensor) -> _T:
-    make: Callable[..., _T] = cls
-    return make(scale, learned=learned, unit=unit)
 
 
 def alone(likelihood: RegressionLikelihood, index: int) -> RegressionLikelihood:
