@@ -8,6 +8,7 @@ from torch.distributions import LowRankMultivariateNormal, MultivariateNormal
 
 from livi import CMMNN, MLP, MMNN, Affine, Exact, Lanczos, Layout, PerLayer, SmallestSingularValue
 from livi.family.entropy import importance_log_density
+from livi.family.entropy.estimate import gaussian_constants
 from livi.family.jacobian import dense_jacobian
 
 CONVERGED = {
@@ -258,6 +259,23 @@ def test_value_is_the_same_in_float32(name):
     single = estimator(generator.float(), z.float(), std.float(), torch.Generator().manual_seed(0)).nats
     assert single.dtype == torch.float32
     torch.testing.assert_close(single.double(), double, rtol=2e-3, atol=2e-3)
+
+
+ESTIMATORS = [Exact(), Exact(exact_terms=True), Lanczos(num_probes=2), SmallestSingularValue()]
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("shape", [(), (3_000_000,)])
+def test_constants_of_many_weights_in_single_precision_lose_no_nats(estimator, shape):
+    m, std = 3_000_000, torch.full(shape, 0.01).float().requires_grad_()
+    generator = Affine(1, m).float()
+    generator.skip.data.zero_()  # what is left are the constants
+    estimate = estimator(generator, torch.zeros(1, 1).float(), std, torch.Generator().manual_seed(0))
+    each = 0.5 * (1.0 + math.log(2.0 * math.pi)) + math.log(float(std.detach().flatten()[0]))
+    assert gaussian_constants(std, m).item() == pytest.approx(m * each, rel=1e-12)
+    assert estimate.nats.item() == pytest.approx(m * each, rel=1e-7)  # of ten million: rounded, once
+    estimate.nats.sum().backward()
+    torch.testing.assert_close(std.grad, torch.full(shape, 100.0 * m / std.numel()).float(), rtol=1e-6, atol=0.0)
 
 
 def test_importance_density_of_an_affine_generator_is_exact():

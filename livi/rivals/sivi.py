@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from livi import checks
 from livi.family.entropy import EntropyEstimate, EntropyReport
+from livi.family.entropy.estimate import gaussian_constants
 from livi.family.family import Draw, Estimation
 from livi.family.generators import Generator
 from livi.family.latents import Independent
@@ -60,9 +61,9 @@ class SemiImplicit(Sampler):
         # Not by a matrix product, whose rounding would be that of |theta / sigma|^2.
         far = torch.cdist(theta / std, psi[len(z) :] / std, compute_mode="donot_use_mm_for_euclid_dist").square()
         mixture = torch.logsumexp(-0.5 * torch.cat([own, far], 1), 1) - math.log(self.num_mixing + 1)
-        constant = std.log().sum() + 0.5 * self.num_params * math.log(2.0 * math.pi)
+        constant = gaussian_constants(noise.std(), self.num_params) - 0.5 * self.num_params  # -log density at its peak
         report = EntropyReport(torch.ones_like(mixture, dtype=torch.bool), products=0)
-        return EntropyEstimate(constant - mixture, report)
+        return EntropyEstimate((constant - mixture.double()).to(z.dtype), report)
 
     def title(self) -> str:
         return f"SIVI, {super().title()}"

@@ -14,6 +14,8 @@ from torch import Tensor
 from livi import checks
 from livi.family.jacobian import LinearMap, RowFunction, goes_one_by_one, linearised
 
+BLOCK = 2**20  # weights whose logarithms are held in double precision at a time
+
 
 @dataclass(frozen=True)
 class EntropyReport:
@@ -125,8 +127,19 @@ def whitened(generator: RowFunction, z: Tensor, noise_std: Tensor) -> Whitened:
 
 
 def gaussian_constants(noise_std: Tensor, num_params: int) -> Tensor:
-    """m/2 (1 + log 2 pi) + sum log sigma: the entropy of the noise alone, to which 1/2 log det(I + A^T A) is added."""
-    return 0.5 * num_params * (1.0 + math.log(2.0 * math.pi)) + noise_std.log().expand(num_params).sum()
+    """m/2 (1 + log 2 pi) + sum log sigma: the entropy of the noise alone, to which 1/2 log det(I + A^T A) is added.
+
+    In double precision: the sum of millions of logarithms in single precision is off by hundreds of nats.
+    """
+    constant = 0.5 * num_params * (1.0 + math.log(2.0 * math.pi))
+    if noise_std.ndim == 0:
+        return constant + num_params * noise_std.double().log()
+    with torch.no_grad():
+        volume = torch.stack([part.double().log().sum() for part in noise_std.split(BLOCK)]).sum()
+    if noise_std.requires_grad:
+        surrogate = noise_std.log().sum()  # whose gradient keeps no copy in double precision
+        volume = volume + (surrogate - surrogate.detach())
+    return constant + volume
 
 
 def check_inputs(z: Tensor, noise_std: Tensor, num_params: int) -> None:

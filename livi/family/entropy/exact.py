@@ -73,7 +73,7 @@ class Exact:
             half, condition = self._every_term(a.double(), z.double())
         else:
             half, condition = self._log_det(a)
-        nats = half.to(z.dtype) + gaussian_constants(noise_std, num_params)
+        nats = (half + gaussian_constants(noise_std, num_params)).to(z.dtype)
         return EntropyEstimate(nats, self._report(condition, z.shape[1]))
 
     def _log_det(self, a: Tensor) -> tuple[Tensor, Tensor]:
@@ -131,7 +131,7 @@ class Exact:
         half = factor.diagonal(dim1=1, dim2=2).log().sum(1)
         if self.exact_terms:
             half = half + 0.5 * (_terms(factor, z.double(), num_params) - num_params)
-        nats = half.to(z.dtype) + gaussian_constants(noise_std, num_params)
+        nats = (half + gaussian_constants(noise_std, num_params)).to(z.dtype)
         return EntropyEstimate(nats, self._report(condition, z.shape[1], lost <= ROUNDING))
 
     def _report(self, condition: Tensor, latent_dim: int, sound: Tensor | bool = True) -> EntropyReport:

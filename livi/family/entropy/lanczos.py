@@ -99,7 +99,7 @@ class Lanczos:
             truncation=truncation,
             remedy=f"CG stopped at {iterations} iterations: raise max_iterations or the noise.",
         )
-        return EntropyEstimate(half + gaussian_constants(noise_std, m), report)
+        return EntropyEstimate((half.double() + gaussian_constants(noise_std, m)).to(z.dtype), report)
 
     def _value(self, solve: CGResult, d: int, dtype: torch.dtype) -> tuple[Tensor, Tensor | None, Tensor]:
         """1/2 log det of each sample, the standard error of its probes, and the width of its bracket."""

@@ -66,8 +66,8 @@ class SmallestSingularValue:
         if torch.is_grad_enabled():
             surrogate = 2.0 * a.bilinear(left, right)
             squared = squared + surrogate - surrogate.detach()
-        nats = gaussian_constants(noise_std, m) + 0.5 * min(d, m) * torch.log1p(squared)
-        return EntropyEstimate(nats, self._report(result, products))
+        nats = gaussian_constants(noise_std, m) + 0.5 * min(d, m) * torch.log1p(squared.double())
+        return EntropyEstimate(nats.to(z.dtype), self._report(result, products))
 
     def _report(self, result: EigenResult, products: int) -> EntropyReport:
         cure = f"s_min is too large after {result.iterations} iterations: raise max_iterations or use Lanczos."
