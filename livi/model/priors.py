@@ -87,6 +87,8 @@ class _Scaled(Prior):
                 )
             values = values.expand(len(self.sizes)).clone()
         self.learned = learned
+        self.repeats: Tensor | None  # of each layer's scale; its sizes, where a GPU need not be given them
+        self.register_buffer("repeats", None if self.sizes is None else torch.tensor(self.sizes), persistent=False)
         self.log_scale: Tensor
         if learned:
             self.log_scale = nn.Parameter(values.log())
@@ -141,12 +143,23 @@ class _Scaled(Prior):
             raise ValueError(f"the prior has scales for {len(groups):,} weights, and there are {num_params:,}")
         return groups
 
-    def _standardise(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """theta / scale, and the log volume sum log scale."""
-        scale = self.scale()
-        if scale.ndim == 1 and scale.shape[0] != theta.shape[-1]:
-            raise ValueError(f"theta: expected {scale.shape[0]} weights as in the scale, got {theta.shape[-1]}.")
-        return theta / scale, scale.log().expand(theta.shape[-1]).sum()
+    def _density(self, sizes: Callable[[Tensor], Tensor], degree: int, theta: Tensor, each: float) -> Tensor:
+        """-1/degree sum sizes(theta / scale) - sum (log scale + each), where sizes(a x) = a^degree sizes(x).
+
+        Added in double precision, as is the volume: of millions of weights it is a sum that single precision loses tens
+        of nats of.
+        """
+        log_scale, count = self.log_scale.double(), theta.shape[-1]
+        if self.log_scale.ndim == 0:
+            energy = sizes(theta).sum(-1) * (-degree * log_scale).exp()
+            volume = count * log_scale
+        else:
+            scale = self.scale()
+            if scale.shape[0] != count:
+                raise ValueError(f"theta: expected {scale.shape[0]} weights as in the scale, got {count}.")
+            energy = sizes(theta / scale).sum(-1)
+            volume = (log_scale if self.repeats is None else self.repeats * log_scale).sum()
+        return (-energy.double() / degree - (volume + count * each)).to(theta.dtype)
 
 
 class Normal(_Scaled):
@@ -157,8 +170,7 @@ class Normal(_Scaled):
     """
 
     def log_prob(self, theta: Tensor) -> Tensor:  # (S, m) -> (S,)
-        unit, volume = self._standardise(theta)
-        return -0.5 * unit.square().sum(-1) - 0.5 * theta.shape[-1] * math.log(2.0 * math.pi) - volume
+        return self._density(torch.square, 2, theta, 0.5 * math.log(2.0 * math.pi))
 
     def differentiated(self) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
         """See `Prior.differentiated`."""
@@ -196,8 +208,7 @@ class Laplace(_Scaled):
     """Independent Laplace(0, scale), of standard deviation sqrt(2) scale: heavier tails, sharper peak."""
 
     def log_prob(self, theta: Tensor) -> Tensor:  # (S, m) -> (S,)
-        unit, volume = self._standardise(theta)
-        return -unit.abs().sum(-1) - theta.shape[-1] * math.log(2.0) - volume
+        return self._density(torch.abs, 1, theta, math.log(2.0))
 
     def _unit(self, shape: tuple[int, int], rng: torch.Generator | None) -> Tensor:
         # Half the difference of two chi-squared numbers of two degrees: exponential ones, without a log of 0.
@@ -271,14 +282,16 @@ class Relevance(Prior):
         _check_groups(state["groups"], state["log_start"])
 
     def scale(self) -> Tensor:  # (m,)
-        return self.log_scale.exp().index_select(0, self.groups)
+        # In double precision, as gradients of a scale add up over the weights that have it.
+        return self.log_scale.double().exp().index_select(0, self.groups).to(self.log_scale.dtype)
 
     def log_prob(self, theta: Tensor) -> Tensor:  # (S, m) -> (S,)
         if theta.shape[-1] != len(self.groups):
             raise ValueError(f"theta: expected {len(self.groups)} weights as in groups, got {theta.shape[-1]}.")
-        scale = self.scale()
-        density = -0.5 * (theta / scale).square().sum(-1) - scale.log().sum()
-        return density - 0.5 * theta.shape[-1] * math.log(2.0 * math.pi) + self.log_prob_of_scales()
+        energy = 0.5 * (theta / self.scale()).square().sum(-1)
+        volume = self.log_scale.double().index_select(0, self.groups).sum()
+        constant = 0.5 * theta.shape[-1] * math.log(2.0 * math.pi)
+        return (self.log_prob_of_scales().double() - energy.double() - (volume + constant)).to(theta.dtype)
 
     def differentiated(self) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
         """See `Prior.differentiated`."""
