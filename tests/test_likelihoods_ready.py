@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import pytest
 import torch
+from scipy import stats
 from torch import distributions
 
 import livi
@@ -91,6 +93,54 @@ def test_a_dispersion_towards_zero_is_poisson_in_single_precision_too():
         expected = livi.NegativeBinomial(dispersion).log_prob(outputs.double(), counts).float()
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(found, livi.Poisson().float().log_prob(outputs, counts), rtol=1e-5, atol=1e-5)
+
+
+COUNTED = {
+    "Poisson": lambda: livi.Poisson(),
+    "Poisson in units": lambda: livi.Poisson(unit=3.0),
+    "NegativeBinomial": lambda: livi.NegativeBinomial(1e-3),
+    "spread": lambda: livi.NegativeBinomial(0.5, unit=3.0),
+}
+every_count = pytest.mark.parametrize("likelihood", COUNTED.values(), ids=COUNTED.keys())
+
+
+def by_scipy(likelihood, outputs, counts):
+    """Log probabilities in double precision, with the scale and unit that the likelihood has."""
+    mean = (outputs.double() + likelihood.log_unit.double()).exp().numpy()
+    if isinstance(likelihood, livi.Poisson):
+        return torch.as_tensor(stats.poisson.logpmf(counts.numpy(), mean))
+    shape = math.exp(-likelihood.log_scale.item())
+    return torch.as_tensor(stats.nbinom.logpmf(counts.numpy(), shape, shape / (shape + mean)))
+
+
+@every_count
+@pytest.mark.parametrize("size", [1.0, 1e3, 1e5, 1e6, 1e7])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+def test_large_counts_lose_no_nats_in_single_precision(likelihood, size, dtype):
+    counts = (size + size**0.5 * torch.randn(200)).round().clamp_min(0.0).to(dtype)
+    single = likelihood().float()
+    outputs = (math.log(size) - single.log_unit + 0.01 * torch.randn(S, 200)).float()
+    found = single.log_prob(outputs, counts)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found.double(), by_scipy(single, outputs, counts), rtol=1e-6, atol=1e-6)
+
+
+@every_count
+def test_slopes_in_large_counts_are_right_in_single_precision_and_under_vmap(likelihood):
+    counts = torch.tensor([0.0, 1e3, 1e6, 1e6 + 7])
+    outputs = torch.tensor([[0.0, 7.0, 13.8, 13.9], [1.0, 6.9, 13.81, 14.0]]).float()
+    single = likelihood().float()
+    double = copy.deepcopy(single).double()
+    values, slopes = single.log_prob_with_gradient(outputs, counts)
+    expected = double.log_prob_with_gradient(outputs.double(), counts)[1]
+    assert slopes.dtype == torch.float32
+    torch.testing.assert_close(slopes.double(), expected, rtol=1e-6, atol=1e-6)
+
+    def sums(row):
+        return single.log_prob(row[None], counts).sum()
+
+    torch.testing.assert_close(torch.func.vmap(sums)(outputs), values.sum(1))
+    torch.testing.assert_close(torch.func.vmap(torch.func.grad(sums))(outputs), slopes)
 
 
 def test_many_degrees_of_freedom_are_a_gaussian_in_single_precision_too():

@@ -1,4 +1,8 @@
-"""Counts 0, 1, 2, ... with the logarithm of their mean as output."""
+"""Counts 0, 1, 2, ... with the logarithm of their mean as output.
+
+Log probabilities are computed in double precision and rounded once: they are small differences of terms as large as the
+counts, of which single precision would lose a nat at a million.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +35,9 @@ class Poisson(LogLinked):
         self._keep_unit(unit)
 
     def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        log_mean = aligned(self._log_size(single(outputs)), targets)
-        counts = _counts(targets, log_mean)
-        return summed(counts * log_mean - log_mean.exp() - torch.lgamma(counts + 1.0))
+        log_mean = aligned(self._log_size(single(outputs).double()), targets)
+        counts = _counts(targets)
+        return summed(counts * log_mean - log_mean.exp() - torch.lgamma(counts + 1.0)).to(outputs.dtype)
 
     def _check_values(self, outputs: Tensor, targets: Tensor) -> None:
         del outputs
@@ -83,9 +87,9 @@ class NegativeBinomial(LogLinkedScaled):
         return self.log_scale.exp()
 
     def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        log_dispersion = self._log_scale_of(single(outputs))
-        log_mean = aligned(self._log_size(outputs), targets)
-        return summed(_negative_binomial(_counts(targets, log_mean), log_mean, log_dispersion))
+        log_dispersion = self._log_scale_of(single(outputs)).double()
+        log_mean = aligned(self._log_size(outputs.double()), targets)
+        return summed(_negative_binomial(_counts(targets), log_mean, log_dispersion)).to(outputs.dtype)
 
     def _check_values(self, outputs: Tensor, targets: Tensor) -> None:
         del outputs
@@ -123,9 +127,9 @@ def _negative_binomial(counts: Tensor, log_mean: Tensor, log_dispersion: Tensor)
     return ways + counts * log_mean - (shape + counts) * log_sum
 
 
-def _counts(targets: Tensor, like: Tensor) -> Tensor:
-    """Targets that are 0, 1, 2, ..., in the dtype of the outputs."""
-    return targets.to(like.dtype).where(_valid(targets), float("nan"))
+def _counts(targets: Tensor) -> Tensor:
+    """Targets that are 0, 1, 2, ..., in double precision; NaN in place of others."""
+    return targets.double().where(_valid(targets), float("nan"))
 
 
 def _valid(targets: Tensor) -> Tensor:  # (B, ...)
