@@ -11,7 +11,7 @@ from torch import nn
 from livi.family.generators import MLP, Affine, PerLayer
 from livi.family.implicit import ImplicitPosterior
 from livi.family.noise import FixedNoise
-from livi.model.priors import FunctionPrior, Laplace, Normal
+from livi.model.priors import FunctionPrior, Laplace, Normal, Relevance
 from livi.network import Layout
 from livi.posterior.diagnostics import Effort, cross_validated, diagnose, kernel_density, weight_name
 from livi.posterior.diagnostics.correlation import check_correlation, squared_covariances, squared_variances
@@ -67,7 +67,15 @@ def test_chosen_weights_are_kept_of_many():
     assert {7, 2549} <= set(layers.columns.tolist())
 
 
-@pytest.mark.parametrize(("prior", "unit"), [(Normal(0.5), 0.5), (Laplace(0.5), 0.5 * math.sqrt(2)), (None, None)])
+@pytest.mark.parametrize(
+    ("prior", "unit"),
+    [
+        (Normal(0.5), 0.5),
+        (Laplace(0.5), 0.5 * math.sqrt(2)),
+        (Relevance(torch.arange(31) % 2, torch.full((2,), 0.5)), 0.5),
+        (None, None),
+    ],
+)
 def test_spread_is_the_root_mean_square_deviation_and_relative_to_the_prior(deep_layout, prior, unit):
     samples = gaussian(500, 31) * torch.linspace(0.1, 2.0, 31) + 3.0
     spread = check_spread(samples, Layers(deep_layout, 10_000), prior)

@@ -13,7 +13,6 @@ from livi.family.latents import Independent
 from livi.family.moments import moments
 from livi.family.noise import Noise
 from livi.family.objective import Bound
-from livi.model.priors import Laplace, Normal, Relevance
 from livi.posterior.diagnostics.verdict import COLLAPSED, RUNAWAY
 
 DRAWS = 64  # that spreads are measured by
@@ -72,9 +71,9 @@ def _spreads(bound: Bound, rng: torch.Generator) -> tuple[Tensor, Tensor]:  # (l
     Both within a component: the distance between components must not hide that each of them has collapsed.
     """
     layout, prior = bound.posterior.layout, bound.prior
-    scale = torch.ones(layout.num_params, dtype=layout.dtype, device=layout.device)
-    if isinstance(prior, (Normal, Laplace, Relevance)):
-        scale = prior.scale().expand(layout.num_params) * (2.0**0.5 if isinstance(prior, Laplace) else 1.0)
+    scale = prior.std(layout.num_params)
+    if scale is None:
+        scale = torch.ones(layout.num_params, dtype=layout.dtype, device=layout.device)
     slices = [slice(group.start, group.stop) for group in layout.groups]
     if not isinstance(bound.posterior, ImplicitPosterior):
         sampled = lambda some: bound.posterior.sample(some.stop - some.start, rng)  # noqa: E731

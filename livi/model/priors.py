@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -45,6 +45,10 @@ class Prior(Specified, nn.Module):
             "sample(num_samples, num_params, rng)."
         )
 
+    def std(self, num_params: int) -> Tensor | None:  # noqa: ARG002
+        """The standard deviation of each of m weights, (m,), as it is now; None where it is not known, as here."""
+        return None
+
     def split(self, chosen: Tensor) -> tuple[Prior, Prior]:  # noqa: ARG002
         """Two priors whose log densities add up to this one's: of the weights that are not chosen, and of the others.
 
@@ -67,6 +71,8 @@ class _Scaled(Prior):
         sizes: numbers of weights of consecutive layers, for a scale per layer.
         learned: make the scale a parameter of the bound, found by type-II maximum likelihood.
     """
+
+    unit_std: ClassVar[float] = 1.0  # the standard deviation at scale 1
 
     def __init__(
         self,
@@ -116,6 +122,9 @@ class _Scaled(Prior):
             return self.log_scale.exp()
         scales = zip(self.log_scale.exp(), self.sizes, strict=True)
         return torch.cat([scale.expand(size) for scale, size in scales])
+
+    def std(self, num_params: int) -> Tensor:  # (m,)
+        return self.unit_std * self.scale().detach().expand(num_params)
 
     def sample(self, num_samples: int, num_params: int, rng: torch.Generator | None = None) -> Tensor:  # (S, m)
         checks.positive_int("num_samples", num_samples)
@@ -207,6 +216,8 @@ class Normal(_Scaled):
 class Laplace(_Scaled):
     """Independent Laplace(0, scale), of standard deviation sqrt(2) scale: heavier tails, sharper peak."""
 
+    unit_std = math.sqrt(2.0)
+
     def log_prob(self, theta: Tensor) -> Tensor:  # (S, m) -> (S,)
         return self._density(torch.abs, 1, theta, math.log(2.0))
 
@@ -284,6 +295,9 @@ class Relevance(Prior):
     def scale(self) -> Tensor:  # (m,)
         # In double precision, as gradients of a scale add up over the weights that have it.
         return self.log_scale.double().exp().index_select(0, self.groups).to(self.log_scale.dtype)
+
+    def std(self, num_params: int) -> Tensor:  # (m,)
+        return self.scale().detach().expand(num_params)
 
     def log_prob(self, theta: Tensor) -> Tensor:  # (S, m) -> (S,)
         if theta.shape[-1] != len(self.groups):

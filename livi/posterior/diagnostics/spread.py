@@ -10,7 +10,7 @@ from torch import Tensor
 
 from livi.family.implicit import ImplicitPosterior
 from livi.family.jacobian import dense_jacobian
-from livi.model.priors import Laplace, Normal, Prior
+from livi.model.priors import Prior
 from livi.posterior.diagnostics.correlation import (
     MIN_SAMPLES,
     squared_covariances,
@@ -31,7 +31,7 @@ class LayerSpread:
     name: str
     num_weights: int
     std: Estimate
-    relative: Estimate | None  # to the prior's standard deviation, where the prior has a scale
+    relative: Estimate | None  # to the prior's standard deviation, where that is known
     mean: float  # root mean square of the weights' posterior means
 
 
@@ -161,8 +161,5 @@ def _local_rank(posterior: ImplicitPosterior, effort: Effort, rng: torch.Generat
 
 
 def _prior_std(prior: Prior | None, layers: Layers) -> Tensor | None:  # (p,)
-    if not isinstance(prior, (Normal, Laplace)):
-        return None
-    factor = math.sqrt(2.0) if isinstance(prior, Laplace) else 1.0
-    scale = prior.scale().detach().double().cpu().expand(layers.layout.num_params)
-    return factor * scale[layers.columns]
+    std = None if prior is None else prior.std(layers.layout.num_params)
+    return None if std is None else std.double().cpu()[layers.columns]
