@@ -159,10 +159,10 @@ class Bound(nn.Module):
         draw = self._draw(rng, share)
         scale = -1.0 / self.num_data
         nats, reports = self._entropy(draw, rng, entropy, share)
-        entropy_loss = scale * kl_weight * entropy_weight * nats
-        if self.posterior.entropy_apart and entropy_loss.requires_grad:
-            entropy_loss.backward()
-            entropy_loss = entropy_loss.detach()
+        if self.posterior.entropy_apart and nats.requires_grad:
+            nothing = torch.zeros_like(nats)
+            torch.autograd.backward(scale * BoundTerms(nothing, nothing, nats).tempered(kl_weight, entropy_weight))
+            nats = nats.detach()
         examples = self.num_data * weight / (1 if share is None else share.groups)
         if isinstance(self.strategy, Loop):
             log_likelihood, slopes = self._one_by_one(draw.theta, inputs, targets, examples)
@@ -170,7 +170,7 @@ class Bound(nn.Module):
             log_likelihood, slopes = examples * self.log_likelihood(draw.theta, inputs, targets).mean(), None
         log_prior = self.prior.log_prob(draw.theta).mean()
         log_prior = log_prior if share is None else log_prior / share.ranks
-        loss = scale * (log_likelihood + kl_weight * log_prior) + entropy_loss
+        loss = scale * BoundTerms(log_likelihood, log_prior, nats).tempered(kl_weight, entropy_weight)
         if slopes is None:
             torch.autograd.backward(loss)
         else:
