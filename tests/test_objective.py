@@ -199,7 +199,8 @@ def test_inputs_of_the_wrong_length_are_an_error(problem, layout):
 @pytest.mark.parametrize("strategy", [livi.Vmap(), livi.Loop()])
 @pytest.mark.parametrize("part", ["value", "gradient", "none"])
 @pytest.mark.parametrize("apart", [True, False])
-def test_accumulated_gradients_are_those_of_one_backward_pass(strategy, part, apart):
+@pytest.mark.parametrize("flat", [False, True])
+def test_accumulated_gradients_are_those_of_one_backward_pass(strategy, part, apart, flat):
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 2)).double()
     layout = Layout(net)
@@ -208,7 +209,8 @@ def test_accumulated_gradients_are_those_of_one_backward_pass(strategy, part, ap
     posterior.entropy_apart = apart
     likelihood = livi.HeteroscedasticGaussian()
     options = {"num_data": 50, "num_samples": 4, "strategy": strategy, "entropy": livi.Lanczos(num_probes=2)}
-    bound = Bound(posterior, likelihood, Normal(1.0, learned=True), **options).double()
+    prior = livi.FunctionPrior(lambda theta: torch.zeros(len(theta))) if flat else Normal(1.0, learned=True)
+    bound = Bound(posterior, likelihood, prior, **options).double()
     batch = torch.randn(10, 3).double(), torch.randn(10, 1).double()
 
     terms = bound(*batch, torch.Generator().manual_seed(1), entropy=part)

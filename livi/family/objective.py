@@ -173,6 +173,8 @@ class Bound(nn.Module):
         loss = scale * BoundTerms(log_likelihood, log_prior, nats).tempered(kl_weight, entropy_weight)
         if slopes is None:
             torch.autograd.backward(loss)
+        elif not loss.requires_grad:  # the entropy is done with, and the prior is flat
+            torch.autograd.backward(draw.theta, slopes)
         else:
             torch.autograd.backward([loss, draw.theta], [torch.ones_like(loss), slopes])
         return BoundTerms(log_likelihood.detach(), log_prior.detach(), nats.detach(), reports)
