@@ -145,3 +145,10 @@ def test_a_seed_of_numpys_is_the_same_seed():
         for seed in (3, np.int64(3))
     )
     assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("seed", [2**45, 2**63 - 1, -(2**63)])
+def test_every_seed_that_torch_takes_can_be_fitted_with(seed):
+    recipe = livi.Recipe(steps=10, map_steps=10, map_restarts=2, num_samples=4)
+    posterior = livi.fit(nn.Linear(1, 1), DATA, livi.Gaussian(), recipe=recipe, progress=False, seed=seed)
+    assert bool(posterior.predict(DATA[0]).mean.isfinite().all())

@@ -230,8 +230,8 @@ def _replace_lost(theta: Tensor, joint: Tensor) -> None:
 def initial_weights(layout: Layout, count: int, seed: int) -> Tensor:  # (count, m)
     """The module's weights, then fresh draws from its layers' own initialisers (or, without one, perturbed weights)."""
     rows = [layout.flatten()]
-    # A user's own manual_seed(seed) made the module: others are drawn.
-    with global_stream(1_000_003 * (seed + 1), layout.device):
+    # A user's own manual_seed(seed) made the module: others are drawn. Torch's generators take 64 bits.
+    with global_stream(1_000_003 * (seed + 1) % 2**64, layout.device):
         rows += [_reinitialised(layout) for _ in range(count - 1)]
     return torch.stack(rows).clone()
 
