@@ -68,6 +68,20 @@ def test_nested_inputs_are_indexed_together():
         assert torch.equal(inputs["a"][:, 0], targets.double())
 
 
+class Noisy(IterableDataset):
+    """Seven examples with noise from torch's global stream, as augmentation has it."""
+
+    def __iter__(self):
+        yield from ((torch.randn(2), torch.tensor(i)) for i in range(7))
+
+
+def test_a_loader_without_a_length_is_counted_and_the_global_stream_left_alone():
+    state = torch.random.get_rng_state()
+    data = as_data(DataLoader(Noisy(), 3), **KIND)
+    assert (data.num_data, data.steps_per_epoch) == (7, 3)
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
 def test_a_loader_is_counted_by_its_dataset_and_shuffled_by_the_seed():
     loader = DataLoader(TensorDataset(torch.randn(10, 2), torch.arange(10)), batch_size=3, shuffle=True)
     data = as_data(loader, **KIND)

@@ -168,7 +168,7 @@ class LoaderData:
         return self._first
 
     def _count(self) -> tuple[int, int]:
-        sizes = [self._rows(batch) for batch in self.loader]
+        sizes = [self._rows(batch) for batch in seeded(self.loader, 0)]
         if not sizes:
             raise ValueError(
                 "data: expected batches, got none; pass a DataLoader or a list, which can be iterated more than once."
