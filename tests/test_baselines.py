@@ -156,10 +156,8 @@ def test_members_with_batch_norm_keep_their_own_statistics(rng):
     assert posterior.buffers["1.running_mean"].shape == (3, 3)
     draws = posterior.functions(7, rng)(inputs)
     for theta, values in zip(posterior.functions(7, rng.manual_seed(0)).theta, draws, strict=True):
-        assert torch.isfinite(values).all()
-        # The whole data set is one batch, so a member's own statistics are the batch's, but for the unbiased variance.
-        by_batch = posterior.layout.apply(theta, inputs, batch_statistics=True)
-        assert (values - by_batch).abs().max() < 0.1 * by_batch.std() + 0.1
+        # The whole data set is one batch, so a member's own statistics are the batch's.
+        torch.testing.assert_close(values, posterior.layout.apply(theta, inputs, batch_statistics=True))
     assert posterior.predict(inputs, num_samples=7, rng=rng).means.shape == (7, 16)
 
 

@@ -122,6 +122,10 @@ REFUSED = {
     "nothing before it": (lambda: nn.Linear(2, 1), "no stochastic weights come before"),
     "no bias": (lambda: nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1, bias=False)), "'1', an nn.Linear, has no bias"),
     "BatchNorm": (lambda: nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 1)), "BatchNorm"),
+    "BatchNorm that keeps no statistics": (
+        lambda: nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3, track_running_stats=False), nn.Linear(3, 1)),
+        "BatchNorm",
+    ),
     "no linear layer": (lambda: nn.Bilinear(1, 1, 1), "no nn.Linear"),
 }
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from livi.network import Layout, Loop, Vmap, apply_many, estimate_statistics, has_batch_norm
+from livi.network import Layout, Loop, Vmap, apply_many, estimate_statistics, record_statistics
 
 # Layers in front of a norm, and the shape of one example.
 KINDS = {
@@ -41,18 +41,22 @@ def samples(layout: Layout, rng: torch.Generator, num_samples: int) -> Tensor:
     return layout.flatten() + 0.5 * torch.randn(num_samples, layout.num_params, generator=rng)
 
 
-def torchs_own(layout: Layout, theta: Tensor, *inputs: Tensor) -> dict[str, Tensor]:
-    """Running statistics as nn.BatchNorm itself averages them over batches, with equal weight for each."""
+def of_what_norms_see(layout: Layout, theta: Tensor, *inputs: Tensor) -> dict[str, Tensor]:
+    """Mean and biased variance of all that reaches each norm while the module itself runs in train mode."""
     net = copy.deepcopy(layout.module)
     Layout(net).load_(theta)
-    for layer in net.modules():
-        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
-            layer.momentum = None
-            layer.reset_running_stats()
+    norms = {name: layer for name, layer in net.named_modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)}
+    seen: dict[str, list[Tensor]] = {name: [] for name in norms}
+    for name, layer in norms.items():
+        layer.register_forward_pre_hook(lambda _layer, args, name=name: seen[name].append(args[0].detach()))
     net.train()
     for batch in inputs:
         net(batch)
-    return {name: value for name, value in net.named_buffers() if "running" in name}
+    found = {}
+    for name, parts in seen.items():
+        values = torch.cat([part.transpose(0, 1).flatten(1) for part in parts], 1)
+        found |= {f"{name}.running_mean": values.mean(1), f"{name}.running_var": values.var(1, correction=0)}
+    return found
 
 
 # --- while fitting --------------------------------------------------------------------------------
@@ -106,7 +110,7 @@ def test_norm_without_running_statistics_always_uses_the_batch(rng):
     layout = Layout(net)
     x, theta = torch.randn(5, 3, generator=rng), layout.flatten()
     torch.testing.assert_close(layout.apply(theta, x), net(x))
-    assert not has_batch_norm(net)
+    assert not layout.batch_norms
     assert estimate_statistics(layout, theta[None], [x]) == {}
 
 
@@ -114,10 +118,35 @@ def test_norm_without_running_statistics_always_uses_the_batch(rng):
 
 
 @every_kind
-def test_statistics_of_one_batch_of_everything_are_torchs_own(kind, rng):
+@pytest.mark.parametrize("batch_size", [4, 23])
+def test_a_network_answers_under_its_statistics_as_in_train_mode_on_all_examples_together(kind, batch_size, rng):
     layout, x = shallow(kind, rng)
-    theta = samples(layout, rng, 1)
-    torch.testing.assert_close(estimate_statistics(layout, theta, [x]), torchs_own(layout, theta[0], x))
+    theta = samples(layout, rng, 3)
+    found = estimate_statistics(layout, theta, x.split(batch_size), per_sample=True)
+    trained = apply_many(layout, theta, x, batch_statistics=True)
+    torch.testing.assert_close(apply_many(layout, theta, x, buffers=found), trained)
+    layout.load_(theta[0])
+    torch.testing.assert_close(trained[0], layout.module.train()(x))
+
+
+def test_a_deep_network_answers_under_its_statistics_as_in_train_mode(rng):
+    layout = Layout(deep())
+    theta, x = samples(layout, rng, 3), torch.randn(17, 1, 3, 3, generator=rng)
+    trained = apply_many(layout, theta, x, batch_statistics=True)
+    for found in (estimate_statistics(layout, theta, [x], per_sample=True), record_statistics(layout, theta, x)):
+        torch.testing.assert_close(apply_many(layout, theta, x, buffers=found), trained)
+
+
+@every_kind
+def test_the_variance_is_torchs_without_its_correction(kind, rng):
+    layout, x = shallow(kind, rng)
+    norm = layout.module[1]
+    norm.momentum = 1.0
+    norm.train()(inputs := layout.module[0](x))
+    count = inputs.numel() / 4
+    found = estimate_statistics(layout, layout.flatten()[None], [x])
+    torch.testing.assert_close(found["1.running_mean"], norm.running_mean)
+    torch.testing.assert_close(found["1.running_var"], norm.running_var * (count - 1) / count)
 
 
 @every_kind
@@ -126,31 +155,21 @@ def test_statistics_do_not_depend_on_how_data_are_split(kind, batch_size, rng):
     layout, x = shallow(kind, rng)
     theta = samples(layout, rng, 1)
     found = estimate_statistics(layout, theta, x.split(batch_size))
-    torch.testing.assert_close(found, torchs_own(layout, theta[0], x))
+    torch.testing.assert_close(found, of_what_norms_see(layout, theta[0], x))
 
 
-def test_ragged_batches_are_weighted_by_their_examples_unlike_torchs_average(rng):
+def test_ragged_batches_are_weighted_by_their_examples(rng):
     layout, x = shallow("BatchNorm1d", rng)
     theta = layout.flatten()[None]
     batches = [x[:20], 5.0 + x[20:]]
-    averaged = torchs_own(layout, theta[0], *batches)
     found = estimate_statistics(layout, theta, batches)
-    torch.testing.assert_close(found, torchs_own(layout, theta[0], torch.cat(batches)))
-    assert not torch.allclose(found["1.running_mean"], averaged["1.running_mean"])
-
-
-def test_variance_is_the_unbiased_one_as_in_running_var(rng):
-    net = nn.Sequential(nn.BatchNorm1d(3))
-    layout = Layout(net)
-    x = torch.randn(5, 3, generator=rng)
-    found = estimate_statistics(layout, layout.flatten()[None], [x[:2], x[2:]])
-    torch.testing.assert_close(found, {"0.running_mean": x.mean(0), "0.running_var": x.var(0, correction=1)})
+    torch.testing.assert_close(found, of_what_norms_see(layout, theta[0], torch.cat(batches)))
 
 
 def test_deep_network_in_one_batch_matches_torch_in_every_layer(rng):
     layout = Layout(deep())
     theta, x = samples(layout, rng, 1), torch.randn(17, 1, 3, 3, generator=rng)
-    expected = torchs_own(layout, theta[0], x)
+    expected = of_what_norms_see(layout, theta[0], x)
     assert len(expected) == 4
     torch.testing.assert_close(estimate_statistics(layout, theta, [x]), expected)
 
@@ -158,17 +177,11 @@ def test_deep_network_in_one_batch_matches_torch_in_every_layer(rng):
 def test_deep_network_in_several_batches_pools_what_each_layer_saw(rng):
     layout = Layout(deep())
     theta, x = samples(layout, rng, 1), torch.randn(17, 1, 3, 3, generator=rng)
-    net = copy.deepcopy(layout.module)
-    Layout(net).load_(theta[0])
-    seen: list[Tensor] = []
-    net[5].register_forward_pre_hook(lambda _layer, inputs: seen.append(inputs[0].detach()))
-    for batch in x.split(6):
-        net.train()(batch)
     found = estimate_statistics(layout, theta, x.split(6))
-    everything = torchs_own(layout, theta[0], x)
+    torch.testing.assert_close(found, of_what_norms_see(layout, theta[0], *x.split(6)))
+    everything = of_what_norms_see(layout, theta[0], x)
     torch.testing.assert_close(found["1.running_var"], everything["1.running_var"])  # nothing normalised before it
-    torch.testing.assert_close(found["5.running_mean"], torch.cat(seen).mean(0))
-    torch.testing.assert_close(found["5.running_var"], torch.cat(seen).var(0))
+    assert not torch.allclose(found["5.running_var"], everything["5.running_var"])
 
 
 def test_small_variance_beside_a_large_mean_is_kept(rng):
@@ -176,7 +189,7 @@ def test_small_variance_beside_a_large_mean_is_kept(rng):
     noise = torch.randn(40, 2, generator=rng)
     found = estimate_statistics(layout, layout.flatten()[None], (1e8 + noise).split(7))
     # Data near 1e8 are rounded to about 1e-8; the difference of two raw moments would have lost all of them.
-    torch.testing.assert_close(found["0.running_var"], noise.var(0), rtol=1e-6, atol=0)
+    torch.testing.assert_close(found["0.running_var"], noise.var(0, correction=0), rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("per_sample", [True, False])
@@ -254,14 +267,13 @@ def test_norm_used_twice_pools_both_uses(rng):
     layout = Layout(nn.Sequential(nn.BatchNorm1d(3)), forward=lambda module, x, y: module(x) + module(y))
     x, y = torch.randn(8, 3, generator=rng), 1.0 + torch.randn(8, 3, generator=rng)
     found = estimate_statistics(layout, layout.flatten()[None], [(x, y)])
-    torch.testing.assert_close(found["0.running_var"], torch.cat([x, y]).var(0))
+    torch.testing.assert_close(found["0.running_var"], torch.cat([x, y]).var(0, correction=0))
 
 
 def test_network_without_batch_norm_has_no_statistics():
     net = nn.Sequential(nn.Conv1d(2, 4, 1), nn.GroupNorm(2, 4))
     layout = Layout(net)
-    assert not has_batch_norm(net)
-    assert has_batch_norm(deep())
+    assert not layout.batch_norms
     assert estimate_statistics(layout, layout.flatten()[None], [torch.randn(3, 2, 5)]) == {}
 
 
@@ -283,11 +295,10 @@ def test_exhausted_iterator_is_an_error_that_says_what_to_pass(rng):
     def once() -> Iterator[Tensor]:
         yield torch.zeros(3, 1, 3, 3)
 
-    assert estimate_statistics(layout, theta[:1], once())  # one theta needs one pass
+    read = once()
+    assert estimate_statistics(layout, theta, read)
     with pytest.raises(ValueError, match=r"reach BatchNorm layer '1', got none; pass a list or DataLoader"):
-        estimate_statistics(layout, theta, once())
-    with pytest.raises(ValueError, match="got none"):
-        estimate_statistics(layout, theta, [])
+        estimate_statistics(layout, theta, read)
 
 
 @pytest.mark.parametrize("shape", [(97,), (2, 96), (0, 97)])
@@ -324,4 +335,4 @@ def test_norms_that_share_fixed_parameters_are_all_frozen():
     first, second = nn.BatchNorm1d(3), nn.BatchNorm1d(3)
     second.weight, second.bias = first.weight, first.bias
     layout = Layout(nn.Sequential(nn.Linear(2, 3), first, nn.Linear(3, 3), second), exclude=["1.*"])
-    assert len(layout.frozen_norms) == 2
+    assert not layout.batch_norms

@@ -64,7 +64,7 @@ def kept_as_posterior(
         facts: to be added to the plan of the posterior that they come from.
     """
     layout = posterior.layout
-    inputs = problem.data.first()[0] if layout.statistics() else None
+    inputs = problem.data.first()[0] if layout.batch_norms else None
     drawn = with_statistics(layout, theta, {} if inputs is not None else posterior.buffers, inputs)
     whole = isinstance(posterior.sampler, ExactLastLayer)
     untempered = {} if posterior.temperature == 1.0 else {"recipe": posterior.plan["recipe"] | {"temperature": 1.0}}

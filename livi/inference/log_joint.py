@@ -33,7 +33,7 @@ def differentiated_joint(problem: Problem, chains: int) -> Differentiated:
             BLOCK / (total * work),
         )
     rows = max(1, int(BLOCK / (chains * work)))
-    rows = total if problem.layout.statistics() else rows
+    rows = total if problem.layout.batch_norms else rows
     parts = [slice(first, min(first + rows, total)) for first in range(0, total, rows)]
     blocks = [(pytree.tree_map(lambda leaf, part=part: leaf[part], inputs), targets[part]) for part in parts]
     return written_out(problem, blocks) or by_autograd(problem, blocks)

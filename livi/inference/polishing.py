@@ -248,7 +248,7 @@ def followed_predictions(problem: Problem, draws: Tensor) -> Tensor:  # (T, C, m
 def _some(problem: Problem, most: int) -> Batch:
     """So many of all examples, at equal distances; all where they normalise each other."""
     inputs, targets = problem.data.first()
-    count = len(targets) if problem.layout.statistics() else min(most, len(targets))
+    count = len(targets) if problem.layout.batch_norms else min(most, len(targets))
     rows = torch.linspace(0, len(targets) - 1, count, device=targets.device).long()
     return pytree.tree_map(lambda leaf: leaf[rows], inputs), targets[rows]
 

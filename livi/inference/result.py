@@ -26,7 +26,7 @@ class Result:
 
     def __init__(self, prepared: Plan) -> None:
         self.prepared = prepared
-        normalised = prepared.problem.integrated is None and prepared.layout.statistics()
+        normalised = prepared.problem.integrated is None and prepared.layout.batch_norms
         self.calibration = calibration_inputs(prepared.data) if normalised else None
 
     def posterior(

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils import _pytree as pytree
 
 from livi.model.data import Batch, Data, LoaderData, TensorData
@@ -17,7 +16,7 @@ from livi.model.likelihoods import Bernoulli, Categorical, Likelihood, Weighted,
 from livi.model.likelihoods.base import TargetError
 from livi.model.likelihoods.others import WITH_WEIGHTS
 from livi.model.units import entered_by
-from livi.network import Layout, as_call
+from livi.network import Layout, all_batch_norms, as_call
 from livi.outliers import far_out
 
 SEVERAL = 2  # examples that BatchNorm needs
@@ -57,7 +56,7 @@ def in_usable_batches(layout: Layout, data: TensorData | LoaderData) -> TensorDa
 @torch.no_grad()
 def _needs_several(layout: Layout, inputs: Any) -> bool:
     """Whether BatchNorm has nothing to normalise a single example by, as behind a linear layer."""
-    if all(layer in layout.frozen_norms for layer in layout.module.modules() if isinstance(layer, _BatchNorm)):
+    if not all_batch_norms(layout.module):
         return False
     one = pytree.tree_map(lambda leaf: leaf[:1] if isinstance(leaf, Tensor) and leaf.ndim else leaf, inputs)
     args, kwargs = as_call(one)

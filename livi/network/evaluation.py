@@ -65,7 +65,7 @@ def apply_many(
     checks.same_kind("theta", theta, layout.dtype, layout.device)
     if not isinstance(strategy, (Vmap, Loop, NoneType)):
         raise TypeError(f"strategy: expected livi.Vmap(), livi.Loop() or None, got {strategy!r}.")
-    args, kwargs = _as_wanted(strategy, (args, kwargs))
+    args, kwargs = as_wanted(strategy, (args, kwargs))
 
     def outputs(row: Tensor, buffers: dict[str, Tensor]) -> Any:
         return layout.call(row, args, kwargs, shared | buffers)
@@ -76,43 +76,7 @@ def apply_many(
         if layers is not None:
             return _in_chunks(lambda rows: apply_dense(layout, layers, rows, *args), theta, strategy)
         with layout.evaluation(batch_statistics):
-            return _for_each(outputs, theta, own, strategy)
-
-
-@torch.no_grad()
-def record_statistics(
-    layout: Layout,
-    theta: Tensor,  # (S, m)
-    *args: Any,
-    strategy: Strategy | None = None,
-    **kwargs: Any,
-) -> dict[str, Tensor]:
-    """Every BatchNorm layer's mean and variance over these inputs at each theta, with a leading sample axis.
-
-    The module runs once at each theta and normalises by the batch as in fitting; a layer that is called several times
-    gets the average. As `buffers` of `apply_many`, they let each theta behave on new inputs as it was trained. {}
-    without BatchNorm layers that keep statistics.
-    """
-    checks.matrix("theta", theta, layout.num_params)
-    checks.same_kind("theta", theta, layout.dtype, layout.device)
-    names = layout.statistics()
-    if not names:
-        return {}
-    with layout.turn:
-        known = dict(layout.module.named_buffers())
-    counters = [name for name in names if known[name].ndim == 0]
-    moments = [name for name in names if known[name].ndim > 0]
-    own = {name: known[name].expand(theta.shape[0], *known[name].shape).clone() for name in moments}
-    args, kwargs = _as_wanted(strategy, (args, kwargs))
-
-    def recorded(row: Tensor, buffers: dict[str, Tensor]) -> dict[str, Tensor]:
-        fresh = {name: torch.zeros_like(known[name]) for name in counters}
-        layout.call(row, args, kwargs, None, written=buffers | fresh)
-        return buffers
-
-    with layout.turn, layout.evaluation(batch_statistics=True, record=True):
-        found: dict[str, Tensor] = _for_each(recorded, theta, own, strategy)
-    return found
+            return for_each(outputs, theta, own, strategy)
 
 
 def _in_chunks(function: Callable[[Tensor], Tensor], theta: Tensor, strategy: Strategy | None) -> Tensor:
@@ -122,7 +86,7 @@ def _in_chunks(function: Callable[[Tensor], Tensor], theta: Tensor, strategy: St
     return torch.cat([function(rows) for rows in theta.split(checks.positive_int("chunk_size", size))])
 
 
-def _for_each(
+def for_each(
     function: Callable[[Tensor, dict[str, Tensor]], Any],
     theta: Tensor,  # (S, m)
     own: dict[str, Tensor],  # buffers with S rows
@@ -145,7 +109,7 @@ def _loop(function: Callable[[Tensor, dict[str, Tensor]], Any], theta: Tensor, o
     return pytree.tree_map(lambda *leaves: torch.stack(leaves), *results)
 
 
-def _as_wanted(strategy: Strategy | None, call: Any) -> Any:
+def as_wanted(strategy: Strategy | None, call: Any) -> Any:
     """What the module is called with, pictures in the memory format that is wanted."""
     if not (isinstance(strategy, Loop) and strategy.channels_last):
         return call
@@ -171,6 +135,13 @@ def _split(
 def out_of_memory(error: RuntimeError) -> bool:
     """Whether memory ran out, on a GPU or, where torch has no error of its own for it, on the CPU."""
     return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
+
+
+def as_call(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments of a module call from one batch of inputs."""
+    if isinstance(batch, dict):
+        return (), batch
+    return (tuple(batch), {}) if isinstance(batch, (tuple, list)) else ((batch,), {})
 
 
 def synchronise(tensor: Tensor) -> None:

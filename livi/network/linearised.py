@@ -38,13 +38,11 @@ class Linearised(Layout):
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
         buffers: Mapping[str, Tensor] | None,
-        *,
-        written: Mapping[str, Tensor] | None = None,
     ) -> Any:
         centre = self.centre()
 
         def outputs(weights: Tensor) -> Any:
-            return super(Linearised, self).call(weights, args, kwargs, buffers, written=written)
+            return super(Linearised, self).call(weights, args, kwargs, buffers)
 
         values, change = torch.func.jvp(outputs, (centre,), (theta - centre,))  # type: ignore[misc]
         return torch.utils._pytree.tree_map(torch.add, values, change)

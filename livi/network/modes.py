@@ -12,17 +12,18 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.batchnorm import _BatchNorm
 
 
+def all_batch_norms(module: nn.Module) -> dict[str, _BatchNorm]:
+    """Every BatchNorm layer of a module, by its name there."""
+    return {name: layer for name, layer in module.named_modules() if isinstance(layer, _BatchNorm)}
+
+
 @contextmanager
-def evaluation_mode(
-    module: nn.Module, batch_statistics: bool, frozen: Collection[nn.Module] = (), *, record: bool = False
-) -> Iterator[None]:
+def evaluation_mode(module: nn.Module, by_batch: Collection[_BatchNorm] = ()) -> Iterator[None]:
     """Make `module` a deterministic function of its parameters, and restore every flag afterwards.
 
     - Everything runs in eval mode: dropout is off, since the posterior over weights takes its place.
-    - With `batch_statistics`, BatchNorm layers normalise by the batch and do not touch their buffers. (Writing to
-      shared buffers would also be wrong under vmap, where every sample of theta has its own statistics.) Those in
-      `frozen` keep their buffers' statistics all the same. With `record` besides, they put the batch's statistics into
-      the buffers that they are given.
+    - The BatchNorm layers `by_batch` normalise by the batch and do not touch their buffers. (Writing to shared buffers
+      would also be wrong under vmap, where every sample of theta has its own statistics.)
     - Recurrent layers stay in training mode without dropout: cuDNN offers their backward pass in no other.
     - Fused attention is off: it has no rule for many parameter vectors at once, and no second derivative.
 
@@ -30,27 +31,20 @@ def evaluation_mode(
     attention belong to the whole process: meanwhile modules of one's own with attention do without it in other threads.
     """
     training = [(layer, layer.training) for layer in module.modules()]
-    norms = [
-        (layer, layer.track_running_stats, layer.momentum)
-        for layer in module.modules()
-        if isinstance(layer, _BatchNorm)
-    ]
+    tracking = [(layer, layer.track_running_stats) for layer in by_batch]
     recurrent = [(layer, layer.dropout) for layer in module.modules() if isinstance(layer, nn.RNNBase)]
     try:
         for layer, _ in training:
             layer.training = False
         for layer, _ in recurrent:
             layer.training, layer.dropout = True, 0.0
-        if batch_statistics:
-            for layer, tracks, _ in norms:
-                if layer not in frozen:
-                    layer.training, layer.track_running_stats = True, record and tracks
-                    layer.momentum = None  # the average over calls, not a moving one
+        for layer in by_batch:
+            layer.training, layer.track_running_stats = True, False
         with _UNFUSED:
             yield
     finally:
-        for layer, tracks, momentum in norms:
-            layer.track_running_stats, layer.momentum = tracks, momentum
+        for layer, tracks in tracking:
+            layer.track_running_stats = tracks
         for layer, dropout in recurrent:
             layer.dropout = dropout
         for layer, was_training in training:

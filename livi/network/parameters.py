@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from livi import checks
 from livi.draws import normal
-from livi.network.modes import evaluation_mode
+from livi.network.modes import all_batch_norms, evaluation_mode
 from livi.network.scaling import InputScaling, scaled
 from livi.network.slots import chosen_slots, grouped
 from livi.network.text import table
@@ -84,7 +84,7 @@ class Layout:
         self.slots, self.fixed = chosen_slots(module, self.include, self.exclude)
         self._places = _places(module)
         self.num_params: int = self.slots[-1].stop
-        self.frozen_norms = _frozen_norms(module, self.fixed)
+        self.batch_norms = _batch_norms(module, self.fixed)
         self.groups = grouped(self.slots)
 
     @property
@@ -162,7 +162,7 @@ class Layout:
 
         Args:
             batch_statistics: BatchNorm normalises by the batch at hand and leaves its buffers alone (fitting).
-            buffers: replacements for named buffers, such as those of `livi.network.estimate_statistics` (prediction).
+            buffers: replacements for named buffers, such as those of `livi.estimate_statistics` (prediction).
         """
         if theta.shape != (self.num_params,):
             raise ValueError(
@@ -174,20 +174,9 @@ class Layout:
             with self.evaluation(batch_statistics):
                 return self.call(theta, args, kwargs, buffers)
 
-    def evaluation(self, batch_statistics: bool, *, record: bool = False) -> AbstractContextManager[None]:
+    def evaluation(self, batch_statistics: bool) -> AbstractContextManager[None]:
         """The state in which the module is a function of theta, for whoever has its turn; see `livi.network.modes`."""
-        return evaluation_mode(self.module, batch_statistics, self.frozen_norms, record=record)
-
-    def statistics(self) -> tuple[str, ...]:
-        """Names of the buffers in which BatchNorm layers that normalise by the batch while fitting keep statistics."""
-        norms = {
-            prefix: layer
-            for prefix, layer in self.module.named_modules()
-            if isinstance(layer, nn.modules.batchnorm._BatchNorm)
-            and layer.running_mean is not None
-            and layer not in self.frozen_norms
-        }
-        return tuple(name for name, _ in self.module.named_buffers() if name.rpartition(".")[0] in norms)
+        return evaluation_mode(self.module, self.batch_norms.values() if batch_statistics else ())
 
     def call(
         self,
@@ -195,19 +184,12 @@ class Layout:
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
         buffers: Mapping[str, Tensor] | None,
-        *,
-        written: Mapping[str, Tensor] | None = None,
     ) -> Any:
-        """`apply` inside an already entered `evaluation`; the package's only functional_call.
-
-        Args:
-            written: buffers that the forward may change, and does in place.
-        """
+        """`apply` inside an already entered `evaluation`; the package's only functional_call."""
         tensors = {name: self.module.get_parameter(name).detach() for name in self.fixed}
         tensors |= self.unflatten(theta)
         # Copies, since a forward that writes to a buffer would change the module, and the next theta's output with it.
         tensors |= {name: b.clone() for name, b in (dict(self.module.named_buffers()) | dict(buffers or {})).items()}
-        tensors |= written or {}
         named = {
             self._prefix + place: tensor
             for name, tensor in tensors.items()
@@ -296,7 +278,7 @@ class Layout:
             total += parameter.numel()
             rows.append((name, shape, f"{parameter.numel():,}", "stochastic" if name in by_name else "fixed"))
         layers = len(self.groups)
-        norms = sum(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in self.module.modules())
+        norms = len(all_batch_norms(self.module))
         closing = (
             f"stochastic: {self.num_params:,} of {total:,} weights in {layers} layer{'s' * (layers != 1)}; "
             f"buffers: {sum(1 for _ in self.module.buffers())} (BatchNorm: {norms})"
@@ -311,15 +293,18 @@ def _patterns(patterns: str | Sequence[str]) -> tuple[str, ...]:
     return (patterns,) if isinstance(patterns, str) else tuple(patterns)
 
 
-def _frozen_norms(module: nn.Module, fixed: Sequence[str]) -> tuple[nn.Module, ...]:
-    """BatchNorm layers that have parameters, all of them fixed."""
+def _batch_norms(module: nn.Module, fixed: Sequence[str]) -> dict[str, nn.modules.batchnorm._BatchNorm]:
+    """The BatchNorm layers that keep statistics, but for those of a frozen backbone, all of whose parameters are fixed.
+
+    What keeps none always normalises by the batch.
+    """
     held = {id(module.get_parameter(name)) for name in fixed}  # tied ones have several names
-    frozen = []
-    for layer in module.modules():
-        own = [id(parameter) for parameter in layer.parameters(recurse=False)]
-        if isinstance(layer, nn.modules.batchnorm._BatchNorm) and own and held.issuperset(own):
-            frozen.append(layer)
-    return tuple(frozen)
+    found = {}
+    for name, layer in all_batch_norms(module).items():
+        own = {id(parameter) for parameter in layer.parameters(recurse=False)}
+        if layer.running_mean is not None and not (own and own <= held):
+            found[name] = layer
+    return found
 
 
 def _places(module: nn.Module) -> dict[str, tuple[str, ...]]:

@@ -1,53 +1,71 @@
-"""BatchNorm's running statistics under posterior samples of the weights.
+"""BatchNorm's statistics under posterior samples of the weights.
 
 While a posterior is fitted, BatchNorm normalises by the batch (`Layout.apply(batch_statistics=True)`). For prediction
-it needs fixed statistics, and those of the training run belong to no particular theta. `estimate_statistics` measures
-them anew from data: for one theta they are the exact mean and variance of all that reached the layer, which, behind
-another BatchNorm, was normalised batch by batch, so that large batches serve deep networks better; for several theta
-they are either kept per sample or averaged into one shared set.
+it needs fixed statistics, and those of the training run belong to no particular theta. So they are measured anew: the
+mean and variance of all that reached the layer. The variance is the one that BatchNorm divides by while fitting, and
+not the unbiased one that torch keeps in `running_var`: on the inputs that they were measured on, a network answers as
+it did in training.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from livi import checks
+from livi.network.evaluation import Loop, Strategy, as_call, as_wanted, for_each
 from livi.network.parameters import Layout
 
 
-class _Moments:
-    """Count, mean and summed squared deviation per channel, merged batch by batch (Chan et al., 1979)."""
+class _Moments(NamedTuple):
+    """Of the values of each channel: how many there are, their mean and their variance."""
 
-    def __init__(self) -> None:
-        self.count, self.mean, self.squares = 0, torch.zeros(()), torch.zeros(())
+    number: Tensor  # (..., C)
+    mean: Tensor  # (..., C)
+    variance: Tensor  # (..., C), biased
 
-    def add(self, inputs: Tensor) -> None:  # (B, C, ...)
-        if not inputs.numel():
-            return
-        values = inputs.detach().transpose(0, 1).flatten(1).double()  # (C, n)
-        count, mean = values.shape[1], values.mean(1)
-        squares = (values - mean[:, None]).square().sum(1)
-        if self.count == 0:
-            self.count, self.mean, self.squares = count, mean, squares
-            return
-        total, gap = self.count + count, mean - self.mean
-        self.squares = self.squares + squares + gap.square() * (self.count * count / total)
-        self.mean = self.mean + gap * (count / total)
-        self.count = total
+    @classmethod
+    def of(cls, inputs: Tensor) -> _Moments:  # (B, C, ...)
+        values = inputs.to(torch.promote_types(inputs.dtype, torch.float32))
+        number = values.numel() // values.shape[1]
+        mean, variance = (values.new_zeros(values.shape[1]) for _ in range(2))
+        # As the layer itself does it, which is up to four times as quick as torch.var_mean.
+        functional.batch_norm(values, mean, variance, training=True, momentum=1.0)
+        return cls(torch.full_like(mean, number), mean, variance * ((number - 1) / number))
 
-    @property
-    def variance(self) -> Tensor:
-        return self.squares / max(self.count - 1, 1)  # unbiased, as in nn.BatchNorm's running_var
+    def joined(self, other: _Moments) -> _Moments:
+        """Of both sets of values together (Chan et al., 1979)."""
+        number, gap = self.number + other.number, other.mean - self.mean
+        share = other.number / number
+        between = share * (1.0 - share) * gap.square()
+        return _Moments(number, self.mean + share * gap, torch.lerp(self.variance, other.variance, share) + between)
 
 
-def has_batch_norm(module: nn.Module) -> bool:
-    """Whether any BatchNorm layer keeps running statistics."""
-    return any(True for _ in _tracked(module))
+@torch.no_grad()
+def record_statistics(
+    layout: Layout,
+    theta: Tensor,  # (S, m)
+    *args: Any,
+    strategy: Strategy | None = None,
+    **kwargs: Any,
+) -> dict[str, Tensor]:
+    """Every BatchNorm layer's mean and variance over these inputs at each theta, with a leading sample axis.
+
+    The module runs once at each theta and normalises by the batch as in fitting; a layer that is called several times
+    has the statistics of all calls together, and one that is not reached those in its buffers. As `buffers` of
+    `apply_many`, they let each theta behave on new inputs as it was trained. {} without BatchNorm layers that keep
+    statistics.
+    """
+    checks.matrix("theta", theta, layout.num_params)
+    checks.same_kind("theta", theta, layout.dtype, layout.device)
+    if not layout.batch_norms:
+        return {}
+    return _buffers(layout, _moments(layout, theta, args, kwargs, strategy), len(theta))
 
 
 @torch.no_grad()
@@ -58,65 +76,75 @@ def estimate_statistics(
     *,
     per_sample: bool = False,
 ) -> dict[str, Tensor]:
-    """Running means and variances of every BatchNorm layer under each theta, as buffers for `apply` and `apply_many`.
+    """Means and variances of what reaches every BatchNorm layer under each theta, as buffers for `apply_many`.
+
+    Behind another BatchNorm that was normalised batch by batch, so that large batches serve deep networks better.
 
     Args:
-        batches: module inputs; a tuple is passed as positional, a dict as keyword arguments. Iterated S times, so give
-            a list or a DataLoader.
+        batches: module inputs; a tuple is passed as positional, a dict as keyword arguments.
         per_sample: keep one set for each theta, with a leading axis S; otherwise their average over S.
 
     Raises:
         ValueError: the batches hold no example (for instance an exhausted iterator).
     """
     checks.matrix("theta", theta, layout.num_params)
-    layers = {name: layer for name, layer in _tracked(layout.module) if layer not in layout.frozen_norms}
-    samples: list[dict[str, Tensor]] = []
-    for row in theta:
-        moments = {name: _Moments() for name in layers}
-        handles = [
-            layer.register_forward_pre_hook(_recorder(moments[name]), with_kwargs=True)
-            for name, layer in layers.items()
-        ]
-        try:
-            for batch in batches:
-                args, kwargs = as_call(batch)
-                layout.apply(row, *args, batch_statistics=True, **kwargs)
-        finally:
-            for handle in handles:
-                handle.remove()
-        samples.append(_buffers(moments, layers))
-    stacked = {name: torch.stack([sample[name] for sample in samples]) for name in samples[0]}
-    return stacked if per_sample else {name: values.mean(0) for name, values in stacked.items()}
-
-
-def as_call(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional and keyword arguments of a module call from one batch of inputs."""
-    if isinstance(batch, dict):
-        return (), batch
-    return (tuple(batch), {}) if isinstance(batch, (tuple, list)) else ((batch,), {})
-
-
-def _tracked(module: nn.Module) -> Iterable[tuple[str, _BatchNorm]]:
-    for name, layer in module.named_modules():
-        if isinstance(layer, _BatchNorm) and layer.running_mean is not None:
-            yield name, layer
-
-
-def _recorder(moments: _Moments) -> Any:
-    return lambda _layer, args, kwargs: moments.add(args[0] if args else kwargs["input"])
-
-
-def _buffers(moments: dict[str, _Moments], layers: dict[str, _BatchNorm]) -> dict[str, Tensor]:
-    buffers = {}
-    for name, moment in moments.items():
-        if moment.count == 0:
+    if not layout.batch_norms:
+        return {}
+    found: dict[str, _Moments] = {}
+    for batch in batches:
+        args, kwargs = as_call(batch)
+        for name, moments in _moments(layout, theta, args, kwargs, Loop()).items():
+            found[name] = found[name].joined(moments) if name in found else moments
+    for name in layout.batch_norms:
+        if name not in found:
             raise ValueError(
                 f"batches: expected examples that reach BatchNorm layer {name!r}, got none; "
                 "pass a list or DataLoader that can be iterated more than once."
             )
-        kind = layers[name].running_mean
-        assert kind is not None
-        prefix = f"{name}." if name else ""
-        buffers[prefix + "running_mean"] = moment.mean.to(kind)
-        buffers[prefix + "running_var"] = moment.variance.to(kind)
-    return buffers
+    buffers = _buffers(layout, found, len(theta))
+    return buffers if per_sample else {name: values.mean(0) for name, values in buffers.items()}
+
+
+def _moments(
+    layout: Layout, theta: Tensor, args: tuple[Any, ...], kwargs: Mapping[str, Any], strategy: Strategy | None
+) -> dict[str, _Moments]:  # of (S, C)
+    """Of all that reaches each layer at each theta; without layers that no value reaches."""
+    seen: dict[str, _Moments] = {}
+
+    def watch(name: str, layer: _BatchNorm) -> Any:
+        def hook(_: Any, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+            inputs = given[0] if given else named["input"]
+            if inputs.numel():
+                moments = _Moments.of(inputs)
+                seen[name] = seen[name].joined(moments) if name in seen else moments
+
+        return layer.register_forward_pre_hook(hook, with_kwargs=True)
+
+    def recorded(row: Tensor, _: dict[str, Tensor]) -> dict[str, _Moments]:
+        seen.clear()
+        layout.call(row, args, kwargs, None)
+        return dict(seen)
+
+    args, kwargs = as_wanted(strategy, (args, kwargs))
+    with layout.turn:
+        handles = [watch(name, layer) for name, layer in layout.batch_norms.items()]
+        try:
+            with layout.evaluation(batch_statistics=True):
+                found: dict[str, _Moments] = for_each(recorded, theta, {}, strategy)
+        finally:
+            for handle in handles:
+                handle.remove()
+    return found
+
+
+def _buffers(layout: Layout, moments: Mapping[str, _Moments], rows: int) -> dict[str, Tensor]:
+    """The moments under the buffers' names; a layer without any has what it keeps."""
+    with layout.turn:
+        known = dict(layout.module.named_buffers())
+    found = {}
+    for name in layout.batch_norms:
+        for kind, place in (("running_mean", 1), ("running_var", 2)):
+            buffer = f"{name}.{kind}" if name else kind
+            own = known[buffer]
+            found[buffer] = moments[name][place].to(own) if name in moments else own.expand(rows, -1).clone()
+    return found

@@ -108,7 +108,7 @@ class Model:
         inputs, targets = _examples(function, problem)
         layout.load_(start.theta)
         some = [inputs] if len(inputs) <= WHOLE else list(inputs.split(BATCH)[:20])  # as ensembles have them
-        buffers = estimate_statistics(layout, start.theta[None], some) if layout.statistics() else {}
+        buffers = estimate_statistics(layout, start.theta[None], some) if layout.batch_norms else {}
         for name, value in buffers.items():
             layout.module.get_buffer(name).copy_(value)
         stochastic = {slot.name for slot in layout.slots}

@@ -13,7 +13,7 @@ from livi.inference import Recipe, Starts, best_map_weights, map_weights
 from livi.inference.rules import Size, default_recipe
 from livi.model.likelihoods import Likelihood
 from livi.model.problem import Problem
-from livi.network import estimate_statistics, has_batch_norm
+from livi.network import estimate_statistics
 from livi.posterior import Posterior
 from livi.rivals.options import refuse
 
@@ -99,7 +99,7 @@ def as_posterior(problem: Problem, recipe: Recipe, starts: Starts, method: str) 
     """A posterior of these members, with BatchNorm statistics for each."""
     layout = problem.layout
     buffers = dict[str, Tensor]()
-    if has_batch_norm(layout.module):
+    if layout.batch_norms:
         seen = [inputs for (inputs, _), _ in zip(problem.data.epoch(0), range(20), strict=False)]
         buffers = estimate_statistics(layout, starts.theta, seen, per_sample=True)
     facts = {

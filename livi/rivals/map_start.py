@@ -66,7 +66,7 @@ def as_posterior(
         **facts: further ones, as JSON-able values.
     """
     problem = start.problem
-    measured = buffers is None and bool(problem.layout.statistics())
+    measured = buffers is None and bool(problem.layout.batch_norms)
     plan = {
         "method": method,
         "num_params": problem.layout.num_params,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from livi.draws import normal
-from livi.network import Layout, as_call, has_batch_norm
+from livi.network import Layout, all_batch_norms, as_call
 from livi.network.entering import Entering, entries
 
 _DRAWS = 3  # of all weights, at each of which a last layer must prove to be one
@@ -37,7 +37,7 @@ def find_last(layout: Layout, inputs: Any, *, beside: bool = False) -> str:
     Raises:
         NotExactError: there is none; the message says why.
     """
-    if has_batch_norm(layout.module):
+    if all_batch_norms(layout.module):
         raise NotExactError("the network has BatchNorm, which ties the examples of a batch together")
     try:
         with torch.no_grad():

@@ -134,7 +134,7 @@ def measure_statistics(
     def statistics(rows: slice, part: Call) -> Any:
         return record_statistics(layout, theta[rows], *part[0], strategy=strategy, **part[1])
 
-    if not layout.statistics():
+    if not layout.batch_norms:
         return {}
     whole = _levels(statistics, call)
     size = _fitting(limit, _Bytes(whole, (0,) * len(whole)).peak(1), theta.shape[0])
