@@ -32,7 +32,7 @@ from livi.experiments.table_data import Split, read_split
 from livi.experiments.table_scores import band, scores
 from livi.posterior.prediction import RegressionPrediction
 from livi.rivals import fit_ensemble, fit_langevin, fit_map, fit_nuts
-from livi.rivals.ensemble import MapFits, as_posterior
+from livi.rivals.map_start import MapFits
 from livi.tables.estimators.network import build_network
 from livi.tables.estimators.scaling import Scaling
 
@@ -58,7 +58,7 @@ def chains(*, steps: int = STEPS, number: int = CHAINS, kept: int = 400, map_ste
         fits = MapFits.of("bench_truth", net, data, noise(), number, min(map_steps, length), common)
         settings = {"warm_up": 0.6, "first_error": 0.5, "energy_error": 0.1, "weighting": "equal"} | polishing
         draws = max(8, min(kept // number, int(0.4 * length))) * number
-        start = as_posterior(fits.problem, fits.recipe, fits.starts(), "chains")
+        start = fits.posterior(fits.starts(), "chains")
         return livi.polish(
             start, data, chains=number, draws=draws, steps=length, seed=options["seed"], progress=False, **settings
         )
@@ -99,7 +99,7 @@ def cooled(number: int = 128) -> Way:
     def make(net: nn.Module, data: Data, options: dict[str, Any]) -> livi.Posterior:
         common = {"prior": livi.Normal(1.0), "standardise": False, "seed": options["seed"]}
         fits = MapFits.of("bench_truth", net, data, noise(), 1, 1, common)
-        model = as_posterior(fits.problem, fits.recipe, fits.starts(), "cooled")  # of which only the model counts
+        model = fits.posterior(fits.starts(), "cooled")  # of which only the model counts
         length = min(200, options["most"])
         settings = {"steps": length, "energy_error": 0.1, "seed": options["seed"], "progress": False}
         return livi.polish(model, data, start="prior", chains=number, draws=8 * number, **settings)

@@ -14,7 +14,7 @@ from livi.inference import Recipe, plan
 from livi.inference.begin import begin
 from livi.model.likelihoods import Gaussian
 from livi.model.priors import Normal
-from livi.network import Layout
+from livi.network import Layout, apply_many
 from livi.posterior.posterior import Posterior, load
 from livi.rivals import METHODS, Constant, Ensemble, fit_ensemble, fit_full_rank, fit_map, fit_mean_field, method_named
 
@@ -159,6 +159,15 @@ def test_members_with_batch_norm_keep_their_own_statistics(rng):
         # The whole data set is one batch, so a member's own statistics are the batch's.
         torch.testing.assert_close(values, posterior.layout.apply(theta, inputs, batch_statistics=True))
     assert posterior.predict(inputs, num_samples=7, rng=rng).means.shape == (7, 16)
+
+
+def test_members_that_are_trained_on_all_data_at_a_time_answer_as_they_were_trained():
+    inputs = torch.linspace(-3, 3, 600)[:, None] ** 3
+    net = nn.Sequential(nn.Linear(1, 3), nn.BatchNorm1d(3), nn.Tanh(), nn.Linear(3, 1))
+    posterior = fit_ensemble(net, (inputs, inputs[:, 0]), Gaussian(0.5), members=2, steps=3)
+    theta, layout = posterior.sampler.theta, posterior.layout
+    trained = apply_many(layout, theta, inputs, batch_statistics=True)
+    torch.testing.assert_close(apply_many(layout, theta, inputs, buffers=posterior.buffers), trained)
 
 
 def test_map_with_batch_norm_is_a_plain_posterior():

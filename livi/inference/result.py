@@ -56,12 +56,12 @@ class Result:
         return self.posterior(copy.deepcopy(bound), facts=facts)
 
 
-def calibration_inputs(data: Data) -> Any:
-    """Inputs of a few hundred examples, from all over the data where they are at hand: rows may come in an order.
+def calibration_inputs(data: Data, count: int = CALIBRATION) -> Any:
+    """Inputs of so many examples, from all over the data where they are at hand: rows may come in an order.
 
     Augmented, where the fit's are: a network belongs to the statistics that it was fitted under. Those of pictures as
     they are cost 3 % of the NLL on CIFAR-10 (docs/benchmarks/images.md).
     """
     if isinstance(data, TensorData):
-        data = TensorData(data.inputs, data.targets, CALIBRATION, augment=data.augment)  # shuffled
-    return some_inputs(data, CALIBRATION)
+        data = TensorData(data.inputs, data.targets, count, augment=data.augment)  # shuffled
+    return some_inputs(data, count)

@@ -15,13 +15,12 @@ from livi.model.data import NotGatheredError, TensorData, gathered
 from livi.model.likelihoods import Categorical, Gaussian
 from livi.model.priors import Normal
 from livi.model.problem import Problem
-from livi.network import apply_many, estimate_statistics
-from livi.rivals.map_start import Start
+from livi.network import apply_many
+from livi.rivals.map_start import Start, own_statistics
 from livi.rivals.options import needed
 
 INSTALL = 'pip install "livi[laplace]".'
 BATCH = 512  # examples whose curvature is computed at a time
-WHOLE = 2048  # up to which statistics of BatchNorm are of all together
 TUNING_STEPS, TUNING_RATE = 300, 0.1  # of Adam, on logarithms of the prior precision and the noise
 WIDEST = 12.0  # what those logarithms may be from 0
 
@@ -107,8 +106,7 @@ class Model:
             )
         inputs, targets = _examples(function, problem)
         layout.load_(start.theta)
-        some = [inputs] if len(inputs) <= WHOLE else list(inputs.split(BATCH)[:20])  # as ensembles have them
-        buffers = estimate_statistics(layout, start.theta[None], some) if layout.batch_norms else {}
+        buffers = {name: rows[0] for name, rows in own_statistics(problem, start.theta[None]).items()}
         for name, value in buffers.items():
             layout.module.get_buffer(name).copy_(value)
         stochastic = {slot.name for slot in layout.slots}

@@ -88,7 +88,7 @@ def fit_ivon(
     std = torch.cat([_std(group) for group in optimiser.param_groups])
     sampler = LowRankCovariance(start.problem.layout, mean, std).requires_grad_(False)
     facts: dict[str, Any] = {"steps": steps, "rate": rate, "hessian_start": level}
-    return as_posterior(start, sampler, "ivon", gradients=gradients, **facts)
+    return as_posterior(start.problem, start.recipe, sampler, "ivon", gradients=gradients, **facts)
 
 
 def _mean_curvature(start: Start, seed: int) -> float:

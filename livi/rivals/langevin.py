@@ -16,7 +16,7 @@ from livi.inference.rules import FROM_MODES, FROM_MODES_MAP_STEPS
 from livi.inference.start import measure_start
 from livi.model.likelihoods import Likelihood
 from livi.posterior.posterior import Posterior
-from livi.rivals.ensemble import MapFits, as_posterior
+from livi.rivals.map_start import MapFits
 
 INTERRUPTED = "interrupted while sampling: keeping the networks that the chains started from; fit again for more."
 
@@ -63,7 +63,7 @@ def fit_langevin(
         steps = min(steps, int(left / (2.0 * gradient * problem.data.steps_per_epoch)))
     steps = max(steps, 4 * FEWEST)
     each = min(-(-draws // chains), int((1.0 - FROM_MODES.warm_up) * steps))
-    start = as_posterior(problem, fits.recipe, starts, "langevin")
+    start = fits.posterior(starts, "langevin")
     try:
         chosen = replace(
             FROM_MODES, chains=chains, draws=max(FEWEST, each) * chains, steps=steps, energy_error=energy_error

@@ -199,7 +199,8 @@ def _float(noise: Tensor | None) -> float:
 
 def _posterior(model: Model, sampler: Any, method: str, precision: Tensor, passes: int, **facts: Any) -> Posterior:
     return as_posterior(
-        model.start,
+        model.start.problem,
+        model.start.recipe,
         sampler.requires_grad_(False),
         method,
         gradients=passes * model.num_batches,

@@ -8,7 +8,7 @@ from torch import nn
 
 from livi.model.likelihoods import Likelihood
 from livi.posterior.posterior import Posterior
-from livi.rivals.ensemble import MapFits, as_posterior
+from livi.rivals.map_start import MapFits
 
 
 def fit_map(
@@ -23,4 +23,4 @@ def fit_map(
         **options: as in `fit_ensemble`.
     """
     fits = MapFits.of("fit_map", net, data, likelihood, None, steps, options)
-    return as_posterior(fits.problem, fits.recipe, fits.best(), "map")
+    return fits.posterior(fits.best(), "map")

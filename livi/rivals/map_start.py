@@ -1,21 +1,91 @@
-"""What rivals that go on from a MAP estimate share: where they start, and the posterior that they end with."""
+"""MAP estimates, what rivals that go on from one share, and the posterior that they end with."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from livi import checks
+from livi.family.ensemble import Ensemble
 from livi.family.family import WeightSampler
-from livi.inference import Recipe
-from livi.inference.result import calibration_inputs
+from livi.inference import Recipe, Starts, best_map_weights, map_weights
+from livi.inference.result import CALIBRATION, calibration_inputs
+from livi.inference.rules import Size, default_recipe
 from livi.model.data import Batch
 from livi.model.likelihoods import Likelihood
 from livi.model.problem import Problem
 from livi.posterior.posterior import Posterior
-from livi.rivals.ensemble import MapFits
+from livi.posterior.prediction.chunks import measure_statistics
+from livi.rivals.options import refuse
+
+_REFUSED = (
+    *("generator", "noise", "entropy", "latents", "components", "family", "start"),
+    *("checkpoint", "log_dir", "validation", "validate_every", "callbacks", "last_layer"),
+)
+_IGNORED = {*_REFUSED, "progress", "checkpoint_every", "capture", "autocast", "seed", "recipe"}
+
+
+@dataclass(frozen=True)
+class MapFits:
+    """What MAP fits are of, the recipe that says how many and how long, and how they are looked for."""
+
+    problem: Problem
+    recipe: Recipe
+    seed: int
+    capture: bool | None
+
+    @classmethod
+    def of(
+        cls,
+        function: str,
+        net: nn.Module,
+        data: Any,
+        likelihood: Likelihood,
+        members: int | None,
+        steps: int | None,
+        options: dict[str, Any],
+    ) -> MapFits:
+        """From what `function` is given; the recipe has number and steps where they are None.
+
+        Raises:
+            TypeError: an option that a MAP fit has no use for, such as a last layer that is not "sampled" like all
+                others.
+        """
+        sampled = options.get("last_layer") == "sampled"
+        refuse(function, options | {"last_layer": None} if sampled else options, *_REFUSED)
+        problem = Problem.of(
+            net, data, likelihood, **{name: value for name, value in options.items() if name not in _IGNORED}
+        )
+        problem = replace(problem, autocast=options.get("autocast"))
+        recipe = (options.get("recipe") or Recipe()).over(default_recipe(Size.of(problem)))
+        if recipe.temperature != 1.0:
+            raise ValueError(
+                f"{function}: expected temperature 1, for MAP fits have no KL term to weigh, got "
+                f"{recipe.temperature:g}; leave it out of the recipe, or divide the prior's variance by it."
+            )
+        recipe = replace(
+            recipe,
+            map_restarts=recipe.map_restarts if members is None else members,
+            map_steps=recipe.map_steps if steps is None else steps,
+        )
+        return cls(problem, recipe, checks.seed(options.get("seed", 0)), options.get("capture"))
+
+    def starts(self) -> Starts:
+        """All of them, best first."""
+        return map_weights(self.problem, self.recipe, seed=self.seed, capture=self.capture)
+
+    def best(self) -> Starts:
+        """The best alone, with a noise of its own."""
+        return best_map_weights(self.problem, self.recipe, seed=self.seed, capture=self.capture)
+
+    def posterior(self, starts: Starts, method: str) -> Posterior:
+        """Of these members, equally likely."""
+        members = Ensemble(self.problem.layout, starts.theta).requires_grad_(False)
+        joint = starts.log_joint.tolist()
+        return as_posterior(self.problem, self.recipe, members, method, members=len(starts.theta), log_joint=joint)
 
 
 class Start(NamedTuple):
@@ -24,11 +94,6 @@ class Start(NamedTuple):
     problem: Problem
     recipe: Recipe
     theta: Tensor  # (m,)
-
-    @property
-    def gradients(self) -> int:
-        """Of the MAP fits."""
-        return self.recipe.map_restarts * self.recipe.map_steps
 
 
 def best_map(function: str, net: nn.Module, data: Any, likelihood: Likelihood, options: dict[str, Any]) -> Start:
@@ -51,30 +116,32 @@ def loss_gradient(
 
 
 def as_posterior(
-    start: Start,
+    problem: Problem,
+    recipe: Recipe,
     sampler: WeightSampler,
     method: str,
     *,
-    gradients: int,
+    gradients: int = 0,
     buffers: dict[str, Tensor] | None = None,
     **facts: Any,
 ) -> Posterior:
-    """A posterior of these weights; BatchNorm statistics are each draw's own, unless there are `buffers` for all.
+    """A posterior of these weights, each with its own BatchNorm statistics, unless there are `buffers` for all.
 
     Args:
-        gradients: of the log joint density, at one weight vector and on one batch, that were taken behind the start.
+        gradients: of the log joint density, at one weight vector and on one batch, that were taken behind the MAP fits.
         **facts: further ones, as JSON-able values.
     """
-    problem = start.problem
-    measured = buffers is None and bool(problem.layout.batch_norms)
+    if buffers is None and isinstance(sampler, Ensemble):
+        buffers = own_statistics(problem, sampler.theta)
+    measured = buffers is None and problem.layout.batch_norms
     plan = {
         "method": method,
         "num_params": problem.layout.num_params,
         "num_data": problem.data.num_data,
         "likelihood": type(problem.likelihood).__name__,
         "prior": type(problem.prior).__name__,
-        "recipe": asdict(start.recipe),
-        "gradients": start.gradients + gradients,
+        "recipe": asdict(recipe),
+        "gradients": recipe.map_restarts * recipe.map_steps + gradients,
     }
     return Posterior(
         sampler,
@@ -84,3 +151,14 @@ def as_posterior(
         calibration=calibration_inputs(problem.data) if measured else None,
         plan=plan | facts,
     )
+
+
+def own_statistics(problem: Problem, theta: Tensor) -> dict[str, Tensor]:  # (S, m), with S rows
+    """BatchNorm statistics of networks that are found but once: of a batch of theirs, where it is larger than others'.
+
+    One that is trained on all data at a time then answers as it was trained.
+    """
+    if not problem.layout.batch_norms:
+        return {}
+    inputs = calibration_inputs(problem.data, max(CALIBRATION, len(problem.data.first()[1])))
+    return measure_statistics(problem.layout, theta, inputs, strategy=problem.strategy)

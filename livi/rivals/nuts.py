@@ -23,9 +23,8 @@ from livi.model.likelihoods import Gaussian, Likelihood
 from livi.model.problem import Problem
 from livi.network import Layout
 from livi.posterior.posterior import Posterior
-from livi.rivals.ensemble import MapFits
 from livi.rivals.jax_network import in_double, load, log_likelihood, log_prior, translated
-from livi.rivals.map_start import Start, as_posterior
+from livi.rivals.map_start import MapFits, as_posterior
 
 MOST_WEIGHTS = 2_000
 TOLERANCE = 1e-6  # relative, between the log joint densities of jax and torch
@@ -154,10 +153,9 @@ def fit_nuts(
     )
     for text in _alarms(report):
         warnings.warn(text, FitWarning, stacklevel=2)
-    start = Start(problem, fits.recipe, starts.theta[0])
     members = Ensemble(problem.layout, theta.flatten(0, 1)).requires_grad_(False)
     total = round(chains * (warmup + draws) * report.leapfrog_steps)  # warm-up as if its trajectories were as long
-    return as_posterior(start, members, "nuts", gradients=total, nuts=asdict(report))
+    return as_posterior(problem, fits.recipe, members, "nuts", gradients=total, nuts=asdict(report))
 
 
 def _check_size(net: nn.Module, options: dict[str, Any], most: int) -> None:

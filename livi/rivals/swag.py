@@ -81,7 +81,8 @@ def fit_swag(
         )
     sampler = moments.sampler(problem)
     return as_posterior(
-        start,
+        problem,
+        start.recipe,
         sampler.requires_grad_(False),
         "swag",
         gradients=steps + PROBES + 2 * POWER_STEPS,
