@@ -6,7 +6,7 @@ from torch import nn
 
 import livi
 from livi.durations import seconds
-from livi.inference.measuring import measure_step
+from livi.inference.measuring import _Peak, measure_step
 
 
 @pytest.mark.parametrize(
@@ -113,3 +113,29 @@ def test_steps_of_generators_that_autograd_differentiates_are_measured():
     plan = livi.plan(*problem(), last_layer="sampled", generator=lambda layout: Own(4, layout.num_params, hidden=(4,)))
     weights = sum(parameter.nbytes for parameter in plan.bound.parameters())
     assert plan.cost.memory > 6 * weights
+
+
+def test_one_weight_vector_s_activations_are_counted_where_they_go_one_by_one():
+    net = nn.Sequential(nn.Linear(1, 40), nn.Tanh(), nn.Linear(40, 40), nn.Tanh(), nn.Linear(40, 1))
+    layout, (x, y) = livi.Layout(net), (torch.randn(2000, 1), torch.randn(2000, 1))
+    memory = {}
+    for count, strategy in ((2, livi.Loop()), (16, livi.Loop()), (16, livi.Vmap())):
+        q = livi.ImplicitPosterior(layout, livi.Affine(2, layout.num_params), livi.FixedNoise(0.1))
+        bound = livi.Bound(q, livi.Gaussian(0.3), livi.Normal(1.0), num_data=2000, num_samples=count, strategy=strategy)
+        memory[count, type(strategy)] = measure_step(bound, (x, y), livi.Recipe(steps=1)).memory
+    activations = 2 * 2000 * 40 * 8  # what two layers of Tanh keep of one weight vector
+    further = memory[16, livi.Loop] - memory[2, livi.Loop]
+    assert further < 14 * 8 * 4 * layout.num_params  # the weights themselves, and what is kept of them
+    assert memory[16, livi.Vmap] > 16 * activations > 4 * memory[16, livi.Loop]
+
+
+def test_what_a_graph_lets_go_is_no_longer_held():
+    peak, x = _Peak(torch.device("cpu")), torch.ones(1000, requires_grad=True)
+    with peak.watched():
+        graphs = [x.exp().sin().sum() for _ in range(3)]  # each keeps what exp gives, for itself and for sin
+        assert peak.now == 3 * x.nbytes
+        graphs[0].backward()
+        assert peak.now == 2 * x.nbytes
+        del graphs
+        x.exp().sum().backward()
+    assert (peak.now, peak.bytes(0)) == (0, 3 * x.nbytes)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+import weakref
+from collections import Counter
 from dataclasses import dataclass
 
 import torch
@@ -36,8 +38,8 @@ class Cost:
 def measure_step(bound: Bound, batch: Batch, recipe: Recipe, *, capture: bool | None = None) -> Cost:
     """Of steps with and without an entropy, as often as the recipe takes either, and Adam's. Gradients are left empty.
 
-    On a GPU the memory is torch's own peak, whose statistics this resets; elsewhere it is what autograd says it keeps.
-    Added is what a fit holds besides: its state, copies of that, and the batches of its recordings.
+    On a GPU the memory is torch's own peak, whose statistics this resets; elsewhere it is what autograd says it keeps
+    at once. Added is what a fit holds besides: its state, copies of that, and the batches of its recordings.
 
     Raises:
         MemoryError: a step needs more memory than there is.
@@ -101,32 +103,48 @@ class _Trial:
             self.bound.entropy = entropy
 
 
+class _Kept:
+    """A tensor as a graph keeps it: gone with the graph, where the tensor may be a parameter, which stays."""
+
+    __slots__ = ("__weakref__", "tensor")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+
 class _Peak:
     """The most memory held at once: what a GPU counts itself, or else what autograd keeps, with the gradients."""
 
     def __init__(self, device: torch.device) -> None:
-        self.device, self.kept, self.most = device, dict[int, int](), 0
+        self.device, self.kept, self.now, self.most = device, Counter[int](), 0, 0
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
             self.before = torch.cuda.memory_allocated(device)
 
     def watched(self) -> torch.autograd.graph.saved_tensors_hooks:
-        self.kept.clear()
-        return torch.autograd.graph.saved_tensors_hooks(self._keep, lambda tensor: tensor)
+        return torch.autograd.graph.saved_tensors_hooks(self._keep, lambda kept: kept.tensor)
 
     def bytes(self, gradients: int) -> int:
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated(self.device) - self.before
         return self.most + gradients
 
-    def _keep(self, tensor: Tensor) -> Tensor:
+    def _keep(self, tensor: Tensor) -> _Kept:
         try:
             storage = tensor.untyped_storage()
-            self.kept[storage.data_ptr()] = storage.nbytes()  # several tensors may be views of one
+            place, size = storage.data_ptr(), storage.nbytes()  # several tensors may be views of one
         except RuntimeError:  # inside of torch.func, whose tensors have no storage of their own
-            self.kept[id(tensor)] = tensor.nbytes
-        self.most = max(self.most, sum(self.kept.values()))
-        return tensor
+            place, size = id(tensor), tensor.nbytes
+        self.now += 0 if self.kept[place] else size
+        self.kept[place] += 1
+        self.most = max(self.most, self.now)
+        kept = _Kept(tensor.detach())  # a result would hold the graph that holds it
+        weakref.finalize(kept, self._free, place, size)
+        return kept
+
+    def _free(self, place: int, size: int) -> None:
+        self.kept[place] -= 1
+        self.now -= 0 if self.kept[place] else size
 
 
 def _adam_seconds(bound: Bound, recipe: Recipe) -> float:
