@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import livi
+from livi import rivals
 from livi.model.likelihoods import pass_weights
 
 X, LABELS = torch.randn(30, 4, generator=torch.Generator().manual_seed(0)), torch.arange(30) % 3
@@ -257,3 +258,35 @@ def test_weights_that_are_missing_come_with_their_remedy():
     with pytest.raises(TypeError, match=f"first batch .* with Weighted.. {remedy}"):
         livi.plan(net, ((x, weights), y), weighted)
     livi.plan(net, ((x, weights), y), weighted, forward=pass_weights)
+
+
+class HalfUsed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.spare = nn.Linear(4, 1), nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [livi.fit, livi.plan, rivals.fit_mean_field, rivals.fit_sivi, rivals.fit_map, rivals.fit_swag],
+    ids=lambda function: function.__name__,
+)
+def test_a_doubt_is_said_once_and_where_the_method_was_called(function):
+    options = {"recipe": BRIEF} if function is livi.plan else {"recipe": BRIEF, "progress": False}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        function(HalfUsed(), (X, X.sum(1)), livi.Gaussian(0.5), **options)
+    doubts = [warning for warning in caught if "do not depend on spare" in str(warning.message)]
+    assert [(doubt.category, doubt.filename) for doubt in doubts] == [(livi.FitWarning, __file__)]
+
+
+def test_a_doubt_about_chains_is_said_where_they_were_asked_for():
+    posterior = livi.fit(nn.Linear(4, 1), (X, X.sum(1)), livi.Gaussian(0.5), recipe=BRIEF, progress=False)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        livi.polish(posterior, (X[:20], X[:20].sum(1)), chains=2, draws=16, steps=40, progress=False)
+    assert any("expected the 30 examples" in str(warning.message) for warning in caught)
+    assert {warning.filename for warning in caught} == {__file__}

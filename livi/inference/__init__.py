@@ -17,7 +17,7 @@ from livi.inference.reweight_report import ReweightReport
 from livi.inference.reweighting import reweight
 from livi.inference.start import Starts, best_map_weights, map_weights
 from livi.inference.stopping import EarlyStopping
-from livi.model.trial import FitWarning
+from livi.model.warning import FitWarning
 
 __all__ = [
     "CSVLogger",

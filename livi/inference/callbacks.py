@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import difflib
 import inspect
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -17,7 +16,7 @@ from livi.inference.ranks import Alone
 from livi.inference.recipe import Recipe
 from livi.inference.validation import PREFIX, Validation, named
 from livi.model.data import Data
-from livi.model.trial import FitWarning
+from livi.model.warning import warn
 from livi.posterior.posterior import Posterior
 
 Row = dict[str, float]
@@ -188,7 +187,7 @@ def as_callbacks(given: Iterable[Callback | Callable[[Row], object]]) -> list[Ca
             )
         found.append(one if isinstance(one, Callback) else _Function(one))
         for text in _never_called(found[-1]):
-            warnings.warn(text, FitWarning, stacklevel=4)  # past fit, and what checks its options
+            warn(text)
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -28,7 +27,7 @@ from livi.inference.progress import Progress
 from livi.inference.recipe import Recipe
 from livi.model.density import LogProb, density_problem
 from livi.model.problem import Choice, Problem, chosen_for
-from livi.model.trial import FitWarning
+from livi.model.warning import warn
 from livi.network import Layout
 from livi.posterior.density import Density
 from livi.posterior.diagnostics.estimate import NUM_BATCHES, from_batches
@@ -130,11 +129,9 @@ def fit_density(
         "interrupted_at": trainer.step if trainer.interrupted else None,
     }
     if not trainer.interrupted and _runs_away(trainer.history):
-        warnings.warn(
+        warn(
             "fit_density: the bound is still rising, as it does without end where a density cannot be normalised. "
             "Check the sign of log_prob, which is neither a loss nor an energy; else take more steps.",
-            FitWarning,
-            stacklevel=2,
         )
     reached = _reached(bound, problem, trainer.rng)
     return Density(made, log_prob, bound=reached, history=trainer.history, plan=facts | made.facts())

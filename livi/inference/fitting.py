@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from numbers import Real
@@ -35,7 +34,7 @@ from livi.inference.start import map_weights
 from livi.inference.stopping import EarlyStopping
 from livi.inference.validation import Validation, split_off, validation_of
 from livi.model.likelihoods import Likelihood
-from livi.model.trial import FitWarning
+from livi.model.warning import warn
 from livi.posterior import storage
 from livi.posterior.posterior import Posterior
 
@@ -191,7 +190,7 @@ def _run(prepared: Plan, trainer: Trainer, result: Result, state: dict[str, Any]
     else:
         begun = _begin(prepared, trainer, None if state is None else state["start"])
         if trainer.interrupted:
-            warnings.warn(TOO_EARLY, FitWarning, stacklevel=4)
+            warn(TOO_EARLY)
             return _finish(result, trainer)
         if trainer.checkpoint is not None:
             trainer.save()
@@ -248,7 +247,7 @@ def _polished(prepared: Plan, posterior: Posterior, trainer: Trainer) -> Posteri
         return found
     except KeyboardInterrupt:
         text = "interrupted while polishing: keeping what the chains started from; fit again for more."
-        warnings.warn(text, FitWarning, stacklevel=5)
+        warn(text)
         posterior.plan["interrupted_at"] = trainer.step
         return posterior
 
@@ -297,7 +296,7 @@ def _finish(result: Result, trainer: Trainer) -> Posterior:
         recent = [row["log_likelihood"] for row in trainer.history[-10:]]
         levels = (sum(recent) / len(recent), trainer.start_log_likelihood)
         for text in alarms(bound, *levels, unconverged, trainer.rng, trainer.recipe.temperature):
-            warnings.warn(text, FitWarning, stacklevel=5)
+            warn(text)
     facts = trainer.facts | bound.posterior.facts()  # a component may have been left out
     facts |= {
         "interrupted_at": trainer.step if trainer.interrupted else None,

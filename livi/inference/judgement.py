@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 
 import torch
@@ -14,7 +13,7 @@ from livi.family.implicit import ImplicitPosterior
 from livi.family.objective import Bound
 from livi.inference.chains import widest
 from livi.model.data import Data
-from livi.model.trial import FitWarning
+from livi.model.warning import warn
 
 DRAWS, FEW = 32, 8  # networks that predict together, fewer of many weights
 HELD = 2**28  # numbers of all of them together, unless they are few
@@ -111,12 +110,10 @@ def leave_out(bound: Bound, components: Sequence[int]) -> None:
         return
     assert isinstance(q, ImplicitPosterior)
     bound.posterior = q.only(kept)
-    warnings.warn(
+    warn(
         f"{len(components)} of {q.num_components} mixture components ended far below where they started, or below the "
         "best of them, and are left out: predictions are better without. Raise Recipe.steps or num_samples, or lower "
         "its rates.",
-        FitWarning,
-        stacklevel=6,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from livi.inference.ranks import Alone
 from livi.inference.recipe import LOG_EVERY, VALUE_EVERY, Recipe
 from livi.inference.recordable import CaptureError
 from livi.model.data import Batch, Data, remaining_batches
-from livi.model.trial import FitWarning
+from livi.model.warning import warn
 from livi.posterior import storage
 
 SNAPSHOT_EVERY = 100
@@ -130,7 +129,7 @@ class Trainer:
             sure = f"; its KL weight was only {warmth:.2f}, so it is too sure"
             cold = sure if warmth < self.recipe.temperature else ""
             text = f"interrupted: keeping the posterior of step {self.step} of {self.recipe.steps}{cold}."
-            warnings.warn(text, FitWarning, stacklevel=2)
+            warn(text)
         if self.stopped:
             self.progress.say(f"stopped at step {self.step}: {self.stopped}")
         if self.checkpoint is not None and not self.interrupted:

@@ -24,6 +24,7 @@ from livi.family.objective import Bound
 from livi.inference.measuring import Cost, measure_step
 from livi.inference.recipe import Recipe
 from livi.inference.rules import (
+    BySize,
     Chains,
     Size,
     default_components,
@@ -252,7 +253,8 @@ def make_plan(problem: Problem, choices: Choices, *, seed: int) -> Plan:
         rule = from_trained if choices.start == "net" else from_posterior
         recipe = replace(choices.recipe.over(rule(recipe)), map_steps=0)
     with global_stream(seed, problem.layout.device):  # from which generators initialise themselves
-        family = chosen_for(choices.family, problem.layout) or _implicit(size, choices, components)
+        family = chosen_for(_of_layout(choices.family, size), problem.layout)
+        family = family or ImplicitPosterior(size.layout, *parts(size, components, choices.generator, choices.noise))
     recipe = replace(recipe, map_restarts=max(recipe.map_restarts, family.num_components))
     autocast = choices.autocast if problem.integrated is None else None
     bound = Bound(
@@ -274,18 +276,23 @@ def make_plan(problem: Problem, choices: Choices, *, seed: int) -> Plan:
     return Plan(bound, problem, recipe, cost, climbing, choices.capture, choices.start, chains)
 
 
-def _implicit(size: Size, choices: Choices, components: int) -> ImplicitPosterior:
-    """Of the user's generators and noises, or the rules'."""
-    parts = generators_and_noises(
+def parts(
+    size: Size, components: int, generator: Choice[Generator], noise: Choice[Noise]
+) -> tuple[list[Generator], list[Noise]]:
+    """Generators and noises of the user's, or the rules'."""
+    return generators_and_noises(
         size.layout,
         components,
-        (choices.generator, lambda _: on_cpu(default_generator, size)),
-        (choices.noise, lambda _: on_cpu(default_noise, size)),
+        (_of_layout(generator, size), lambda _: _on_cpu(default_generator, size)),
+        (_of_layout(noise, size), lambda _: _on_cpu(default_noise, size)),
     )
-    return ImplicitPosterior(size.layout, *parts)
 
 
-def on_cpu(rule: Callable[[Size], Made], size: Size) -> Made:
+def _of_layout(choice: Choice[Made], size: Size) -> Choice[Made]:
+    return (lambda _: choice(size)) if isinstance(choice, BySize) else choice
+
+
+def _on_cpu(rule: Callable[[Size], Made], size: Size) -> Made:
     """What a rule makes, whatever torch's default device is: a seed means the same first weights on every device."""
     with torch.device("cpu"):
         return rule(size)

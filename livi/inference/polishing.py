@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import time
-import warnings
 from dataclasses import asdict, replace
 from typing import Any, Literal
 
@@ -34,7 +33,7 @@ from livi.model.likelihoods import (
     Weighted,
 )
 from livi.model.problem import Problem
-from livi.model.trial import FitWarning
+from livi.model.warning import warn
 from livi.network import apply_many, as_call
 from livi.network.linearised import Linearised
 from livi.posterior.posterior import Posterior
@@ -123,7 +122,7 @@ def polish(
     started = time.perf_counter()
     target = ChainTarget.of(posterior, data, unpack)
     for text in _surprises(posterior, target, data, unpack):
-        warnings.warn(text, FitWarning, stacklevel=2)
+        warn(text)
     rng = torch.Generator(posterior.layout.device).manual_seed(seed)
     show = Progress(steps, quiet=not progress)
     show.begin(0, steps, "polish")
@@ -150,7 +149,7 @@ def polish(
         likelihood = copy.deepcopy(posterior.likelihood).requires_grad_(False) if noise else posterior.likelihood
         finished = kept_as_posterior(posterior, likelihood, target.whole, theta, {"polish": asdict(report)})
     for text in _alarms(report, chains, energy_error):
-        warnings.warn(text, FitWarning, stacklevel=2)
+        warn(text)
     return finished
 
 

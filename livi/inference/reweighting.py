@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +23,7 @@ from livi.inference.reweight_report import ReweightReport
 from livi.model.data import Unpack
 from livi.model.priors import Normal, Relevance
 from livi.model.problem import Problem
-from livi.model.trial import FitWarning
+from livi.model.warning import warn
 from livi.posterior.diagnostics.entropy import MAX_ENTRIES
 from livi.posterior.diagnostics.estimate import jackknife
 from livi.posterior.diagnostics.log_det import largest_latent_dim
@@ -89,7 +88,7 @@ def reweight(
     started = time.perf_counter()
     target = ChainTarget.of(posterior, data, unpack)
     for text in _surprises(posterior, target, data, unpack):
-        warnings.warn(text, FitWarning, stacklevel=2)
+        warn(text)
     rng = torch.Generator(posterior.layout.device).manual_seed(seed)
     show = Progress(num_samples, quiet=not progress, unit="draws")
     with kept_memory():
@@ -106,7 +105,7 @@ def reweight(
     report = _report(weighed, weights, rows, sampler.num_components, time.perf_counter() - started)
     finished = kept_as_posterior(posterior, posterior.likelihood, target.whole, theta, {"reweight": report.facts()})
     for text in _alarms(report, num_samples):
-        warnings.warn(text, FitWarning, stacklevel=2)
+        warn(text)
     return finished
 
 

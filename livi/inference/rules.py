@@ -34,8 +34,9 @@ gets a short fit, and Markov chains from its draws (`wants_polish`): what comes 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from torch import nn
 
@@ -117,6 +118,16 @@ class Size:
         that varies, one fit of 3,000 steps ended 75,000 nats below it.
         """
         return min(1.0, math.sqrt(FULL_BATCH / self.num_data))
+
+
+@dataclass(frozen=True)
+class BySize:
+    """A choice of family, generator or noise that is made by what the rules look at, and not by the layout alone."""
+
+    make: Callable[[Size], Any]
+
+    def __call__(self, size: Size) -> Any:
+        return self.make(size)
 
 
 def default_generator(size: Size) -> Generator:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,16 +15,13 @@ from livi.model.likelihoods import Bernoulli, Categorical, Likelihood, Weighted,
 from livi.model.likelihoods.base import TargetError
 from livi.model.likelihoods.others import WITH_WEIGHTS
 from livi.model.units import entered_by
+from livi.model.warning import warn
 from livi.network import Layout, all_batch_norms, as_call
 from livi.outliers import far_out
 
 SEVERAL = 2  # examples that BatchNorm needs
 LARGE = 1e3  # times a network's own weights
 SORTED = 10**7  # numbers, of more it would take seconds to find those that stand apart
-
-
-class FitWarning(UserWarning):
-    """Something about a problem or a fit that makes its result doubtful."""
 
 
 class Trial(NamedTuple):
@@ -116,7 +112,7 @@ def warn_of_doubts(
     doubts = _doubts(*trial, layout, likelihood, batch)
     inputs = data.inputs if isinstance(data, TensorData) else batch[0]
     for doubt in (*others, *doubts, *_on_bytes(layout, batch[0]), *_on_codes(layout, inputs)):
-        warnings.warn(doubt, FitWarning, stacklevel=7)  # past of, plan and fit, and what checks their options
+        warn(doubt)
 
 
 def _failed(layout: Layout, inputs: Any, likelihood: Likelihood, error: Exception) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
@@ -14,7 +13,7 @@ from torch import Tensor
 from livi import checks
 from livi.family.ensemble import Ensemble
 from livi.model.likelihoods import Likelihood
-from livi.model.trial import FitWarning
+from livi.model.warning import warn
 from livi.network import Layout
 from livi.posterior.posterior import Posterior
 from livi.posterior.storage.network import unsampled
@@ -127,11 +126,9 @@ def _likelihood(found: Sequence[Likelihood]) -> Likelihood:
         values = torch.stack([one[name].detach() for one in learned])
         apart = float((values.amax(0) - values.amin(0)).max())
         if apart > FAR_APART:
-            warnings.warn(
+            warn(
                 f"pool: {name} of the likelihoods differs by up to {apart:.2g}, and the pool takes the mean; look at "
                 "each posterior by itself.",
-                FitWarning,
-                stacklevel=3,
             )
         parameter.data.copy_(values.mean(0))
     return pooled

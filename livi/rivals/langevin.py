@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -10,11 +9,12 @@ from torch import nn
 
 from livi import checks
 from livi.durations import seconds
-from livi.inference import FitWarning, polish
+from livi.inference import polish
 from livi.inference.polishing import FEWEST
 from livi.inference.rules import FROM_MODES, FROM_MODES_MAP_STEPS
 from livi.inference.start import measure_start
 from livi.model.likelihoods import Likelihood
+from livi.model.warning import warn
 from livi.posterior.posterior import Posterior
 from livi.rivals.map_start import MapFits
 
@@ -70,6 +70,6 @@ def fit_langevin(
         )
         return polish(start, problem.data, seed=seed, progress=progress, **asdict(chosen))
     except KeyboardInterrupt:
-        warnings.warn(INTERRUPTED, FitWarning, stacklevel=2)
+        warn(INTERRUPTED)
         start.plan["interrupted_at"] = 0
         return start

@@ -11,12 +11,11 @@ from livi.family.entropy import Exact
 from livi.family.generators import Generator
 from livi.family.noise import DiagonalNoise, RelativeNoise
 from livi.inference import Recipe, fit
-from livi.inference.rules import Size, default_recipe
+from livi.inference.rules import BySize, Size, default_recipe
 from livi.model.likelihoods import Likelihood
-from livi.model.problem import Problem
 from livi.network import Layout
 from livi.posterior.posterior import Posterior
-from livi.rivals.options import of_problem, refuse
+from livi.rivals.options import refuse
 
 
 class Constant(Generator):
@@ -59,12 +58,11 @@ def fit_mean_field(net: nn.Module, data: Any, likelihood: Likelihood, **options:
             `components` = K trains a mixture of K of them.
     """
     refuse("fit_mean_field", options, "generator", "noise", "entropy")
-    options.setdefault("last_layer", "sampled")
-    size = Size.of(Problem.of(net, data, likelihood, **of_problem(options)))
-    recipe = (options.get("recipe") or Recipe()).over(default_recipe(size, options.get("components") or 1))
+    given, components = options.get("recipe") or Recipe(), options.get("components") or 1
 
     @torch.no_grad()
-    def noise(layout: Layout) -> DiagonalNoise:
+    def noise(size: Size) -> DiagonalNoise:
+        layout, recipe = size.layout, given.over(default_recipe(size, components))
         made = DiagonalNoise(layout.num_params, recipe.spread)
         if recipe.relative_spread:
             relative = RelativeNoise([slot.numel for slot in layout.slots], recipe.spread, floors=0.01)
@@ -72,4 +70,5 @@ def fit_mean_field(net: nn.Module, data: Any, likelihood: Likelihood, **options:
             made.log_std.copy_(relative.std().log())
         return made
 
-    return fit(net, data, likelihood, generator=Constant.for_layout, noise=noise, entropy=Exact(), **options)
+    own = {"generator": Constant.for_layout, "noise": BySize(noise), "entropy": Exact()}
+    return fit(net, data, likelihood, **({"last_layer": "sampled"} | options | own))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -14,13 +13,14 @@ from torch import Tensor, nn
 
 from livi import checks
 from livi.family.ensemble import Ensemble
-from livi.inference import FitWarning, Recipe
+from livi.inference import Recipe
 from livi.inference.convergence import effective_size, split_rhat
 from livi.inference.own_noise import Limits, fit_noise
 from livi.inference.polishing import followed_predictions
 from livi.model.data import NotGatheredError, gathered
 from livi.model.likelihoods import Gaussian, Likelihood
 from livi.model.problem import Problem
+from livi.model.warning import warn
 from livi.network import Layout
 from livi.posterior.posterior import Posterior
 from livi.rivals.jax_network import in_double, load, log_likelihood, log_prior, translated
@@ -152,7 +152,7 @@ def fit_nuts(
         problem, theta, levels, leapfrog, _numpy(extra["diverging"]), warmup, time.perf_counter() - started
     )
     for text in _alarms(report):
-        warnings.warn(text, FitWarning, stacklevel=2)
+        warn(text)
     members = Ensemble(problem.layout, theta.flatten(0, 1)).requires_grad_(False)
     total = round(chains * (warmup + draws) * report.leapfrog_steps)  # warm-up as if its trajectories were as long
     return as_posterior(problem, fits.recipe, members, "nuts", gradients=total, nuts=asdict(report))

@@ -19,11 +19,6 @@ def refuse(function: str, options: Mapping[str, Any], *names: str) -> None:
         raise TypeError(f"{function}: expected no {' or '.join(given)}, which this baseline fixes or has no use for.")
 
 
-def of_problem(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of them that `Problem.of` has."""
-    return {name: value for name, value in options.items() if name in OF_PROBLEM}
-
-
 def needed(function: str, module: str, install: str) -> Any:
     """A module of a package that is not always there.
 

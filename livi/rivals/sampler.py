@@ -13,13 +13,12 @@ from livi.family.generators import Generator
 from livi.family.implicit import ImplicitPosterior
 from livi.family.noise import Noise
 from livi.inference import fit
-from livi.inference.plans import generators_and_noises, on_cpu
-from livi.inference.rules import Size, default_generator, default_noise
+from livi.inference.plans import parts
+from livi.inference.rules import BySize, Size
 from livi.model.likelihoods import Likelihood
-from livi.model.problem import Problem
 from livi.network import Layout
 from livi.posterior.posterior import Posterior
-from livi.rivals.options import of_problem, refuse
+from livi.rivals.options import refuse
 
 Make = Callable[[Layout, list[Generator], list[Noise]], ImplicitPosterior]
 
@@ -42,12 +41,8 @@ def fit_sampler(
     refuse(function, options, "entropy", "family")
     components: int = options.pop("components", None) or 1
     generator, noise = copy.deepcopy((options.pop("generator", None), options.pop("noise", None)))
-    size = Size.of(Problem.of(net, data, likelihood, **of_problem(options)))
 
-    def family(layout: Layout) -> ImplicitPosterior:
-        generators = (generator, lambda _: on_cpu(default_generator, size))
-        noises = (noise, lambda _: on_cpu(default_noise, size))
-        return make(layout, *generators_and_noises(layout, components, generators, noises))
+    def family(size: Size) -> ImplicitPosterior:
+        return make(size.layout, *parts(size, components, generator, noise))
 
-    options.setdefault("last_layer", "sampled")
-    return fit(net, data, likelihood, family=family, **options)
+    return fit(net, data, likelihood, **({"last_layer": "sampled"} | options | {"family": BySize(family)}))
