@@ -30,9 +30,7 @@ _ITERATIONS = 20  # enough for every buffer to exist: a later iteration adds a f
 
 def memory_kind(estimator: EntropyEstimator) -> EntropyEstimator:
     """The estimator with a fixed number of iterations: tolerances and limits do not change its memory."""
-    if isinstance(estimator, Lanczos):
-        return dataclasses.replace(estimator, tolerance=None, max_iterations=_ITERATIONS)
-    if isinstance(estimator, SmallestSingularValue):
+    if isinstance(estimator, (Lanczos, SmallestSingularValue)):
         return dataclasses.replace(estimator, tolerance=0.0, max_iterations=_ITERATIONS)
     return estimator
 

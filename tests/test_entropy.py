@@ -151,14 +151,15 @@ def test_lanczos_says_when_it_was_cut_short():
     assert "raise max_iterations" in report.remedy
 
 
-def test_lanczos_without_a_tolerance_is_held_to_the_default_one():
+def test_lanczos_that_asks_nothing_in_between_is_held_to_its_tolerance():
     generator, z, noise_std = generators()["MLP with skip"], torch.randn(2, 30), torch.tensor(1e-3)
     for iterations, converged in ((2, False), (200, True)):
-        report = Lanczos(tolerance=None, max_iterations=iterations)(generator, z, noise_std).report
+        estimator = Lanczos(max_iterations=iterations, check_every=iterations + 1)
+        report = estimator(generator, z, noise_std).report
         assert report.products == 2 * iterations
         assert report.converged.tolist() == [converged] * 2
-        assert (report.residual <= Lanczos().tolerance).tolist() == [converged] * 2
-    report = Lanczos(tolerance=None, max_iterations=2)(lambda z: z * torch.inf, z, noise_std).report
+        assert (report.residual <= estimator.tolerance).tolist() == [converged] * 2
+    report = Lanczos(max_iterations=2, check_every=3)(lambda z: z * torch.inf, z, noise_std).report
     assert not report.converged.any()
 
 

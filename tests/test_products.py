@@ -303,7 +303,7 @@ def test_products_record_nothing_and_forms_do(name, shared):
         assert not linearised(generator, z).bilinear(image, z).requires_grad
 
 
-SOLVERS = [Lanczos(num_probes=2, tolerance=None, max_iterations=4), SmallestSingularValue()]
+SOLVERS = [Lanczos(num_probes=2, tolerance=0.0, max_iterations=4), SmallestSingularValue()]
 
 
 @pytest.mark.parametrize("estimator", SOLVERS, ids=repr)
@@ -334,7 +334,7 @@ def test_the_solve_keeps_no_graph_alive():
         counts = []
         for iterations in (1, 20):
             saved.clear()
-            Lanczos(num_probes=1, tolerance=None, max_iterations=iterations)(generator, z, torch.tensor(0.1))
+            Lanczos(num_probes=1, tolerance=0.0, max_iterations=iterations)(generator, z, torch.tensor(0.1))
             counts.append(len(saved))
     assert counts[0] == counts[1] > 0
 

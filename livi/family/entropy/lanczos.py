@@ -12,8 +12,6 @@ from livi.family.entropy.estimate import EntropyEstimate, EntropyReport, gaussia
 from livi.family.jacobian import RowFunction
 from livi.family.linalg import CGResult, conjugate_gradient, fixed_conjugate_gradient, log_quadrature
 
-TOLERANCE = 1e-2
-
 
 @dataclass(frozen=True)
 class Lanczos:
@@ -32,8 +30,9 @@ class Lanczos:
 
     Args:
         num_probes: independent probes for each latent; two or more give a standard error.
-        tolerance: relative CG residual at which a probe stops. None runs exactly `max_iterations` and reads nothing
-            back (for CUDA graph capture); its report holds the residual against the default tolerance.
+        tolerance: relative CG residual at which a probe stops.
+        check_every: how often, in iterations, to ask whether all probes have stopped. More than `max_iterations` runs
+            them all and reads nothing back (for CUDA graph capture).
         value: False leaves the log-determinant's value out where gradients are recorded, and gives 0 in its place.
 
     Cost: one product and one adjoint product per iteration and probe, plus two and the backward pass of one for
@@ -41,7 +40,7 @@ class Lanczos:
     """
 
     num_probes: int = 4
-    tolerance: float | None = TOLERANCE
+    tolerance: float = 1e-2
     max_iterations: int = 100
     check_every: int = 1
     value: bool = field(default=True, repr=False)
@@ -92,7 +91,7 @@ class Lanczos:
             surrogate = a.bilinear(a.matvec(solution), probes).mean(0)  # <A w, A v>
             half = half + surrogate - surrogate.detach()
         report = EntropyReport(
-            converged=(residual <= (TOLERANCE if self.tolerance is None else self.tolerance)).all(0),
+            converged=(residual <= self.tolerance).all(0),
             products=2 * iterations,
             residual=residual.amax(0),
             standard_error=standard_error,

@@ -53,22 +53,21 @@ def conjugate_gradient(
     matvec: Matvec,
     b: Tensor,  # (..., n)
     *,
-    tolerance: float | None = 1e-3,
+    tolerance: float = 1e-3,
     max_iterations: int = 100,
     check_every: int = 1,
 ) -> CGResult:
     """Solve M x = b for symmetric positive definite M, one product and O(n) memory per step.
 
     Args:
-        tolerance: a system stops when |r| <= tolerance |b|. None runs `max_iterations` without ever reading a result
-            back, as CUDA graph capture requires.
+        tolerance: a system stops when |r| <= tolerance |b|.
         check_every: how often, in iterations, to ask whether all systems have converged (each asking synchronises).
+            More than `max_iterations` reads nothing back, as CUDA graph capture requires.
     """
     if not b.is_floating_point() or b.numel() == 0:
         raise ValueError(f"b: expected a non-empty floating-point tensor, got {b.dtype} of shape {tuple(b.shape)}.")
     if max_iterations < 1:
         raise ValueError(f"max_iterations: expected at least 1, got {max_iterations}.")
-    goal = 0.0 if tolerance is None else tolerance
     tiny = torch.finfo(b.dtype).tiny
     x, r, p = torch.zeros_like(b), b, b
     squared_b = squared_r = b.square().sum(-1)
@@ -77,7 +76,7 @@ def conjugate_gradient(
     diagonal, off_diagonal = [], []
     carried = torch.zeros_like(squared_b)  # beta_{k-1} / alpha_{k-1}
     for iteration in range(1, max_iterations + 1):
-        active = squared_r > goal**2 * squared_b
+        active = squared_r > tolerance**2 * squared_b
         product = matvec(p)
         curvature = (p * product).sum(-1)
         broken = broken | ~torch.isfinite(curvature)
@@ -94,7 +93,7 @@ def conjugate_gradient(
         p = torch.where(active[..., None], r + beta[..., None] * p, p)
         squared_r = squared_new
         steps = steps + active
-        if tolerance is not None and iteration % check_every == 0 and bool((squared_r <= goal**2 * squared_b).all()):
+        if iteration % check_every == 0 and bool((squared_r <= tolerance**2 * squared_b).all()):
             break
     residual = (squared_r / squared_b.clamp_min(tiny)).sqrt()
     residual = torch.where(broken, float("nan"), residual)  # a matrix that is not finite has no answer
@@ -102,7 +101,7 @@ def conjugate_gradient(
         solution=x,
         residual=residual,
         steps=steps,
-        converged=residual <= goal if tolerance is not None else torch.isfinite(residual),
+        converged=residual <= tolerance,
         diagonal=torch.stack(diagonal, -1),
         off_diagonal=torch.stack(off_diagonal, -1),
     )
