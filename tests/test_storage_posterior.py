@@ -180,23 +180,40 @@ def test_predictions_do_not_depend_on_the_fixed_weights_of_the_network_given(pat
     fitted = affine(net, exclude="0.*")
     save_posterior(path, fitted)
     other = made()
-    kept = other[2].weight.detach().clone()
     parts = load_parts(path, other)
     theta, x = draws(parts.sampler), torch.randn(4, 2)
     same(parts.sampler.layout.apply(theta[0], x), fitted.sampler.layout.apply(theta[0], x))
-    same(other[0].weight, net[0].weight)
-    same(other[1].running_var, net[1].running_var)
-    same(other[1].num_batches_tracked, net[1].num_batches_tracked)
-    same(other[2].weight, kept)  # sampled, so none of our business
-    assert other[0].weight.requires_grad
+    loaded = parts.sampler.layout.module
+    same(loaded[0].weight, net[0].weight)
+    same(loaded[1].running_var, net[1].running_var)
+    same(loaded[1].num_batches_tracked, net[1].num_batches_tracked)
+    same(loaded[2].weight, other[2].weight)  # sampled, so none of our business
+    assert loaded[0].weight.requires_grad
 
     small = path.with_name("small")
     save_posterior(small, fitted, fixed_weights=False)
     assert small.stat().st_size < path.stat().st_size
     third = made()
-    before = copy.deepcopy(third.state_dict())
-    load_parts(small, third)
-    assert_identical(dict(third.state_dict()), dict(before))
+    same(load_parts(small, third).sampler.layout.module[0].weight, third[0].weight)
+
+
+def test_what_is_loaded_has_a_network_of_its_own(path):
+    made, files = [], [path, path.with_name("other")]
+    for seed, file in enumerate(files):
+        torch.manual_seed(seed)
+        made.append(affine(nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1)), exclude="0.*"))
+        save_posterior(file, made[-1])
+    torch.manual_seed(2)
+    net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
+    before = copy.deepcopy(net.state_dict())
+    loaded = [load_parts(file, net) for file in files]
+    assert_identical(dict(net.state_dict()), dict(before))
+    with torch.no_grad():
+        net[0].weight.zero_()
+    x = torch.randn(4, 2)
+    for fitted, again in zip(made, loaded, strict=True):
+        theta = draws(fitted.sampler)[0]
+        same(again.sampler.layout.apply(theta, x), fitted.sampler.layout.apply(theta, x))
 
 
 @pytest.mark.parametrize("frozen", [False, True])
@@ -238,7 +255,7 @@ def test_a_posterior_moves_between_devices(path, saved, loaded):
     for other, device in ((copy.deepcopy(net).to(loaded), None), (copy.deepcopy(net).cpu(), loaded)):
         parts = load_parts(path, other, device=device)
         tensors = [
-            *other.state_dict().values(),
+            *parts.sampler.layout.module.state_dict().values(),
             *parts.sampler.state_dict().values(),
             *parts.likelihood.state_dict().values(),
             *parts.buffers.values(),

@@ -291,7 +291,7 @@ class Posterior:
 
 
 def load(path: str | Path, net: nn.Module, device: str | torch.device | None = None, **options: Any) -> Posterior:
-    """A saved posterior over `net`, a network like the one it was fitted to; see `storage.load_parts`."""
+    """A saved posterior over a copy of `net`, a network like the one it was fitted to; see `storage.load_parts`."""
     if not isinstance(net, nn.Module):
         got = f"the class {net.__name__}" if isinstance(net, type) else type(net).__name__
         raise TypeError(f"net: expected a network like the one that the posterior was fitted to, got {got}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -133,10 +134,10 @@ def load_parts(
     Draws with the same random numbers are the same bit for bit, on the same machine.
 
     Args:
-        net: has the same parameters, by name, shape, order and dtype, and the same layers. If the file holds them, its
-            fixed weights and buffers are overwritten; nothing else of it is, and nothing at all if an error is raised.
+        net: has the same parameters, by name, shape, order and dtype, and the same layers. It is copied, so that
+            several files can be loaded over one; its fixed weights and buffers are those of the file, if it holds them.
             Or a function that makes it from the `extra` that was saved along.
-        device: where everything goes, the network included; by default where the network is.
+        device: where everything goes; by default where the network is.
         classes: your own generators, noises, likelihoods, ..., and other classes among their arguments.
         strict: False allows layers of other kinds or options, such as a class with another name. An activation that a
             forward calls as a function is no layer, and never compared.
@@ -161,12 +162,12 @@ def load_parts(
         state = check_state(unflatten_state(tensors, meta["state"]), meta["specs"])
         extra = state.get("extra", {})  # files from before there was one
         with allowance:
-            net = net if isinstance(net, nn.Module) else net(extra)
-            layout = matching_layout(meta["layout"], net, forward)
+            module = copy.deepcopy(net) if isinstance(net, nn.Module) else net(extra)
+            layout = matching_layout(meta["layout"], module, forward)
             if state["network"] is not None:
                 check_unsampled(state["network"], layout)
             if strict:
-                check_layers(meta["layout"], net)
+                check_layers(meta["layout"], module)
             with _private_rng():
                 parts = _rebuilt(meta, layout, known, {"likelihood": likelihood, "prior": prior}, arguments)
         for name, part in parts.items():
@@ -177,11 +178,11 @@ def load_parts(
         raise StorageError(f"{path}: {allowance.refusal or complaint(error)}") from error
     home = layout.device if place is None else place
     if place is not None:
-        net.to(place)
+        module.to(place)
     for name, part in parts.items():
         _load(part, state[name], home, meta["learned"][name])
     if state["network"] is not None:
-        overwrite(net, state["network"])
+        overwrite(module, state["network"])
     return LoadedParts(
         sampler=parts["sampler"],
         likelihood=parts["likelihood"],
