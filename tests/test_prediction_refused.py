@@ -135,6 +135,16 @@ def test_rows_without_an_answer_are_counted_and_named(regression, value):
         regression.predict(DataLoader(TensorDataset(x[2:], torch.zeros(3)), 2))
 
 
+@pytest.mark.parametrize("value", [float("inf"), -float("inf")])
+def test_infinite_inputs_are_named_where_a_network_saturates_too(regression, value):
+    x = torch.zeros(5, 3)
+    x[2, 1] = value
+    with pytest.raises(ValueError, match=r"^inputs: expected finite numbers, got .* in 1 of 5 rows \(numbers 2,"):
+        regression.predict(x)
+    with pytest.raises(ValueError, match=r"^batch 1: inputs: expected finite numbers, .* in 1 of 2 rows"):
+        regression.predict(DataLoader(TensorDataset(x[:4], torch.zeros(4)), 2))
+
+
 def test_a_network_that_knows_what_to_do_with_nan_answers():
     x = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
     net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))

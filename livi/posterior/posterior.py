@@ -131,7 +131,7 @@ class Posterior:
             memory_limit: bytes of activations at a time; changes nothing but rounding.
 
         Raises:
-            TypeError, ValueError: inputs that the network does not take, or NaN or infinite ones without an answer.
+            TypeError, ValueError: inputs that the network does not take, infinite ones, or NaN without an answer.
         """
         checks.positive_int("num_samples", num_samples)
         checks.rng("rng", rng)

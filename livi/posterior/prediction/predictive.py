@@ -114,7 +114,7 @@ def outputs_of(
     """What all networks return on all batches of inputs, (S, B, ...); see `evaluate`.
 
     Raises:
-        ValueError: answers are NaN, for inputs are NaN or infinite.
+        ValueError: inputs are infinite, or NaN and answers too.
     """
     options: dict[str, Any] = {"memory_limit": memory_limit, "strategy": strategy}
     blocks = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -59,14 +59,20 @@ def inputs_refused(layout: Layout, plan: Mapping[str, Any], *inputs: Any) -> Ite
 
 
 def check_answers(outputs: Any, batches: Sequence[Any]) -> None:
-    """Raise where answers are NaN and inputs are not finite. A network that knows what to do with such inputs may.
+    """Raise where inputs are infinite, and where they are NaN and so are answers.
 
-    What is NaN at finite inputs comes of weights, and is left as it is.
+    A network that knows what to do with NaN may. What infinite numbers saturate answers with finite ones, which mean
+    nothing. Answers that are NaN at finite inputs come of weights, and are left as they are.
     """
-    leaves = [leaf for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
-    if not any(checks.may_be_read(leaf) and bool(leaf.sum().isnan()) and bool(leaf.isnan().any()) for leaf in leaves):
-        return
+    lost = any(_any(torch.isnan, leaf) for leaf in pytree.tree_leaves(outputs))
     for index, batch in enumerate(batches):
         for leaf in pytree.tree_leaves(batch):
-            if isinstance(leaf, Tensor):
+            if isinstance(leaf, Tensor) and (lost or _any(torch.isinf, leaf)):
                 check_finite("inputs" if len(batches) == 1 else f"batch {index}: inputs", leaf)
+
+
+def _any(test: Callable[[Tensor], Tensor], leaf: Any) -> bool:
+    """Whether some number is NaN, or infinite; a sum that is finite, which is cheap, says that none is."""
+    if not isinstance(leaf, Tensor) or not leaf.is_floating_point() or not checks.may_be_read(leaf):
+        return False
+    return not bool(leaf.sum().isfinite()) and bool(test(leaf).any())
