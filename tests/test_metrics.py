@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import integrate, stats
+from torch import Tensor
 
 from livi import Bernoulli, Categorical, FunctionLikelihood
 from livi.posterior.metrics import (
@@ -18,6 +19,7 @@ from livi.posterior.metrics import (
     coverage_error,
     crps,
     ece,
+    fpr95,
     interval_width,
     nll,
     pit,
@@ -194,6 +196,22 @@ def test_score_gives_what_applies(regression, targets, classes, labels):
         assert all(isinstance(value, float) and math.isfinite(value) for value in values.values())
 
 
+def test_targets_may_be_arrays_or_lists(regression, targets, classes, labels):
+    for convert in (Tensor.numpy, Tensor.tolist):
+        assert score(regression, convert(targets)) == score(regression, targets)
+        assert score(classes, convert(labels)) == score(classes, labels)
+        assert score_outputs(regression, convert(targets)) == score_outputs(regression, targets)
+        assert [metric(targets, targets + 1.0) for metric in (auroc, fpr95)] == [
+            metric(convert(targets), convert(targets + 1.0)) for metric in (auroc, fpr95)
+        ]
+
+
+def test_nothing_is_scored_but_predictions(regression, targets):
+    for swapped in (targets, targets.numpy(), None):
+        with pytest.raises(TypeError, match=r"expected one as posterior\.predict returns it, got (Tensor|nda|None)"):
+            score(swapped, regression)
+
+
 def test_every_metric_prefers_the_truth_in_its_declared_direction(rng):
     x = torch.randn(300, generator=rng)
     good = RegressionPrediction(x[None], torch.tensor(0.3))
@@ -213,8 +231,8 @@ def test_unusable_arguments_are_refused_with_a_remedy(regression, targets, class
         rmse(classes, labels)
     with pytest.raises(TypeError, match="expected one with 'probabilities', got RegressionPrediction"):
         accuracy(regression, targets)
-    with pytest.raises(TypeError, match=r"targets: expected a torch.Tensor, got list"):
-        rmse(regression, [1.0])
+    with pytest.raises(TypeError, match=r"targets: expected tensors, arrays or lists of numbers, got str"):
+        rmse(regression, "price")
     with pytest.raises(ValueError, match=r"expected \(num_samples, \*targets.shape\)"):
         rmse(regression, torch.zeros(40, 40))
     with pytest.raises(ValueError, match="level: expected a number strictly between 0 and 1, got 90"):

@@ -1,7 +1,8 @@
 """Numbers that say how good a prediction was, and which way is better.
 
 Every metric is a plain function of a prediction and its targets that returns a float, an average over all targets.
-Predictions are recognised by what they offer, so anything with the same properties can be scored.
+Predictions are recognised by what they offer, so anything with the same properties can be scored. Targets are tensors,
+arrays or lists.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ import torch
 from torch import Tensor
 
 from livi.draws import permutation
+from livi.model.data import to_tensor
 from livi.model.likelihoods import aligned
+from livi.posterior.prediction.mixture import Targets
 
 MOST_PAIRED = 256  # draws up to which a score takes all pairs of them, and pairs of each beyond
 
@@ -77,25 +80,27 @@ class LabelPrediction(Protocol):
 # --- any prediction -------------------------------------------------------------------------------
 
 
-def nll(prediction: Scored, targets: Tensor) -> float:
+def nll(prediction: Scored, targets: Targets) -> float:
     """Negative log predictive density, nats an example: -1/B sum_b log 1/S sum_s p(y_b | x_b, theta_s)."""
     densities: Tensor = _of(prediction, "log_prob")(targets)
     ignored = getattr(prediction, "ignore_index", None)
-    if ignored is not None and targets.ndim == 1:  # an example without its only label is none
-        densities = densities[targets != ignored]
+    if ignored is not None and (found := _tensor(targets, densities)).ndim == 1:
+        densities = densities[found != ignored]  # an example without its only label is none
     return -densities.mean().item()
 
 
-def rmse(prediction: PointPrediction, targets: Tensor) -> float:
+def rmse(prediction: PointPrediction, targets: Targets) -> float:
     """Root mean squared error of the predictive mean, over all targets."""
-    errors = aligned(_of(prediction, "mean")[None], _tensor(targets))[0] - targets
+    mean = _of(prediction, "mean")
+    found = _tensor(targets, mean)
+    errors: Tensor = aligned(mean[None], found)[0] - found
     return errors.square().mean().sqrt().item()
 
 
 # --- regression -----------------------------------------------------------------------------------
 
 
-def crps(prediction: GaussianMixture | Ranked, targets: Tensor) -> float:
+def crps(prediction: GaussianMixture | Ranked, targets: Targets) -> float:
     """Continuous ranked probability score of the mixture, int (F(t) - 1[t >= y])^2 dt, in the targets' units.
 
     In closed form (Grimit et al., 2006), with A(m, v) = E|X| for X ~ N(m, v):
@@ -110,7 +115,8 @@ def crps(prediction: GaussianMixture | Ranked, targets: Tensor) -> float:
     if own is not None:
         mean: Tensor = own(targets).mean()
         return mean.item()
-    means, stds = (aligned(_of(prediction, name), _tensor(targets)) for name in ("means", "stds"))
+    found = _tensor(targets, _of(prediction, "means"))
+    means, stds = (aligned(_of(prediction, name), found) for name in ("means", "stds"))
     order, spread = _shuffled(len(means)).to(means.device), torch.zeros_like(means[0])
     means, stds = means[order], stds[order]
     parts = getattr(getattr(prediction, "noise_shape", None), "parts", ((1.0, 1.0),))
@@ -121,11 +127,11 @@ def crps(prediction: GaussianMixture | Ranked, targets: Tensor) -> float:
             spread += weight * share * other * apart.mean(0)
     score = -0.5 * spread
     for share, width in parts:
-        score = score + share * _absolute(targets - means, width * stds).mean(0)
+        score = score + share * _absolute(found - means, width * stds).mean(0)
     return score.mean().item()
 
 
-def coverage(prediction: IntervalPrediction, targets: Tensor, level: float = 0.9) -> float:
+def coverage(prediction: IntervalPrediction, targets: Targets, level: float = 0.9) -> float:
     """Share of targets inside the central interval that should hold `level` of them.
 
     Of counts, whose intervals must hold more, the share whose randomised `pit` is within the level.
@@ -135,7 +141,7 @@ def coverage(prediction: IntervalPrediction, targets: Tensor, level: float = 0.9
     return ((below >= outside) & (below <= 1.0 - outside)).to(below.dtype).mean().item()
 
 
-def coverage_error(prediction: IntervalPrediction, targets: Tensor, level: float = 0.9) -> float:
+def coverage_error(prediction: IntervalPrediction, targets: Targets, level: float = 0.9) -> float:
     """|coverage - level|. Its standard error is about sqrt(level (1 - level) / B), so never expect zero."""
     return abs(coverage(prediction, targets, level) - level)
 
@@ -147,7 +153,7 @@ def interval_width(prediction: IntervalPrediction, level: float = 0.9) -> float:
     return width.mean().item()
 
 
-def pit(prediction: IntervalPrediction, targets: Tensor) -> Tensor:  # the targets' shape
+def pit(prediction: IntervalPrediction, targets: Targets) -> Tensor:  # the targets' shape
     """Probability integral transforms F(y): uniform on [0, 1] over new data if the prediction is calibrated.
 
     Those of counts are randomised, F(y - 1) + U (F(y) - F(y - 1)): F(y) itself takes few values and is not uniform.
@@ -160,39 +166,39 @@ def pit(prediction: IntervalPrediction, targets: Tensor) -> Tensor:  # the targe
 # --- classification -------------------------------------------------------------------------------
 
 
-def accuracy(prediction: LabelPrediction, targets: Tensor) -> float:
+def accuracy(prediction: LabelPrediction, targets: Targets) -> float:
     """Share of targets whose most probable label is right; of several labels an example, each counts by itself."""
-    labels, targets, _ = _labelled(prediction, targets)
-    return (labels == targets).double().mean().item()
+    labels, truths, _ = _labelled(prediction, targets)
+    return (labels == truths).double().mean().item()
 
 
-def brier(prediction: LabelPrediction, targets: Tensor) -> float:
+def brier(prediction: LabelPrediction, targets: Targets) -> float:
     """Mean squared error of the probabilities: sum_c (p_c - 1[y = c])^2 for classes, (p - y)^2 for a label.
 
     So a label gets half of what it would get as two classes, as is usual.
     """
-    _, targets, probabilities = _labelled(prediction, targets)
-    truth = torch.nn.functional.one_hot(targets, probabilities.shape[1])
+    _, truths, probabilities = _labelled(prediction, targets)
+    truth = torch.nn.functional.one_hot(truths, probabilities.shape[1])
     squares = (probabilities - truth).square().sum(1).mean().item()
     return squares if _has_classes(prediction) else 0.5 * squares
 
 
-def ece(prediction: LabelPrediction, targets: Tensor, num_bins: int = 15) -> float:
+def ece(prediction: LabelPrediction, targets: Targets, num_bins: int = 15) -> float:
     """Expected calibration error of the most probable label: sum_b n_b/n |accuracy_b - confidence_b|.
 
     Bins ((b-1)/num_bins, b/num_bins] of equal width hold every prediction, those of confidence exactly 1 included.
     """
-    labels, targets, probabilities = _labelled(prediction, targets)
+    labels, truths, probabilities = _labelled(prediction, targets)
     confidence = probabilities.gather(1, labels[:, None])[:, 0]
     bins = (confidence * num_bins).ceil().long().sub(1).clamp(0, num_bins - 1)
-    gaps = (labels == targets).to(confidence.dtype) - confidence
+    gaps = (labels == truths).to(confidence.dtype) - confidence
     sums = torch.zeros(num_bins, dtype=gaps.dtype, device=gaps.device).index_add(0, bins, gaps)
     return (sums.abs().sum() / gaps.numel()).item()
 
 
 def auroc(
-    positive: Tensor,  # (n,)
-    negative: Tensor,  # (k,)
+    positive: Targets,  # (n,)
+    negative: Targets,  # (k,)
 ) -> float:
     """P(a positive's score > a negative's), ties counted half: the area under the ROC curve.
 
@@ -204,20 +210,16 @@ def auroc(
     >>> auroc(torch.tensor([0.9, 0.8]), torch.tensor([0.1, 0.8]))
     0.875
     """
-    for name, scores in (("positive", positive), ("negative", negative)):
-        if not isinstance(scores, Tensor) or scores.ndim != 1 or not scores.numel() or bool(scores.isnan().any()):
-            got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-            raise ValueError(f"{name}: expected a vector of at least one score without NaN, got {got}.")
-    ordered = negative.sort().values
-    below = torch.searchsorted(ordered, positive.contiguous(), right=False)
-    not_above = torch.searchsorted(ordered, positive.contiguous(), right=True)
+    above, ordered = _vector("positive", positive), _vector("negative", negative).sort().values
+    below = torch.searchsorted(ordered, above.contiguous(), right=False)
+    not_above = torch.searchsorted(ordered, above.contiguous(), right=True)
     # Whole numbers, exact however many scores there are.
-    return int((below + not_above).sum()) / (2 * positive.numel() * negative.numel())
+    return int((below + not_above).sum()) / (2 * above.numel() * ordered.numel())
 
 
 def fpr95(
-    positive: Tensor,  # (n,)
-    negative: Tensor,  # (k,)
+    positive: Targets,  # (n,)
+    negative: Targets,  # (k,)
 ) -> float:
     """Share of positives that a threshold lets pass which 95 % of the negatives pass: with scores of uncertainty, the
     foreign inputs that are taken for familiar where 95 % of the familiar ones are. 0 is perfect, 0.95 a coin.
@@ -225,8 +227,9 @@ def fpr95(
     >>> fpr95(torch.tensor([0.9, 0.5]), torch.arange(100) / 200)
     0.0
     """
-    threshold = negative.sort().values[math.ceil(0.95 * len(negative)) - 1]
-    return (positive <= threshold).double().mean().item()
+    passed = _vector("negative", negative).sort().values
+    threshold = passed[math.ceil(0.95 * len(passed)) - 1]
+    return (_vector("positive", positive) <= threshold).double().mean().item()
 
 
 # --- the registry ---------------------------------------------------------------------------------
@@ -241,10 +244,10 @@ class Metric:
 
     name: str
     direction: Literal["higher", "lower"]
-    function: Callable[[Any, Tensor], float]
+    function: Callable[[Any, Any], float]
     needs: tuple[str, ...]
 
-    def __call__(self, prediction: Any, targets: Tensor) -> float:
+    def __call__(self, prediction: Any, targets: Targets) -> float:
         return self.function(prediction, targets)
 
     def applies_to(self, prediction: Any) -> bool:
@@ -274,19 +277,30 @@ METRICS: dict[str, Metric] = {
 }
 
 
-def score(prediction: Any, targets: Tensor) -> dict[str, float]:
-    """Every registered metric that applies to this prediction, by name."""
-    return {m.name: m(prediction, targets) for m in METRICS.values() if m.applies_to(prediction)}
+def score(prediction: Any, targets: Targets) -> dict[str, float]:
+    """Every registered metric that applies to this prediction, by name.
+
+    Raises:
+        TypeError: none does.
+    """
+    suitable = [metric for metric in METRICS.values() if metric.applies_to(prediction)]
+    if not suitable:
+        raise TypeError(
+            f"prediction: expected one as posterior.predict returns it, got {type(prediction).__name__}; pass "
+            "score(prediction, targets), in this order."
+        )
+    return {metric.name: metric(prediction, targets) for metric in suitable}
 
 
-def score_outputs(prediction: OutputPrediction, targets: Tensor) -> dict[str, list[float]]:  # targets (B, k)
+def score_outputs(prediction: OutputPrediction, targets: Targets) -> dict[str, list[float]]:  # targets (B, k)
     """Every registered metric by name, with a number for each of k outputs by itself, in their order."""
     own = getattr_static(prediction, "each_output", None)  # where `outputs` are the network's
     outputs: Sequence[Any] = _of(prediction, "outputs" if own is None else "each_output")
-    columns = _tensor(targets)[:, None] if targets.ndim == 1 else targets
+    found = to_tensor("targets", targets)
+    columns = found[:, None] if found.ndim == 1 else found
     if columns.shape[-1] != len(outputs):
         raise ValueError(
-            f"targets: expected a last axis of {len(outputs)}, one for each output, got {tuple(targets.shape)}."
+            f"targets: expected a last axis of {len(outputs)}, one for each output, got {tuple(found.shape)}."
         )
     scores = [score(output, columns[..., index]) for index, output in enumerate(outputs)]
     return {name: [each[name] for each in scores] for name in scores[0]}
@@ -303,12 +317,17 @@ def _of(prediction: object, name: str) -> Any:
         ) from error
 
 
-def _tensor(targets: Tensor) -> Tensor:
-    if not isinstance(targets, Tensor):
-        raise TypeError(
-            f"targets: expected a torch.Tensor, got {type(targets).__name__}; convert with `torch.as_tensor(targets)`."
-        )
-    return targets
+def _tensor(targets: Targets, beside: Tensor | None = None) -> Tensor:
+    """Targets as a tensor; arrays and lists go where the numbers are that they will be held against."""
+    found = to_tensor("targets", targets)
+    return found if beside is None or isinstance(targets, Tensor) else found.to(beside.device)
+
+
+def _vector(name: str, scores: Targets) -> Tensor:  # (n,)
+    found = to_tensor(name, scores)
+    if found.ndim != 1 or not found.numel() or bool(found.isnan().any()):
+        raise ValueError(f"{name}: expected a vector of at least one score without NaN, got {tuple(found.shape)}.")
+    return found
 
 
 def _level(level: float) -> float:
@@ -341,9 +360,10 @@ def _has_classes(prediction: LabelPrediction) -> bool:
     return prediction.probabilities.ndim > prediction.label.ndim
 
 
-def _labelled(prediction: LabelPrediction, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _labelled(prediction: LabelPrediction, given: Targets) -> tuple[Tensor, Tensor, Tensor]:
     """Predicted labels (n,), true ones (n,) and probabilities (n, C) of all targets that count, checked."""
-    probabilities, labels, targets = _of(prediction, "probabilities"), _of(prediction, "label"), _tensor(targets)
+    probabilities, labels = _of(prediction, "probabilities"), _of(prediction, "label")
+    targets = _tensor(given, labels)
     if not _has_classes(prediction):
         probabilities = torch.stack([1.0 - probabilities, probabilities], 1)
         labels, targets = aligned(labels[None], targets)[0].reshape(labels.shape), targets.reshape(labels.shape)
