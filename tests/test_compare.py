@@ -155,6 +155,15 @@ def test_labels_that_are_ignored_are_in_no_score_and_no_curve():
     assert row.curve[1].mean() == pytest.approx(row.scores["accuracy"])
 
 
+def test_labels_between_yes_and_no_have_their_nll_and_no_curve():
+    x = torch.randn(80, 2)
+    data = (x, torch.sigmoid(2.0 * x[:, 0]))
+    found = livi.compare(nn.Linear(2, 1), data, livi.Bernoulli(), methods=["map"], gradients=400, progress=False)
+    assert found.rows[0].scores.keys() == {"nll"}
+    assert found.rows[0].curve is None
+    found.figure()
+
+
 def test_held_out_data_may_be_given_and_scores_be_in_the_users_units():
     net = nn.Linear(2, 1)
     x = torch.randn(60, 2)

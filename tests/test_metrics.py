@@ -212,6 +212,15 @@ def test_nothing_is_scored_but_predictions(regression, targets):
             score(swapped, regression)
 
 
+def test_labels_between_yes_and_no_have_a_score_where_it_is_known(rng):
+    prediction = ClassificationPrediction(torch.randn(6, 50, generator=rng), Bernoulli())
+    soft = torch.rand(50, generator=rng)
+    assert score(prediction, soft) == {"nll": nll(prediction, soft)}
+    assert score(prediction, soft.round()).keys() == {"nll", "accuracy", "brier", "ece"}
+    with pytest.raises(ValueError, match=r"expected labels 0 to 1, got 0\..*; of shares between them only `nll`"):
+        accuracy(prediction, soft)
+
+
 def test_every_metric_prefers_the_truth_in_its_declared_direction(rng):
     x = torch.randn(300, generator=rng)
     good = RegressionPrediction(x[None], torch.tensor(0.3))

@@ -157,6 +157,16 @@ def test_labels_that_do_not_count_do_not_count():
     assert found["accuracy"] == pytest.approx(expected)
 
 
+def test_labels_between_yes_and_no_have_their_nll_alone():
+    x, _ = data()
+    soft = torch.sigmoid(3 * x[:, 0])
+    posterior = quick_fit((x, soft), livi.Bernoulli(), validation=(x, soft))
+    assert scored(posterior)[60].keys() == {"validation_nll"}
+    one_of_two_batches = TensorData(x, torch.cat([soft[:12].round(), soft[12:]]), 12)
+    assert Validation(one_of_two_batches, 10).scores(posterior).keys() == {"nll"}
+    assert Validation(TensorData(x, soft.round(), 12), 10).scores(posterior).keys() == {"nll", "accuracy"}
+
+
 def test_a_likelihood_of_the_user_s_own_has_its_nll():
     laplace = livi.FunctionLikelihood(lambda out, y: -(out.squeeze(-1) - y).abs() - math.log(2.0))
     posterior = quick_fit(likelihood=laplace, validation=0.25)

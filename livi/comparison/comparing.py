@@ -272,7 +272,7 @@ def _curve(prediction: Any, targets: Tensor) -> tuple[Any, Any] | None:
 
 
 def _reliability(prediction: ClassificationPrediction, targets: Tensor) -> tuple[Any, Any] | None:
-    if targets.ndim != 1:
+    if targets.ndim != 1 or not metrics.METRICS["accuracy"].applies_to(prediction, targets):
         return None
     counted = _counted(prediction, targets)
     confidence = prediction.confidence.double().cpu().numpy()[counted]

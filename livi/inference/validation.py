@@ -63,13 +63,17 @@ class Validation:
                     continue
                 prediction = posterior.predict(inputs, num_samples=DRAWS)
                 for place, name in enumerate(SCORES):
-                    count = _count(name, prediction, targets)
-                    if count and METRICS[name].applies_to(prediction):
-                        value = METRICS[name](prediction, targets)
+                    metric, count = METRICS[name], _count(name, prediction, targets)
+                    if not metric.applies_to(prediction):
+                        continue
+                    if not metric.applies_to(prediction, targets):
+                        counts[place] = -math.inf  # of some of the examples alone it would mislead
+                    elif count:
+                        value = metric(prediction, targets)
                         totals[place] += count * (value**2 if name == "rmse" else value)
                         counts[place] += count
         sums = zip(SCORES, self.ranks.total(totals), self.ranks.total(counts), strict=True)
-        means = {name: total / count for name, total, count in sums if count}
+        means = {name: total / count for name, total, count in sums if count > 0.0}
         return {name: math.sqrt(value) if name == "rmse" else value for name, value in means.items()}
 
 

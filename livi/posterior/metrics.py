@@ -239,21 +239,25 @@ def fpr95(
 class Metric:
     """A metric under its name, with the direction in which it improves and what a prediction must offer for it.
 
-    What must be offered is all of `needs`, or a method of the metric's own name.
+    What must be offered is all of `needs`, or a method of the metric's own name. Where it is `of_labels`, targets must
+    be some, and not probabilities between 0 and 1, as a Bernoulli likelihood takes them too.
     """
 
     name: str
     direction: Literal["higher", "lower"]
     function: Callable[[Any, Any], float]
     needs: tuple[str, ...]
+    of_labels: bool = False
 
     def __call__(self, prediction: Any, targets: Targets) -> float:
         return self.function(prediction, targets)
 
-    def applies_to(self, prediction: Any) -> bool:
+    def applies_to(self, prediction: Any, targets: Targets | None = None) -> bool:
+        """Whether it can be had of this prediction, and of these targets, if any are given."""
         # Statically, since getting a property may cost as much as the metric itself.
         offers = [getattr_static(prediction, name, None) is not None for name in (self.name, *self.needs)]
-        return offers[0] or all(offers[1:])
+        suits = offers[0] or all(offers[1:])
+        return suits and not (self.of_labels and targets is not None and _are_soft(prediction, _tensor(targets)))
 
     def better(self, one: float, other: float) -> bool:
         """Whether `one` is strictly better than `other`."""
@@ -270,26 +274,25 @@ METRICS: dict[str, Metric] = {
         Metric("crps", "lower", crps, ("means", "stds")),
         Metric("coverage_error", "lower", coverage_error, ("cdf",)),
         Metric("interval_width", "lower", lambda prediction, _: interval_width(prediction), ("interval",)),
-        Metric("accuracy", "higher", accuracy, ("probabilities", "label")),
-        Metric("brier", "lower", brier, ("probabilities", "label")),
-        Metric("ece", "lower", ece, ("probabilities", "label")),
+        Metric("accuracy", "higher", accuracy, ("probabilities", "label"), of_labels=True),
+        Metric("brier", "lower", brier, ("probabilities", "label"), of_labels=True),
+        Metric("ece", "lower", ece, ("probabilities", "label"), of_labels=True),
     )
 }
 
 
 def score(prediction: Any, targets: Targets) -> dict[str, float]:
-    """Every registered metric that applies to this prediction, by name.
+    """Every registered metric that applies to this prediction and these targets, by name.
 
     Raises:
         TypeError: none does.
     """
-    suitable = [metric for metric in METRICS.values() if metric.applies_to(prediction)]
-    if not suitable:
+    if not any(metric.applies_to(prediction) for metric in METRICS.values()):
         raise TypeError(
             f"prediction: expected one as posterior.predict returns it, got {type(prediction).__name__}; pass "
             "score(prediction, targets), in this order."
         )
-    return {metric.name: metric(prediction, targets) for metric in suitable}
+    return {m.name: m(prediction, targets) for m in METRICS.values() if m.applies_to(prediction, targets)}
 
 
 def score_outputs(prediction: OutputPrediction, targets: Targets) -> dict[str, list[float]]:  # targets (B, k)
@@ -360,6 +363,12 @@ def _has_classes(prediction: LabelPrediction) -> bool:
     return prediction.probabilities.ndim > prediction.label.ndim
 
 
+def _are_soft(prediction: LabelPrediction, targets: Tensor) -> bool:
+    """Whether these are probabilities of labels that exclude nothing, and not the labels themselves."""
+    between = targets.is_floating_point() and bool(((targets > 0.0) & (targets < 1.0)).any())
+    return between and not _has_classes(prediction)
+
+
 def _labelled(prediction: LabelPrediction, given: Targets) -> tuple[Tensor, Tensor, Tensor]:
     """Predicted labels (n,), true ones (n,) and probabilities (n, C) of all targets that count, checked."""
     probabilities, labels = _of(prediction, "probabilities"), _of(prediction, "label")
@@ -375,7 +384,8 @@ def _labelled(prediction: LabelPrediction, given: Targets) -> tuple[Tensor, Tens
     counts = torch.ones_like(wanted, dtype=torch.bool) if ignored is None else wanted != ignored
     wrong = counts & ((wanted != flat) | (wanted < 0) | (wanted >= classes))
     if bool(wrong.any()):
-        raise ValueError(f"targets: expected labels 0 to {classes - 1}, got {flat[wrong][0].item()}.")
+        only = "; of shares between them only `nll` is known" if _are_soft(prediction, targets) else ""
+        raise ValueError(f"targets: expected labels 0 to {classes - 1}, got {flat[wrong][0].item()}{only}.")
     if not bool(counts.any()):
         raise ValueError("targets: expected at least one label that counts, got none.")
     return labels.reshape(-1)[counts], wanted[counts], probabilities.movedim(1, -1).reshape(-1, classes)[counts]
