@@ -67,5 +67,6 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    names = importlib.import_module("livi.public").__all__
-    return sorted({*globals(), *names, *_ELSEWHERE, "estimators"})
+    """What is meant for use, without what this file needs for itself."""
+    names, own = importlib.import_module("livi.public").__all__, (name for name in globals() if name.startswith("__"))
+    return sorted({*own, *names, *_ELSEWHERE, "estimators", "rivals"})

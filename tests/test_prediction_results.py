@@ -52,6 +52,10 @@ def test_total_variance_is_epistemic_plus_aleatoric(mixture):
     torch.testing.assert_close(mixture.total_std**2, mixture.epistemic_std**2 + mixture.aleatoric_std**2)
 
 
+def test_std_is_short_for_all_of_it(mixture):
+    assert torch.equal(mixture.std, mixture.total_std)
+
+
 def test_log_prob_of_one_target_is_that_of_the_mixture(mixture):
     single = RegressionPrediction(mixture.means[..., :1], mixture.stds[..., :1])
     y = torch.linspace(-3, 3, 5)

@@ -59,6 +59,15 @@ def test_every_public_name_is_there_in_every_way():
     assert livi.fit is livi.inference.fit
 
 
+def test_what_is_offered_is_what_is_meant_for_use():
+    shown = {name for name in dir(livi) if not name.startswith("__")}
+    assert shown == {*livi.__all__, "Comparison", "LIVIClassifier", "LIVIRegressor", "compare", "estimators", "rivals"}
+    metrics = {name for name in dir(livi.metrics) if not name.startswith("__")}
+    assert {"METRICS", "Metric", "nll", "score", "auroc"} <= metrics
+    assert not metrics & {"dataclass", "getattr_static", "itertools", "torch", "_labelled"}
+    assert {"__version__", "__doc__"} <= set(dir(livi))
+
+
 @pytest.mark.parametrize("name", ["nothing", "_nothing", "__nothing__"])
 def test_a_name_that_is_not_there_is_an_attribute_error(name):
     with pytest.raises(AttributeError, match=f"module 'livi' has no attribute '{name}'"):

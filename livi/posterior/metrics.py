@@ -309,6 +309,12 @@ def score_outputs(prediction: OutputPrediction, targets: Targets) -> dict[str, l
     return {name: [each[name] for each in scores] for name in scores[0]}
 
 
+def __dir__() -> list[str]:
+    """What is defined here for use, without what is imported."""
+    own = (name for name, value in globals().items() if getattr(value, "__module__", None) == __name__)
+    return ["METRICS", *(name for name in own if not name.startswith("_"))]
+
+
 def _of(prediction: object, name: str) -> Any:
     try:
         return getattr(prediction, name)

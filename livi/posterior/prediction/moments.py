@@ -35,6 +35,11 @@ class Moments:
         means, stds = self._moments()
         return (means.var(0, correction=0) + stds.square().mean(0)).sqrt()
 
+    @property
+    def std(self) -> Tensor:  # (B, ...)
+        """`total_std`."""
+        return self.total_std
+
     def monte_carlo_error(self, q: Sequence[float] = ()) -> Tensor:  # (B, ...)
         """How far S weight samples leave the answer open: the largest standard error, as a share of the total std.
 
