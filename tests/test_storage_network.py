@@ -285,6 +285,38 @@ def test_differences_that_change_no_prediction_are_none(path):
     assert moved[0] == "Talkative(width=1)"
 
 
+def plain():
+    return nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Sequential(nn.Tanh(), nn.Linear(3, 1)))
+
+
+def compiled():
+    return torch.compile(plain(), backend="eager")
+
+
+def compiled_within():
+    net = plain()
+    net[2] = torch.compile(net[2], backend="eager")
+    return net
+
+
+@pytest.mark.parametrize("given", [plain, compiled, compiled_within])
+@pytest.mark.parametrize("saved", [plain, compiled, compiled_within])
+def test_a_network_may_be_compiled_or_not(path, saved, given):
+    net = saved()
+    layout = Layout(net, exclude="*0.weight")
+    fitted = Fitted(ImplicitPosterior(layout, livi.Affine(2, layout.num_params)))
+    buffer = next(name for name, _ in net.named_buffers() if name.endswith("running_mean"))
+    fitted.buffers = {buffer: torch.randn(3)}
+    save_posterior(path, fitted)
+    parts, theta, x = load_parts(path, given()), draws(fitted.sampler)[0], torch.randn(4, 2)
+    outputs = parts.sampler.layout.apply(theta, x, buffers=parts.buffers)
+    same(outputs, layout.apply(theta, x, buffers=fitted.buffers))
+    other = plain()
+    other[1].eps = 0.1
+    with pytest.raises(StorageError, match=r"layer 1 BatchNorm1d\(3, .*, got 1 BatchNorm1d\(3, eps=0.1"):
+        load_parts(path, other)
+
+
 def test_a_file_from_before_layers_were_stored_is_loaded(path):
     save_posterior(path, affine())
     tensors, meta = read(path)

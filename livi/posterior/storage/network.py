@@ -54,9 +54,45 @@ def _options(module: nn.Module) -> str:
     return ", ".join(option for option in module.extra_repr().split(", ") if not _HARMLESS.match(option))
 
 
+def in_names_of(
+    net: nn.Module, layout: Mapping[str, Json], state: Mapping[str, Any]
+) -> tuple[dict[str, Json], dict[str, Any]]:
+    """What was saved, with parameters and buffers under the names that this network has for them.
+
+    They differ in what torch.compile adds, where only one of the two is compiled, or other parts are.
+    """
+    known = {_uncompiled(name): name for name in (*dict(net.named_parameters()), *dict(net.named_buffers()))}
+
+    def here(name: str) -> str:
+        return known.get(_uncompiled(name), name)
+
+    def renamed(tensors: Mapping[str, Any]) -> dict[str, Any]:
+        return {here(name): value for name, value in tensors.items()}
+
+    slots, parameters = map(here, layout["slots"]), ([here(name), shape] for name, shape in layout["parameters"])
+    network = state["network"] and {kind: renamed(tensors) for kind, tensors in state["network"].items()}
+    names = {"slots": list(slots), "parameters": list(parameters)}
+    return {**layout, **names}, {**state, "buffers": renamed(state["buffers"]), "network": network}
+
+
+def _uncompiled(name: str) -> str:
+    """Of a parameter or a line of `layers`, without the wrappers of torch.compile on the way.
+
+    >>> _uncompiled("_orig_mod.head._orig_mod.0.weight"), _uncompiled("head._orig_mod Sequential()")
+    ('head.0.weight', 'head Sequential()')
+    """
+    return name.replace("._orig_mod", "").replace("_orig_mod.", "").removeprefix("_orig_mod ")
+
+
 def check_layers(saved: Mapping[str, Json], net: nn.Module) -> None:
     """Raise a ValueError about the first layer that differs; files of old do not know their layers."""
-    for expected, got in zip_longest(saved.get("layers", ()), layers(net) if "layers" in saved else ()):
+    if "layers" not in saved:
+        return
+    own = (
+        [_uncompiled(line) for line in lines if "OptimizedModule()" not in line]
+        for lines in (saved["layers"], layers(net))
+    )
+    for expected, got in zip_longest(*own):
         if expected != got:
             raise ValueError(
                 f"expected the layer {expected or '(no more)'}, got {got or '(no more)'}; pass a network like the one "

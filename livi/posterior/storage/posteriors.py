@@ -27,6 +27,7 @@ from livi.posterior.storage.network import (
     check_unsampled,
     compare,
     fingerprint,
+    in_names_of,
     matching_layout,
     overwrite,
     shapes,
@@ -163,11 +164,12 @@ def load_parts(
         extra = state.get("extra", {})  # files from before there was one
         with allowance:
             module = copy.deepcopy(net) if isinstance(net, nn.Module) else net(extra)
-            layout = matching_layout(meta["layout"], module, forward)
+            saved, state = in_names_of(module, meta["layout"], state)
+            layout = matching_layout(saved, module, forward)
             if state["network"] is not None:
                 check_unsampled(state["network"], layout)
             if strict:
-                check_layers(meta["layout"], module)
+                check_layers(saved, module)
             with _private_rng():
                 parts = _rebuilt(meta, layout, known, {"likelihood": likelihood, "prior": prior}, arguments)
         for name, part in parts.items():
