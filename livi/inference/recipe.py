@@ -139,11 +139,8 @@ class Recipe:
 
 
 # `inspect` would take the signature of `__new__`, which says nothing.
-Recipe.__signature__ = inspect.signature(
-    Recipe.__init__
-).replace(  # type: ignore[attr-defined]
-    parameters=list(inspect.signature(Recipe.__init__).parameters.values())[1:]
-)
+_CALL = inspect.signature(Recipe.__init__)
+Recipe.__signature__ = _CALL.replace(parameters=list(_CALL.parameters.values())[1:])  # type: ignore[attr-defined]
 
 
 def cosine(share: float) -> float:
