@@ -58,6 +58,28 @@ def test_statistics_that_a_posterior_shares_become_those_of_its_members():
     torch.testing.assert_close(sorted_means(livi.pool(parts, 10), x, 10), each.sort(0).values)
 
 
+def trained(steps):
+    """A network with BatchNorm after so many steps of the user's own."""
+    net, x = network(steps, norm=True), x_for(40, 3)
+    optimiser = torch.optim.Adam(net.parameters(), 1e-2)
+    for _ in range(steps):
+        optimiser.zero_grad()
+        (net(x)[:, 0] - x[:, 0]).square().mean().backward()
+        optimiser.step()
+    return net
+
+
+BRIEF = livi.Recipe(steps=4, map_steps=4, map_restarts=1, num_samples=2, num_entropy_samples=1)
+
+
+def test_networks_trained_for_different_numbers_of_steps_are_pooled():
+    x = x_for(40, 3)
+    options = {"start": "net", "recipe": BRIEF, "progress": False}
+    fits = [livi.fit(trained(steps), (x, x[:, 0]), livi.Gaussian(0.3), **options) for steps in (3, 5)]
+    each = torch.cat([fit.predict(x, num_samples=5).means for fit in fits])
+    torch.testing.assert_close(sorted_means(livi.pool(fits, 10), x, 10), each.sort(0).values)
+
+
 def test_a_learned_noise_is_the_mean_and_one_that_differs_much_is_said():
     def with_noise(log_std, seed):
         likelihood = livi.Gaussian()

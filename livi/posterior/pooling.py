@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from livi import checks
 from livi.family.ensemble import Ensemble
@@ -100,9 +101,15 @@ def _check_fixed(first: Posterior, other: Posterior, place: int) -> None:
 
 
 def _fixed(posterior: Posterior) -> Iterator[tuple[str, Tensor]]:
-    """What networks share: fixed weights, and buffers but BatchNorm statistics, which each has for itself."""
+    """What networks share: fixed weights, and buffers but BatchNorm's statistics, which each has for itself.
+
+    Nor the number of batches that BatchNorm has seen: no prediction depends on it.
+    """
+    parts = posterior.layout.module.named_modules()
+    counters = {f"{name}.num_batches_tracked".lstrip(".") for name, part in parts if isinstance(part, _BatchNorm)}
+    own = counters | posterior.buffers.keys()
     for tensors in unsampled(posterior.layout).values():
-        yield from ((name, tensor) for name, tensor in tensors.items() if name not in posterior.buffers)
+        yield from ((name, tensor) for name, tensor in tensors.items() if name not in own)
 
 
 def _rows(buffers: Sequence[Tensor], shape: torch.Size, count: int) -> Tensor:
