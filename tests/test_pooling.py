@@ -10,11 +10,11 @@ from livi import ImplicitPosterior, Layout, Posterior
 from livi.network.scaling import InputScaling
 
 
-def network(seed=0, *, norm=False, hidden=4):
+def network(seed=0, *, norm=False, hidden=4, activation=None):
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         norms = [nn.BatchNorm1d(hidden)] if norm else []
-        return nn.Sequential(nn.Linear(3, hidden), *norms, nn.Tanh(), nn.Linear(hidden, 1))
+        return nn.Sequential(nn.Linear(3, hidden), *norms, activation or nn.Tanh(), nn.Linear(hidden, 1))
 
 
 def posterior_of(net, likelihood=None, *, seed=0, calibration=None, buffers=None, **options):
@@ -106,6 +106,10 @@ def test_a_learned_noise_is_the_mean_and_one_that_differs_much_is_said():
             lambda: posterior_of(network().float()),
             "number 2 with the same device and dtype.*float64, got cpu .*float32",
         ),
+        (
+            lambda: posterior_of(network(activation=nn.Softplus())),
+            r"number 2 with the same layers as the first, 1 Tanh\(\), got 1 Softplus\(beta=1.0, threshold=20.0\);",
+        ),
         (lambda: posterior_of(network(), scaling=InputScaling([1.0], [2.0])), "standardisation of inputs"),
         (lambda: posterior_of(network(), livi.Gaussian(0.4)), "number 2 with the likelihood of the first, Gaussian"),
         (lambda: posterior_of(network(), livi.StudentT()), "Gaussian.*, got StudentT"),
@@ -122,6 +126,71 @@ def test_other_fixed_weights_are_refused():
         livi.pool(parts, 4)
     same = [posterior_of(network(), include="2.*", seed=seed) for seed in (0, 1)]
     assert livi.pool(same, 4).sampler.num_members == 4
+
+
+def scaled_by(factor):
+    return lambda net, x: factor * net(x)
+
+
+def squares(outputs, targets):
+    return -(outputs[..., 0] - targets).square()
+
+
+def distances(outputs, targets):
+    return -(outputs[..., 0] - targets).abs()
+
+
+class Judged(livi.FunctionLikelihood):
+    """With a second function beside the one that every such likelihood has."""
+
+    def __init__(self, function, also):
+        super().__init__(function)
+        self.also = also
+
+
+@pytest.mark.parametrize(
+    ("functions", "got"),
+    [
+        ((scaled_by(1.0), scaled_by(2.0)), "got the same with other values in it"),
+        ((scaled_by(1.0), lambda net, x: net(-x)), r"scaled_by.*<lambda>, got .*<lambda>"),
+        ((scaled_by(1.0), None), "got none"),
+        ((None, scaled_by(1.0)), "none, got scaled_by"),
+    ],
+)
+def test_networks_that_are_called_differently_are_refused(functions, got):
+    parts = [posterior_of(network(seed), forward=forward) for seed, forward in enumerate(functions)]
+    with pytest.raises(ValueError, match=f"number 2 with the forward= of the first, .*{got}.*; pass the same function"):
+        livi.pool(parts, 4)
+
+
+@pytest.mark.parametrize(
+    ("first", "other", "name"),
+    [
+        (livi.FunctionLikelihood(squares), livi.FunctionLikelihood(distances), "function"),
+        (Judged(squares, squares), Judged(squares, distances), "also"),
+        (
+            livi.Weighted(livi.FunctionLikelihood(squares)),
+            livi.Weighted(livi.FunctionLikelihood(distances)),
+            "base.function",
+        ),
+    ],
+)
+def test_likelihoods_of_different_functions_are_refused(first, other, name):
+    message = f"with the likelihood's {name} of the first, squares, got distances; pass the same function"
+    with pytest.raises(ValueError, match=message):
+        livi.pool([posterior_of(network(), first), posterior_of(network(1), other)], 4)
+
+
+def test_the_same_lines_written_anew_for_each_fit_are_one_function():
+    parts = [
+        posterior_of(
+            network(seed),
+            livi.FunctionLikelihood(lambda outputs, targets: squares(outputs, targets)),
+            forward=scaled_by(2.0),
+        )
+        for seed in (0, 1)
+    ]
+    assert livi.pool(parts, 4).sampler.num_members == 4
 
 
 @pytest.mark.parametrize("given", [[], [network()]])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from livi.model.likelihoods import Likelihood
 from livi.model.warning import warn
 from livi.network import Layout
 from livi.posterior.posterior import Posterior
-from livi.posterior.storage.network import unsampled
+from livi.posterior.storage.network import layers, unsampled
 
 FAR_APART = 0.2  # of numbers that likelihoods learned, mostly logarithms of a noise
 
@@ -39,7 +40,7 @@ def pool(posteriors: Sequence[Posterior], draws: int = 200) -> Posterior:
         draws: networks in all, as many of each posterior; rounded up.
 
     Raises:
-        ValueError: their networks, inputs' scaling, fixed weights or likelihoods differ.
+        ValueError: their networks, inputs' scaling, fixed weights, `forward=` or likelihoods differ.
         TypeError: one cannot be frozen, as that of a linearised network.
 
     Memory: so many networks.
@@ -50,9 +51,10 @@ def pool(posteriors: Sequence[Posterior], draws: int = 200) -> Posterior:
         kinds = ", ".join(sorted({type(each).__name__ for each in given})) or "none"
         raise TypeError(f"posteriors: expected one or more livi.Posterior, got {kinds}; pass a list of fits.")
     count = -(-draws // len(given))
-    likelihood = _likelihood([posterior.likelihood for posterior in given])
     for place, posterior in enumerate(given[1:], 2):
         _check_alike(given[0].layout, posterior.layout, place)
+        _check_functions(_functions(given[0]), _functions(posterior), place)
+    likelihood = _likelihood([posterior.likelihood for posterior in given])
     kept = [posterior.frozen(count) for posterior in given]
     for place, one in enumerate(kept[1:], 2):
         _check_fixed(kept[0], one, place)
@@ -70,10 +72,12 @@ def pool(posteriors: Sequence[Posterior], draws: int = 200) -> Posterior:
 
 def _check_alike(first: Layout, other: Layout, place: int) -> None:
     """Raise where the two do not mean the same by a weight vector."""
+    both = first, other
     for what, expected, got in (
-        ("weights", *_difference(first, other)),
+        ("weights", *_difference(*([f"{slot.name} {tuple(slot.shape)}" for slot in one.slots] for one in both))),
+        ("layers", *_difference(*(layers(one.module) for one in both))),
         ("device and dtype", f"{first.device} {first.dtype}", f"{other.device} {other.dtype}"),
-        ("standardisation of inputs", *(str(layout.scaling and layout.scaling.facts()) for layout in (first, other))),
+        ("standardisation of inputs", *(str(one.scaling and one.scaling.facts()) for one in both)),
     ):
         if expected != got:
             raise ValueError(
@@ -82,11 +86,54 @@ def _check_alike(first: Layout, other: Layout, place: int) -> None:
             )
 
 
-def _difference(first: Layout, other: Layout) -> tuple[str, str]:
-    """The first weights that are not in both, in words; nothing twice where there are none."""
-    both = [[f"{slot.name} {tuple(slot.shape)}" for slot in layout.slots] for layout in (first, other)]
-    pairs = zip_longest(*both, fillvalue="no more")
+def _difference(first: Sequence[str], other: Sequence[str]) -> tuple[str, str]:
+    """The first that is not in both, in words; nothing twice where there are none."""
+    pairs = zip_longest(first, other, fillvalue="no more")
     return next(((one, another) for one, another in pairs if one != another), ("", ""))
+
+
+def _functions(posterior: Posterior) -> dict[str, Any]:
+    """What the user has written of the network's call and of the likelihood, as functions."""
+    return {"forward=": posterior.layout.forward} | {
+        f"likelihood's {name}.{held}".replace(" .", " "): value
+        for name, part in posterior.likelihood.named_modules()
+        for held, value in vars(part).items()
+        if isinstance(value, FunctionType)
+    }
+
+
+def _check_functions(first: Mapping[str, Any], other: Mapping[str, Any], place: int) -> None:
+    """Raise where functions of the same purpose compute something else."""
+    for name in dict.fromkeys([*first, *other]):
+        one, another = first.get(name), other.get(name)
+        if not _same_function(one, another):
+            known, new = _named(one), _named(another)
+            raise ValueError(
+                f"posteriors: expected number {place} with the {name} of the first, {known}, got "
+                f"{new if new != known else 'the same with other values in it'}; pass the same function to each fit."
+            )
+
+
+def _same_function(one: Any, other: Any) -> bool:
+    """Whether they are one object, or the same lines with the same values in them, as a lambda in a loop is."""
+    if not (isinstance(one, FunctionType) and isinstance(other, FunctionType)):
+        return one is other
+    values, others = _values(one), _values(other)
+    return one.__code__ == other.__code__ and len(values) == len(others) and all(map(_same_value, values, others))
+
+
+def _values(function: FunctionType) -> list[Any]:
+    """Those of its defaults and of the variables around it."""
+    defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    return defaults + [cell.cell_contents for cell in function.__closure__ or ()]
+
+
+def _same_value(one: Any, other: Any) -> bool:
+    return one is other or (type(one) is type(other) and isinstance(one, int | float | str) and one == other)
+
+
+def _named(function: Any) -> str:
+    return "none" if function is None else str(getattr(function, "__qualname__", function))
 
 
 def _check_fixed(first: Posterior, other: Posterior, place: int) -> None:
