@@ -111,8 +111,19 @@ def test_a_learned_noise_is_the_mean_and_one_that_differs_much_is_said():
             r"number 2 with the same layers as the first, 1 Tanh\(\), got 1 Softplus\(beta=1.0, threshold=20.0\);",
         ),
         (lambda: posterior_of(network(), scaling=InputScaling([1.0], [2.0])), "standardisation of inputs"),
-        (lambda: posterior_of(network(), livi.Gaussian(0.4)), "number 2 with the likelihood of the first, Gaussian"),
-        (lambda: posterior_of(network(), livi.StudentT()), "Gaussian.*, got StudentT"),
+        (
+            lambda: posterior_of(network(), livi.Gaussian(0.4)),
+            "with the likelihood of the first, Gaussian with log_std=-1.20.*, got Gaussian with log_std=-0.91.*; pool",
+        ),
+        (
+            lambda: posterior_of(network(), livi.Gaussian(0.3, learned=True)),
+            "first, Gaussian with learned=None, got Gaussian with learned=True; pool",
+        ),
+        (lambda: posterior_of(network(), livi.StudentT()), "first, Gaussian, got StudentT; pool"),
+        (
+            lambda: posterior_of(network(), livi.Gaussian(0.3).standardised(1e5 + 10 * x_for(20))),
+            "first, Gaussian with centre=None, got Gaussian with centre=10000",
+        ),
     ],
 )
 def test_what_differs_is_refused(other, message):
@@ -126,6 +137,46 @@ def test_other_fixed_weights_are_refused():
         livi.pool(parts, 4)
     same = [posterior_of(network(), include="2.*", seed=seed) for seed in (0, 1)]
     assert livi.pool(same, 4).sampler.num_members == 4
+
+
+def test_other_outputs_are_named_before_the_noise_that_has_their_shape():
+    def of_outputs(count):
+        net = nn.Linear(3, count, dtype=torch.float64)
+        return posterior_of(net, livi.Gaussian().started_from(x_for(20, count)))
+
+    with pytest.raises(ValueError, match=r"number 2 with the same weights .*\(1, 3\), got weight \(2, 3\);"):
+        livi.pool([of_outputs(1), of_outputs(2)], 4)
+
+
+def test_a_noise_for_each_output_and_one_for_all_are_refused_by_their_shapes():
+    both = [livi.Gaussian(), livi.Gaussian().started_from(x_for(20, 2))]
+    parts = [posterior_of(nn.Linear(3, 2, dtype=torch.float64), each) for each in both]
+    with pytest.raises(ValueError, match=r"Gaussian with log_std.shape=\(\), got Gaussian with log_std.shape=\(2,\);"):
+        livi.pool(parts, 4)
+
+
+def test_a_pool_says_of_its_fits_what_is_true_of_all_of_them():
+    parts = [posterior_of(network(seed), seed=seed) for seed in (0, 1)]
+    common = {"num_data": 60, "recipe": {"temperature": 0.5}, "inputs": "(B, 3)"}
+    for part, steps in zip(parts, (10, 20), strict=True):
+        part.plan = common | {"recipe": {"temperature": 0.5, "steps": steps}, "seconds_per_step": steps}
+    pooled = livi.pool(parts, 4)
+    assert pooled.plan == common | {"frozen": 4, "pooled": 2}
+    assert pooled.temperature == 0.5
+    assert pooled.prior is parts[0].prior
+    assert not any(parameter.requires_grad for parameter in pooled.sampler.parameters())
+    parts[1].plan["num_data"] = 50
+    with pytest.warns(
+        livi.FitWarning, match="number 2 was fitted to 50 examples and the first to 60; .* the same data"
+    ):
+        assert "num_data" not in livi.pool(parts, 4).plan
+
+
+def test_a_posterior_alone_is_no_list_of_them():
+    with pytest.raises(
+        TypeError, match=r"expected a list of livi\.Posterior, got a Posterior alone; pass \[posterior, \.\.\.\]"
+    ):
+        livi.pool(posterior_of(network()))
 
 
 def scaled_by(factor):

@@ -45,6 +45,11 @@ def pool(posteriors: Sequence[Posterior], draws: int = 200) -> Posterior:
 
     Memory: so many networks.
     """
+    if isinstance(posteriors, Posterior):
+        raise TypeError(
+            "posteriors: expected a list of livi.Posterior, got a Posterior alone; pass [posterior, ...], or for fixed "
+            "networks of this one use posterior.frozen()."
+        )
     given = list(posteriors)
     checks.positive_int("draws", draws)
     if not given or not all(isinstance(posterior, Posterior) for posterior in given):
@@ -60,14 +65,44 @@ def pool(posteriors: Sequence[Posterior], draws: int = 200) -> Posterior:
         _check_fixed(kept[0], one, place)
     layout = kept[0].layout
     shapes = {name: layout.module.get_buffer(name).shape for name in kept[0].buffers}
-    members = torch.cat([one.sampler.theta for one in kept if isinstance(one.sampler, Ensemble)])
+    members = torch.cat([_members(one) for one in kept])
+    _warn_of_other_data(given)
     return Posterior(
         Ensemble(layout, members).requires_grad_(False),
         likelihood,
         given[0].prior,
         buffers={name: _rows([one.buffers[name] for one in kept], shape, count) for name, shape in shapes.items()},
-        plan=kept[0].plan | {"frozen": len(members), "pooled": len(given)},
+        plan=_common([one.plan for one in given]) | {"frozen": len(members), "pooled": len(given)},
     )
+
+
+def _members(frozen: Posterior) -> Tensor:  # (K, m)
+    assert isinstance(frozen.sampler, Ensemble)
+    return frozen.sampler.theta
+
+
+def _warn_of_other_data(given: Sequence[Posterior]) -> None:
+    counts = [posterior.plan.get("num_data") for posterior in given]
+    place = next((place for place, count in enumerate(counts) if count != counts[0]), 0)
+    if place and None not in (counts[0], counts[place]):
+        warnings.warn(
+            f"pool: number {place + 1} was fitted to {counts[place]:,} examples and the first to {counts[0]:,}; the "
+            "pool is no posterior of either: pool fits to the same data.",
+            FitWarning,
+            stacklevel=3,
+        )
+
+
+def _common(plans: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What all plans say alike, of dicts inside them too."""
+    found = {}
+    for name, value in plans[0].items():
+        others = [plan.get(name) for plan in plans]
+        if all(isinstance(other, dict) for other in others):
+            found[name] = _common(others)  # type: ignore[arg-type]
+        elif all(name in plan and plan[name] == value for plan in plans):
+            found[name] = value
+    return found
 
 
 def _check_alike(first: Layout, other: Layout, place: int) -> None:
@@ -169,11 +204,7 @@ def _rows(buffers: Sequence[Tensor], shape: torch.Size, count: int) -> Tensor:
 def _likelihood(found: Sequence[Likelihood]) -> Likelihood:
     """Like all of them, with the means of what they learned."""
     for place, other in enumerate(found[1:], 2):
-        if _given(other) != _given(found[0]):
-            raise ValueError(
-                f"posteriors: expected number {place} with the likelihood of the first, {_words(found[0])}, got "
-                f"{_words(other)}; pool fits that differ in their starts alone."
-            )
+        _check_given(found[0], other, place)
     pooled = copy.deepcopy(found[0])
     learned = [dict(likelihood.named_parameters()) for likelihood in found]
     for name, parameter in pooled.named_parameters():
@@ -188,17 +219,40 @@ def _likelihood(found: Sequence[Likelihood]) -> Likelihood:
     return pooled
 
 
-def _given(likelihood: Likelihood) -> tuple[Any, ...]:
-    """What was not learned, and the shape of what was."""
-    shapes = {name: parameter.shape for name, parameter in likelihood.named_parameters()}
-    return (
-        type(likelihood),
-        likelihood._spec,
-        shapes,
-        {name: each.tolist() for name, each in likelihood.named_buffers()},
+def _check_given(first: Likelihood, other: Likelihood, place: int) -> None:
+    """Raise where the likelihoods are of two kinds, or differ in what was not learned."""
+    words = [type(each).__name__ for each in (first, other)]
+    if type(first) is type(other):
+        (one, mine), (another, theirs) = ((_state(each), dict(_arguments(each._spec))) for each in (first, other))
+        pairs = [(name, one[name], another[name]) for name in one if name in another]
+        pairs += [(name, mine[name], theirs[name]) for name in mine if name in theirs and name not in one]
+        pairs += [(name, one.get(name), another.get(name)) for name in one.keys() ^ another.keys()]
+        different = next((pair for pair in pairs if pair[1] != pair[2]), None)
+        if different is None:
+            return
+        name, *values = different
+        words = [f"{word} with {name}={value}" for word, value in zip(words, values, strict=True)]
+    raise ValueError(
+        f"posteriors: expected number {place} with the likelihood of the first, {words[0]}, got {words[1]}; pool "
+        "fits that differ in their starts alone."
     )
 
 
-def _words(likelihood: Likelihood) -> str:
-    named = {name: round(float(tensor), 4) for name, tensor in likelihood.named_buffers() if tensor.numel() == 1}
-    return f"{type(likelihood).__name__}{named or ''}"
+def _state(likelihood: Likelihood) -> dict[str, Any]:
+    """The numbers that were not learned, and the shapes of those that were."""
+    found: dict[str, Any] = {}
+    for prefix, part in likelihood.named_modules():
+        for name, buffer in part._buffers.items():  # also those that are None
+            found[f"{prefix}.{name}".lstrip(".")] = None if buffer is None else buffer.tolist()
+    shapes = {f"{name}.shape": tuple(parameter.shape) for name, parameter in likelihood.named_parameters()}
+    return found | shapes
+
+
+def _arguments(spec: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, Any]]:
+    """Those that a likelihood was made with, and the likelihoods inside it, but tensors, which are in its state."""
+    for name, value in spec["arguments"].items():
+        if isinstance(value, dict) and "object" in value:
+            yield within + name, value["object"]["class"]
+            yield from _arguments(value["object"], f"{within}{name}.")
+        elif not (isinstance(value, dict) and "tensor" in value):
+            yield within + name, value
