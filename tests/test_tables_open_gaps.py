@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from livi.tables.encoding import encode, with_medians
+from livi.tables.estimators import LIVIRegressor, load
 from livi.tables.estimators.open_gaps import VALUES, filled, usual_values
 from livi.tables.fitting import FitOptions, fit_table
 from livi.tables.model import load_model
@@ -101,6 +102,35 @@ def test_values_are_as_frequent_as_in_the_fit():
     assert whole.shape == (VALUES, 3, 2)
     np.testing.assert_array_equal(whole[:, 0, 0], found[:, 0])
     np.testing.assert_array_equal(whole[:, 2], np.tile([3.0, 4.0], (VALUES, 1)))
+
+
+@pytest.mark.parametrize("count", [2, 16, 17, 33, 400])
+def test_a_file_without_rows_holds_no_number_of_theirs(count, tmp_path):
+    rng = np.random.default_rng(0)
+    rows = rng.uniform(0.0, 1e6, (count, 2)).round(2)
+    estimator = LIVIRegressor(steps=2, hidden=(2,), noise="constant", target_scale="plain", random_state=0)
+    estimator.fit(rows, rows[:, 0] / 1e6).save(tmp_path / "m.livi", rowless=True)
+    assert not np.isin(load(tmp_path / "m.livi").usual_, rows).any()
+    written = (tmp_path / "m.livi").read_bytes()
+    assert not any(number.tobytes() in written for number in rows.ravel())
+
+
+@pytest.mark.parametrize("scale", [1e-290, 1e-3, 1.0, 1e9, 1e305])
+def test_values_keep_three_digits_of_how_far_they_are_apart(scale):
+    rng = np.random.default_rng(0)
+    column = scale * (8.0 + rng.standard_normal(999))
+    column[:5] *= 100.0  # a code, which takes no digits from the others
+    found = np.sort(usual_values(column[:, None], np.ones(999), 0)[:, 0])
+    exact = np.quantile(column, (np.arange(VALUES) + 0.5) / VALUES)
+    np.testing.assert_allclose(found[:-1], exact[:-1], rtol=0.0, atol=0.01 * scale)
+    assert (found != exact).all()
+
+
+def test_few_different_values_stay_as_they_are():
+    columns = np.stack([np.repeat([0.0, 1.0], [150, 50]), np.full(200, 0.123456789), np.arange(200) % 5 + 1990.0], 1)
+    found = usual_values(columns, np.ones(200), 0)
+    for column, values in zip(columns.T, found.T, strict=True):
+        assert set(values) <= set(column)
 
 
 def test_networks_take_the_values_in_turn(model):

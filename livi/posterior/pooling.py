@@ -85,11 +85,9 @@ def _warn_of_other_data(given: Sequence[Posterior]) -> None:
     counts = [posterior.plan.get("num_data") for posterior in given]
     place = next((place for place, count in enumerate(counts) if count != counts[0]), 0)
     if place and None not in (counts[0], counts[place]):
-        warnings.warn(
+        warn(
             f"pool: number {place + 1} was fitted to {counts[place]:,} examples and the first to {counts[0]:,}; the "
-            "pool is no posterior of either: pool fits to the same data.",
-            FitWarning,
-            stacklevel=3,
+            "pool is no posterior of either: pool fits to the same data."
         )
 
 

@@ -129,7 +129,7 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
 
         Args:
             rowless: write the networks that answer, in place of what they were drawn from: the same answers up to
-                rounding, and no training rows.
+                rounding, and no training rows; of each column 16 quantiles, to three digits.
             extra: whatever else belongs with it, as numbers, strings, tensors, and dicts, lists and tuples of these;
                 `livi.estimators.load_with_extra` gives it back.
 
