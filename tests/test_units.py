@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 import livi
+from livi.model.data import as_data
 from livi.model.likelihoods import pass_weights
-from livi.model.units import only_reparametrises
+from livi.model.units import in_natural_units, only_reparametrises
 from livi.network import InputScaling
 
 RNG = torch.Generator().manual_seed(0)
@@ -241,6 +242,34 @@ def test_a_trained_network_keeps_its_meaning():
     with pytest.raises(ValueError, match="expected start='map'"):
         livi.plan(trained, (RAW, PRICE), livi.Gaussian(), standardise=True, **options)
     assert units_of(trained, (X, PRICE), livi.Gaussian())[0] == []  # it gives prices already
+
+
+@pytest.mark.parametrize("likelihood", [livi.Gaussian(), livi.Gaussian(200.0), livi.StudentT()])
+@pytest.mark.parametrize("size", [20.0, 1e3, 1e12, 1e-3])
+def test_centred_targets_are_standardised_whatever_the_random_weights(likelihood, size):
+    centred = size * (2.0 * X[:, 0] + torch.sin(2.0 * X[:, 1]))
+    found = []
+    for seed in range(4):
+        torch.manual_seed(seed)
+        random = nn.Sequential(nn.Linear(2, 20), nn.Tanh(), nn.Linear(20, 1)).double()
+        layout, data = livi.Layout(random), as_data((X, centred), device=X.device, dtype=X.dtype)
+        found.append(in_natural_units(layout, data, likelihood, "auto")[1] is not likelihood)
+    assert found == [True] * 4
+
+
+@pytest.mark.parametrize("size", [100.0, 1e3, 1e-3])
+def test_a_network_that_knows_centred_targets_keeps_its_meaning(size):
+    trained = net()
+    with torch.no_grad():
+        trained[2].weight *= size
+        trained[2].bias *= size
+        centred = trained(X)[:, 0] + 0.03 * size * Y
+    assert units_of(trained, (X, centred), livi.Gaussian())[0] == []
+    assert units_of(net(), (X, centred), livi.Gaussian())[0] == ["targets"]
+    weighted = livi.Weighted(livi.Gaussian()), {"forward": pass_weights}
+    for module, units in ((trained, []), (net(), ["targets"])):
+        data = ((X, torch.ones(60).double()), centred)
+        assert units_of(module, data, weighted[0], **weighted[1])[0] == units
 
 
 def test_images_are_scaled_only_if_asked_and_all_pixels_alike():

@@ -7,6 +7,7 @@ from a posterior see the user's units and nothing else.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,11 +17,12 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from livi.model.data import Batch, Data, TensorData
-from livi.model.likelihoods import Likelihood, pass_weights
-from livi.model.likelihoods.located import far_from_one
+from livi.model.likelihoods import Likelihood, Weighted, pass_weights
+from livi.model.likelihoods.located import Located, columns_of, far_from_one
 from livi.network import InputScaling, Layout, as_call
 
 EXAMPLES = 2048  # of batches, from which centres and spreads are taken; of tensors, all
+LITTLE = math.log(100.0)  # the logarithm of how many times smaller than targets predictions say nothing of their size
 
 
 def in_natural_units(
@@ -31,9 +33,8 @@ def in_natural_units(
     Args:
         standardise: True does so, False changes nothing. "auto" looks at both sides by themselves. Inputs (B, p) are
             scaled where the largest root mean square of a column is above 10 or below 1/10, and where that leaves the
-            network what it is (`only_reparametrises`). Targets are, where the root mean square of an output's is, and
-            where the network as it is now makes them less likely than with outputs in their units: one that was trained
-            on them, or ends in their units, stays as it is.
+            network what it is (`only_reparametrises`). Targets are, where the root mean square of an output's is,
+            unless the network speaks their units as it is (`speaks_units`): trained on them, or ending in them.
 
     Raises:
         ValueError: True for inputs that are not one tensor of numbers, or for a likelihood of another kind of outputs.
@@ -61,7 +62,7 @@ def in_natural_units(
         layout = _scaled(layout, scaling) if only_reparametrises(scaling, layout, data.first()[0]) else layout
     if likelihood.is_far(targets):
         located = likelihood.standardised(targets)
-        if located is not None and _likelier(located.to(layout.device, layout.dtype), likelihood, layout, data.first()):
+        if located is not None and not speaks_units(likelihood, located, layout, data.first()):
             likelihood = located
     return layout, likelihood
 
@@ -118,14 +119,27 @@ def _far_inputs(columns: Tensor) -> bool:  # (N, p)
 
 
 @torch.no_grad()
-def _likelier(located: Likelihood, likelihood: Likelihood, layout: Layout, batch: Batch) -> bool:
-    """Whether the network's outputs at its own weights say more of the targets in units of these."""
+def speaks_units(likelihood: Likelihood, located: Likelihood, layout: Layout, batch: Batch) -> bool:
+    """Whether the network's outputs at its own weights are numbers in units of the targets, rather than of order one.
+
+    They must make the targets at least as likely as the same outputs in units of the targets' spread would. That is
+    not enough where targets are centred: numbers of order one are then as good as a constant. So predictions must also
+    be nearer in size to the targets than to one.
+    """
     inputs, targets = batch
     args, kwargs = as_call(inputs)
     outputs = layout.apply(layout.flatten(), *args, batch_statistics=True, **kwargs)
     each = pytree.tree_map(lambda leaf: leaf[None], outputs)
-    there, here = (one.started_from(targets).log_prob(each, targets).sum() for one in (located, likelihood))
-    return bool(there > here)
+    both = [one.to(layout.device, layout.dtype).started_from(targets) for one in (located, likelihood)]
+    there, here = (one.log_prob(each, targets).sum() for one in both)
+    if there > here:
+        return False
+    own, each = (both[1].base, each[0]) if isinstance(both[1], Weighted) else (both[1], each)
+    if not isinstance(own, Located):
+        return True  # a logarithm has no centre
+    predicted, wanted = (columns_of(part).square().mean(0).sqrt() for part in (own.moments(each)[0][0], targets))
+    size, apart = predicted.log().abs(), (predicted / wanted).log().abs()
+    return bool((far_from_one(columns_of(targets)) & (apart < size.clamp_max(LITTLE))).any())
 
 
 def _examples(data: Data) -> Batch:
