@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import weakref
 
 import pytest
 import torch
@@ -203,6 +204,43 @@ def test_networks_that_are_kept_hold_no_graph(posterior):
     assert any(parameter.requires_grad for parameter in posterior.sampler.parameters())
     posterior.predict(x_for(2, 3), num_samples=4)
     assert not any(block.theta.requires_grad for kept in posterior._kept.values() for block in kept)
+
+
+@pytest.mark.parametrize("networks_a_block", [3, 100])
+@pytest.mark.parametrize("options", [{}, {"rng": 3}, {"deterministic": True}])
+def test_one_batch_of_a_loader_at_a_time_is_where_the_network_is(posterior, monkeypatch, networks_a_block, options):
+    for room in (networks, fitted):
+        monkeypatch.setattr(room, "BLOCK", networks_a_block * 21 * 8)
+    converted, there, convert = [], [], Posterior._as_inputs
+
+    def watched(self, batch):
+        found = convert(self, batch)
+        converted.append(weakref.ref(found))
+        there.append(sum(each() is not None for each in converted))
+        return found
+
+    monkeypatch.setattr(Posterior, "_as_inputs", watched)
+    x = x_for(12, 3)
+    loader = DataLoader(TensorDataset(x.float()), 2)  # in another precision, so that what is converted is new
+    options = {name: seeded(value) if name == "rng" else value for name, value in options.items()}
+    posterior.predict(loader, num_samples=12, **options)
+    assert len(there) >= 6
+    assert max(there) <= 2  # the one before is let go when the next one is there
+
+
+def test_a_loader_is_read_as_it_is_answered(posterior):
+    alive = []
+
+    def batches():
+        for part in x_for(12, 3).split(2):
+            batch = part.clone()
+            alive.append(weakref.ref(batch))
+            assert sum(each() is not None for each in alive) <= 3
+            yield batch
+            del batch
+
+    posterior.predict(batches(), num_samples=12)
+    assert len(alive) == 6
 
 
 @pytest.mark.parametrize("batch_size", [3, 7])

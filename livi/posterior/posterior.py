@@ -28,6 +28,7 @@ from livi.posterior.prediction import (
     FunctionDraws,
     Networks,
     Prediction,
+    answers,
     draw_networks,
     outputs_of,
     prediction_of,
@@ -142,11 +143,16 @@ class Posterior:
             networks = self._same_networks(num_samples)
         else:
             networks = self._networks(num_samples, rng)
-        batches = list(input_batches(inputs)) if holds_batches(inputs) else [inputs]
-        batches = [self._as_inputs(batch) for batch in batches]
-        with inputs_refused(self.layout, self.plan, *batches):
-            outputs = outputs_of(self.layout, networks, batches, memory_limit=memory_limit)
-        return prediction_of(self.likelihood, outputs, rng)
+        batches: Iterable[tuple[str, Any]] = [("inputs", inputs)]
+        if holds_batches(inputs):
+            batches = ((f"batch {place}: inputs", batch) for place, batch in enumerate(input_batches(inputs)))
+
+        def ask(block: Networks, batch: tuple[str, Any]) -> Any:
+            name, given = batch[0], self._as_inputs(batch[1])
+            with inputs_refused(self.layout, self.plan, given):
+                return answers(self.layout, block, given, name, memory_limit=memory_limit)
+
+        return prediction_of(self.likelihood, outputs_of(networks, batches, ask), rng)
 
     def _as_inputs(self, batch: Any) -> Any:
         """Tensors on the network's device, in its precision; whole numbers too, where it takes these and not those."""
@@ -176,8 +182,13 @@ class Posterior:
         kept = Ensemble(self.layout, drawn.theta).requires_grad_(False)
         return Posterior(kept, self.likelihood, self.prior, buffers=drawn.buffers, history=self.history, plan=facts)
 
+    def _networks(self, num_samples: int, rng: torch.Generator | None) -> Iterable[Networks]:
+        """Drawn: as a list where they take no more than one block, else block by block."""
+        held = num_samples * self.layout.num_params * self.layout.dtype.itemsize <= BLOCK
+        return list(self._drawn(num_samples, rng)) if held else self._drawn(num_samples, rng)
+
     @torch.no_grad()
-    def _networks(self, num_samples: int, rng: torch.Generator | None) -> Iterator[Networks]:
+    def _drawn(self, num_samples: int, rng: torch.Generator | None) -> Iterator[Networks]:
         # A generator function, for as a mere caller of one it would draw after no_grad is over.
         yield from draw_networks(self.sampler, num_samples, rng, buffers=self.buffers, calibration=self.calibration)
 
@@ -186,9 +197,9 @@ class Posterior:
         key = (num_samples, self.layout.device, self.layout.dtype, self._drawn_from())
         if key not in self._kept:
             drawn = self._networks(num_samples, torch.Generator(self.layout.device).manual_seed(0))
-            if num_samples * self.layout.num_params * self.layout.dtype.itemsize > BLOCK:
+            if not isinstance(drawn, list):
                 return drawn
-            self._kept = {key: list(drawn)}
+            self._kept = {key: drawn}
         return self._kept[key]
 
     def _drawn_from(self) -> tuple[Any, ...]:

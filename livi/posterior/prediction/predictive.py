@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -33,6 +33,8 @@ from livi.posterior.prediction.regression import RegressionPrediction
 from livi.posterior.prediction.shapes import NoiseShape
 
 Prediction = RegressionPrediction | LogNormalPrediction | DensityPrediction | ClassificationPrediction | SampledOutputs
+
+Batch = TypeVar("Batch")
 
 
 @torch.no_grad()
@@ -99,31 +101,32 @@ def predict(
     else:
         rows = theta[None] if isinstance(theta, Tensor) and theta.ndim == 1 else theta
         networks = [with_statistics(sampler.layout, rows, buffers or {}, calibration, **options)]
-    return prediction_of(likelihood, outputs_of(sampler.layout, networks, [inputs], **options), rng)
+    outputs = outputs_of(networks, [inputs], lambda block, given: answers(sampler.layout, block, given, **options))
+    return prediction_of(likelihood, outputs, rng)
 
 
 @torch.no_grad()
-def outputs_of(
-    layout: Layout,
-    networks: Iterable[Networks],
-    batches: Sequence[Any],
-    *,
-    memory_limit: int | None = None,
-    strategy: Strategy | None = None,
-) -> Any:
-    """What all networks return on all batches of inputs, (S, B, ...); see `evaluate`.
+def answers(layout: Layout, networks: Networks, inputs: Any, name: str = "inputs", **options: Any) -> Any:
+    """What these networks return, (S, B, ...); see `evaluate`, whose options are taken.
 
     Raises:
-        ValueError: inputs are infinite, or NaN and answers too.
+        ValueError: inputs are infinite, or NaN and answers too; they are called by this name.
     """
-    options: dict[str, Any] = {"memory_limit": memory_limit, "strategy": strategy}
-    blocks = [
-        joined([evaluate(layout, theta, inputs, buffers=buffers, **options) for inputs in batches], 1)
-        for theta, buffers in networks
-    ]
-    outputs = joined(blocks, 0)
-    check_answers(outputs, batches)
+    outputs = evaluate(layout, networks.theta, inputs, buffers=networks.buffers, **options)
+    check_answers(outputs, inputs, name)
     return outputs
+
+
+def outputs_of(networks: Iterable[Networks], batches: Iterable[Batch], ask: Callable[[Networks, Batch], Any]) -> Any:
+    """What all networks return on all batches of inputs, (S, B, ...).
+
+    Networks that are held, in a list, are asked batch by batch, so that batches may come as they are read; others,
+    which come block by block, are asked all batches one after the other, and these are held as they came.
+    """
+    if isinstance(networks, list):
+        return joined([joined([ask(block, batch) for block in networks], 0) for batch in batches], 1)
+    held = list(batches)
+    return joined([joined([ask(block, batch) for batch in held], 1) for block in networks], 0)
 
 
 @torch.no_grad()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,8 +32,8 @@ def failure(layout: Layout, inputs: Any) -> Exception | None:
 
 
 @contextmanager
-def inputs_refused(layout: Layout, plan: Mapping[str, Any], *inputs: Any) -> Iterator[None]:
-    """Errors of a network that does not take these inputs, or one of these batches, as errors about the inputs.
+def inputs_refused(layout: Layout, plan: Mapping[str, Any], inputs: Any) -> Iterator[None]:
+    """Errors of a network that does not take these inputs as errors about the inputs.
 
     Others, such as of memory, are left as they are.
 
@@ -45,30 +45,27 @@ def inputs_refused(layout: Layout, plan: Mapping[str, Any], *inputs: Any) -> Ite
     except FAILURES as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
-        for batch in inputs:
-            reason = failure(layout, batch)
-            if reason is None:
-                continue
-            fitted = str(plan.get("inputs", ""))
-            expected = f"inputs like those of the fit, {fitted}" if fitted else "inputs like those of the fit"
-            how = f"; {remedy(fitted, batch)}" if fitted else ""
-            kind = ValueError if isinstance(batch, Tensor) else TypeError
-            got = f"{shapes_in_words(batch, batch=False)}{how}. (The network says: {reason})"
-            raise kind(f"inputs: expected {expected}, got {got}") from error
-        raise
+        reason = failure(layout, inputs)
+        if reason is None:
+            raise
+        fitted = str(plan.get("inputs", ""))
+        expected = f"inputs like those of the fit, {fitted}" if fitted else "inputs like those of the fit"
+        how = f"; {remedy(fitted, inputs)}" if fitted else ""
+        kind = ValueError if isinstance(inputs, Tensor) else TypeError
+        got = f"{shapes_in_words(inputs, batch=False)}{how}. (The network says: {reason})"
+        raise kind(f"inputs: expected {expected}, got {got}") from error
 
 
-def check_answers(outputs: Any, batches: Sequence[Any]) -> None:
+def check_answers(outputs: Any, inputs: Any, name: str = "inputs") -> None:
     """Raise where inputs are infinite, and where they are NaN and so are answers.
 
     A network that knows what to do with NaN may. What infinite numbers saturate answers with finite ones, which mean
     nothing. Answers that are NaN at finite inputs come of weights, and are left as they are.
     """
     lost = any(_any(torch.isnan, leaf) for leaf in pytree.tree_leaves(outputs))
-    for index, batch in enumerate(batches):
-        for leaf in pytree.tree_leaves(batch):
-            if isinstance(leaf, Tensor) and (lost or _any(torch.isinf, leaf)):
-                check_finite("inputs" if len(batches) == 1 else f"batch {index}: inputs", leaf)
+    for leaf in pytree.tree_leaves(inputs):
+        if isinstance(leaf, Tensor) and (lost or _any(torch.isinf, leaf)):
+            check_finite(name, leaf)
 
 
 def _any(test: Callable[[Tensor], Tensor], leaf: Any) -> bool:
