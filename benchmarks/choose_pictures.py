@@ -1,13 +1,13 @@
-"""What suits `livi.fit` on pictures: choices for LeNet on MNIST and WRN-16-4 on CIFAR-10, scored on training pictures.
+"""What suits `livi.fit` on images: choices for LeNet on MNIST and WRN-16-4 on CIFAR-10, scored on training images.
 
     LIVI_DATA_DIR=... python -m benchmarks.choose_pictures mnist --device cuda --jobs 3 --out choices
     LIVI_DATA_DIR=... python -m benchmarks.choose_pictures mnist --group unsure --device cuda --jobs 3 --seeds 0,1,2
     LIVI_DATA_DIR=... python -m benchmarks.choose_pictures cifar10 --device cuda --out choices --epochs 60
 
-Every choice is a fit of `livi bench mnist | cifar10` with other options, on nine tenths of the training pictures, and
-scored on the last tenth. "Strange" is the mean confidence on pictures made of those in six ways, which look like
-nothing a network was trained on (`livi.experiments.images.strange`), and "told apart" the AUROC of telling them.
-Test pictures and the foreign sets of the tables have no part in it. What all methods are searched over alike is in
+Every choice is a fit of `livi bench mnist | cifar10` with other options, on nine tenths of the training images, and
+scored on the last tenth. Synthetic OOD images are those altered in six ways (`livi.experiments.images.synthetic`); the
+tables have the mean confidence on them, and the AUROC by which confidence tells them apart.
+Test images and the OOD sets of the tables have no part in it. What all methods are searched over alike is in
 `livi bench mnist | cifar10 --search`; here is what livi alone has.
 """
 
@@ -124,7 +124,7 @@ CHOICES: dict[str, dict[str, Options]] = {
 }
 
 
-# What might make a posterior less sure of foreign digits: the default before, and steps from it to the default.
+# What might make a posterior less sure of OOD digits: the default before, and steps from it to the default.
 GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     "mnist": {
         "unsure": (
@@ -175,7 +175,7 @@ def row(job: Job, *, device: str, epochs: int | None, samples: int, out: Path, q
 
 def lines(rows: Sequence[Row]) -> list[str]:
     """A table: means over the seeds."""
-    head = "| choice | seeds | accuracy | NLL | ECE | strange | told apart | bound | s |"
+    head = "| choice | seeds | accuracy | NLL | ECE | synthetic OOD: confidence | AUROC | bound | s |"
     text = [head, "|---|---|---|---|---|---|---|---|---|"]
     for choice in dict.fromkeys(each["job"][1] for each in rows):
         own = [each for each in rows if each["job"][1] == choice and each["error"] is None]
@@ -200,7 +200,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, help="of networks that fits start from")
     parser.add_argument("--samples", type=int, default=50, help="networks that answer")
     parser.add_argument("--out", type=Path, default=Path("choices"), help="where trained networks are kept")
-    parser.add_argument("--quick", action="store_true", help="a few pictures and steps; the numbers mean nothing")
+    parser.add_argument("--quick", action="store_true", help="a few images and steps; the numbers mean nothing")
     given = parser.parse_args()
     known, groups = CHOICES[given.problem], GROUPS[given.problem]
     if given.group is not None and given.group not in groups:

@@ -1,13 +1,13 @@
-"""What a pool of posteriors is behind, or ahead of, the networks that it started from: on validation pictures.
+"""What a pool of posteriors is behind, or ahead of, the networks that it started from: on validation images.
 
     LIVI_DATA_DIR=... python -m benchmarks.choose_pools --device cuda --jobs 4 --members 4 --epochs 55 \
         --settings fit=5@noise=0.1,fit=5@noise=0.1@offset=1e-4 --out pools.json
 
-WRN-16-4 is trained on nine tenths of CIFAR-10's training pictures, as often as there are members, and a posterior
+WRN-16-4 is trained on nine tenths of CIFAR-10's training images, as often as there are members, and a posterior
 fitted from each under every setting (livi/experiments/images/settings.py). For the last tenth answer the networks
 themselves, the posteriors' centres, and their draws: member by member, which are means, and pooled, as a mixture.
 `gap` is the mean confidence less the accuracy, and `sharpened` the NLL of the pool's probabilities to the best power,
-chosen on the same pictures: what is lost by being too sure or too unsure. Test pictures have no part in it.
+chosen on the same images: what is lost by being too sure or too unsure. Test images have no part in it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from livi.posterior.prediction import ClassificationPrediction
 
 Job = tuple[int, str]  # member, setting
 NETWORK = ""  # the setting of the networks themselves
-FEW = 1000  # strange pictures of each kind
+FEW = 1000  # synthetic OOD images of each kind
 POWERS = [0.7 + 0.02 * step for step in range(31)]
 
 
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--quick", action="store_true", help="small networks, few pictures; numbers mean nothing")
+    parser.add_argument("--quick", action="store_true", help="small networks, few images; numbers mean nothing")
     parser.add_argument("--out", type=Path, default=Path("pools.json"))
     given = parser.parse_args()
     draws = [int(number) for number in given.draws.split(",")]
@@ -81,13 +81,13 @@ def _sets(device: str, quick: bool) -> Sets:
 
 
 def answers(job: Job, *, seed: int, epochs: int, draws: Sequence[int], device: str, quick: bool, folder: Path) -> Row:
-    """Of one member, what each kind of it says of the pictures: of the network, or of a posterior from it."""
+    """Of one member, what each kind of it says of the images: of the network, or of a posterior from it."""
     member, setting = job
     warnings.simplefilter("ignore")  # what a fit says of itself is not what is looked at here
     sets = _sets(device, quick)
     task = Task(sets, seed + member, folder, quick=quick, epochs=epochs, samples=max(draws))
     fitted = fit_method("map" if setting == NETWORK else f"livi@{setting}", task)
-    inputs = {"scored": sets.scored.inputs} | {name: strange[:FEW] for name, strange in sets.others.items()}
+    inputs = {"scored": sets.scored.inputs} | {name: ood[:FEW] for name, ood in sets.others.items()}
     if not isinstance(fitted, Fitted):
         kinds = {"as trained": {name: _kept(Answers.of(fitted, each).logs) for name, each in inputs.items()}}
         return {"setting": setting, "seconds": fitted.seconds, "kinds": kinds}
@@ -122,7 +122,7 @@ def pooled(found: Sequence[Row], kind: str, labels: Tensor) -> Row:
     parts = [{name: torch.from_numpy(logs) for name, logs in each["kinds"][kind].items()} for each in found]
     together = {name: Answers(averaged(torch.stack([part[name] for part in parts]))) for name in parts[0]}
     scored = together.pop("scored")
-    told = [told_apart(scored, strange) for strange in together.values()]
+    told = [told_apart(scored, ood) for ood in together.values()]
     alone = [Answers(part["scored"]).scores(labels) for part in parts]
     accuracy = scored.scores(labels)["accuracy"]
     row: dict[str, Any] = {"member": {name: mean(one[name] for one in alone) for name in alone[0]}}
@@ -137,7 +137,7 @@ def _sharpened(logs: Tensor, power: float, labels: Tensor) -> float:
 
 def lines(rows: Sequence[Row]) -> list[str]:
     head = ["setting", "kind", "one: accuracy", "NLL", "pool: accuracy", "NLL", "ECE", "gap", "sharpened"]
-    head += ["strange", "told apart", "s"]
+    head += ["synthetic OOD: confidence", "AUROC", "s"]
     text = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for row in rows:
         alone = row["member"]

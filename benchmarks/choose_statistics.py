@@ -1,10 +1,10 @@
-"""How many pictures the BatchNorm statistics of drawn networks are to be measured on.
+"""How many images the BatchNorm statistics of drawn networks are to be measured on.
 
     LIVI_DATA_DIR=... python -m benchmarks.choose_statistics --device cuda --out statistics.json
 
-A network of `livi bench cifar10` and a posterior from it, fitted to nine tenths of the training pictures. The same
-drawn networks then answer for the last tenth, with statistics of ever more training pictures, as they are and in other
-versions (crops and flips, as the fit saw them). Test pictures have no part in it.
+A network of `livi bench cifar10` and a posterior from it, fitted to nine tenths of the training images. The same
+drawn networks then answer for the last tenth, with statistics of ever more training images, as they are and in other
+versions (crops and flips, as the fit saw them). Test images have no part in it.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ Row = dict[str, Any]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--numbers", default="128,512,2048,8192", help="pictures (default 128,512,2048,8192)")
+    parser.add_argument("--numbers", default="128,512,2048,8192", help="images (default 128,512,2048,8192)")
     parser.add_argument("--methods", default="livi", help="of `livi bench cifar10` (default livi)")
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--epochs", type=int, help="of the network (default 60)")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--quick", action="store_true", help="small networks, few pictures; numbers mean nothing")
+    parser.add_argument("--quick", action="store_true", help="small networks, few images; numbers mean nothing")
     parser.add_argument("--out", type=Path, default=Path("statistics.json"))
     asked = parser.parse_args()
     problem, folder = PROBLEMS["cifar10"], Path(os.environ["LIVI_DATA_DIR"])
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def scored(fitted: Fitted, sets: Sets, numbers: list[int]) -> Iterator[Row]:
-    """Scores of the same networks under statistics of so many pictures, and of versions of these."""
+    """Scores of the same networks under statistics of so many images, and of versions of these."""
     inputs, rng = sets.train.inputs, torch.Generator(sets.train.inputs.device).manual_seed(0)
     order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(0)).to(inputs.device)
     for number in numbers:
@@ -75,7 +75,7 @@ def replace_calibration(fitted: Fitted, inputs: Tensor) -> Fitted:
 
 def table(rows: list[Row]) -> str:
     return "\n".join(
-        f"{row['method']} seed {row['seed']}: {row['pictures']} pictures {row['versions']}: "
+        f"{row['method']} seed {row['seed']}: {row['pictures']} images {row['versions']}: "
         f"accuracy {row['accuracy']:.2%}, NLL {row['nll']:.4f}, ECE {row['ece']:.2%}, Brier {row['brier']:.4f}"
         for row in rows
     )

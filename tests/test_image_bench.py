@@ -1,4 +1,4 @@
-"""The benchmarks on pictures, run as a whole on made ones: rows, going on, failures, words and figures."""
+"""The benchmarks on images, run as a whole on made ones: rows, going on, failures, words and figures."""
 
 import json
 import math
@@ -22,7 +22,8 @@ from livi.family.ensemble import Ensemble
 from livi.model.likelihoods import Categorical
 from livi.network import Layout
 from livi.posterior import Posterior
-from livi.report.image_figures import drift_curves, entropy_curves
+from livi.report.image_figures import entropy_curves, figure_named, figure_names, shift_curves
+from livi.report.style import PALETTE
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +63,7 @@ def made_row(method, seed, nll):
     }
 
 
-def test_means_over_foreign_sets_are_of_those_that_all_rows_have():
+def test_means_over_ood_sets_are_of_those_that_all_rows_have():
     easy = {"confidence": 0.2, "auroc": 0.99, "fpr95": 0.0}
     one, other = made_row("map", 0, 0.1), made_row("livi", 0, 0.1)
     other["others"] = other["others"] | {"svhn": easy}
@@ -71,20 +72,20 @@ def test_means_over_foreign_sets_are_of_those_that_all_rows_have():
     assert [row["others_mean"] for row in alike] == [made_row("map", 0, 0.1)["others_mean"]] * 2
     assert other["others_mean"]["confidence"] == 0.4  # the rows themselves are as they were
     found = text({"experiment": "mnist", "rows": [one, other], "notes": []})
-    assert "Means over foreign sets are of those that all runs have: kmnist." in found
+    assert "Means over OOD sets are of those that all runs have: kmnist." in found
     assert "those that all runs have" not in text({"experiment": "mnist", "rows": [other], "notes": []})
     apart = one | {"others": {"svhn": easy}, "method": "ensemble"}
     assert [row["others_mean"] for row in comparable([one, apart])] == [None, None]
 
 
-def test_entropy_is_drawn_of_the_foreign_sets_that_all_methods_have():
+def test_entropy_is_drawn_of_the_ood_sets_that_all_methods_have():
     one, other = made_row("map", 0, 0.1), made_row("livi", 0, 0.1)
     other["entropy"] = other["entropy"] | {"svhn": [0.2, 1.0]}
     titles = [ax.get_title() for ax in entropy_curves([one, other], 10).axes if ax.get_title()]
-    assert titles == ["kmnist"]
+    assert titles == ["KMNIST"]
     other["entropy"].pop("kmnist")
     titles = [ax.get_title() for ax in entropy_curves([one, other], 10).axes if ax.get_title()]
-    assert titles == ["kmnist", "svhn"]
+    assert titles == ["KMNIST", "SVHN"]
 
 
 # --- whole runs -----------------------------------------------------------------------------------
@@ -292,15 +293,36 @@ def test_of_several_corruptions_the_text_has_their_mean_too():
 
 def test_figures_have_a_curve_for_each_method():
     rows = [made_row("livi", 1, 0.02), made_row("livi", 2, 0.04), made_row("map", 1, 0.05)]
-    left, right = drift_curves(rows, "rotation").axes
+    left, right = shift_curves(rows, "rotation").axes
     assert [line.get_label() for line in left.lines] == ["LIVI", "MAP"]
     assert left.lines[0].get_ydata().tolist() == pytest.approx([0.03, 2.0])
     assert right.lines[1].get_ydata().tolist() == pytest.approx([1.0, 30.0])
     [ax] = entropy_curves(rows, 10, methods=["map"]).axes
-    assert ax.get_title() == "kmnist"
+    assert ax.get_title() == "KMNIST"
     assert ax.lines[0].get_xdata().tolist() == pytest.approx([0.0, math.log(10)])
-    with pytest.raises(ValueError, match="expected some with the drift 'snow'"):
-        drift_curves(rows, "snow")
+    with pytest.raises(ValueError, match="expected some of snow"):
+        shift_curves(rows, "snow")
+
+
+def test_the_overview_has_one_network_an_ensemble_and_livi_where_all_are_there():
+    rows = [made_row(name, 1, nll) for name, nll in (("livi", 0.02), ("swag", 0.03), ("ensemble-5", 0.04))]
+    assert figure_names(rows) == ["rotation", "entropy"]
+    rows.append(made_row("map", 1, 0.05))
+    assert figure_names(rows) == ["overview", "rotation", "entropy"]
+    rows[0]["others"] = rows[0]["others"] | {"svhn": rows[0]["others"]["kmnist"]}  # which the others have not
+    left, right = figure_named(rows, "overview", 10).axes
+    assert [line.get_label() for line in left.lines] == ["MAP", "Ensemble of 5", "LIVI"]
+    assert [line.get_ydata()[0] for line in left.lines] == pytest.approx([0.05, 0.04, 0.02])
+    shares = [line.get_ydata().tolist() for line in right.lines]
+    assert shares == 3 * [[0.1, 1.0], [0.9, 1.0]]  # of OOD sets, and of the scored images
+
+
+def test_one_network_and_ensembles_have_the_same_colours_in_every_figure():
+    names = ("swag", "ensemble-5", "map", "livi-mixture-1", "livi")
+    for order in (names, names[::-1]):
+        left, _ = shift_curves([made_row(name, 1, 0.1) for name in order], "rotation").axes
+        colours = {line.get_label(): line.get_color() for line in left.lines}
+        assert [colours[name] for name in ("LIVI", "MAP", "Ensemble of 5")] == list(PALETTE[:3])
 
 
 def test_a_length_is_said_in_one_way():

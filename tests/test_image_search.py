@@ -22,7 +22,7 @@ from livi.experiments.images.search import (
     searched,
 )
 from livi.experiments.images.settings import Settings, parted
-from livi.experiments.images.strange import STRANGE
+from livi.experiments.images.synthetic import SYNTHETIC
 from livi.model.priors import Normal
 from livi.rivals import METHODS
 
@@ -184,7 +184,7 @@ def test_a_search_goes_into_the_test_run_by_its_file(tmp_path, monkeypatch, caps
     document = json.loads(path.read_text())
     assert [row["method"] for row in document["rows"]] == list(candidates("map", PROBLEMS["mnist"]))
     assert {row["seed"] for row in document["rows"]} == {0}
-    assert set(document["rows"][0]["others"]) == set(STRANGE)  # and no set that is reported
+    assert set(document["rows"][0]["others"]) == set(SYNTHETIC)  # and no set that is reported
     best = best_candidates(document["rows"])["map"]
     assert f"| {best} * | 1 |" in printed.out
     assert cli.main([*command, "--chosen", str(path)]) == 0
@@ -211,35 +211,35 @@ def test_a_file_that_is_no_search_or_lacks_a_method_is_refused(tmp_path, capsys)
     assert "expected one of --ablations, --search and --chosen" in capsys.readouterr().err
 
 
-# --- strange pictures -----------------------------------------------------------------------------
+# --- synthetic images -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", list(STRANGE))
+@pytest.mark.parametrize("name", list(SYNTHETIC))
 @pytest.mark.parametrize("channels", [1, 3])
-def test_strange_pictures_are_pictures_and_others_and_the_same_every_time(name, channels):
+def test_synthetic_images_are_pictures_and_others_and_the_same_every_time(name, channels):
     pictures = torch.rand(5, channels, 28, 28, generator=torch.Generator().manual_seed(3))
-    made = STRANGE[name](pictures)
+    made = SYNTHETIC[name](pictures)
     assert made.shape == pictures.shape
     assert made.min() >= -1e-6
     assert made.max() <= 1.0 + 1e-6
     assert (made - pictures).abs().mean() > 0.05
-    assert torch.equal(made, STRANGE[name](pictures))
+    assert torch.equal(made, SYNTHETIC[name](pictures))
 
 
 def test_scrambled_pictures_keep_brightness_and_frequencies():
     torch.set_default_dtype(torch.float64)
     grid = torch.arange(16.0) / 16 * 2 * torch.pi
     wave = 0.5 + 0.3 * torch.sin(3 * grid)[None, None, None, :].expand(1, 1, 16, 16)
-    made = STRANGE["scrambled"](wave)
+    made = SYNTHETIC["scrambled"](wave)
     assert made.mean().item() == pytest.approx(0.5)
     assert torch.fft.rfft2(made).abs()[0, 0, 0, 3].item() == pytest.approx(16 * 16 * 0.15, rel=1e-6)
 
 
-def test_validation_is_scored_on_strange_pictures_and_says_so(tmp_path):
+def test_validation_is_scored_on_synthetic_images_and_says_so(tmp_path):
     write_mnist(tmp_path)
     document = bench(
         Config("mnist", methods=("map",), seeds=(1,), part="validation", quick=True), tmp_path, tmp_path, say=str
     )
-    assert re.search("made of validation pictures", " ".join(document["notes"]))
-    assert set(document["rows"][0]["entropy"]) == {"scored", *STRANGE}
+    assert re.search("validation images altered in six ways", " ".join(document["notes"]))
+    assert set(document["rows"][0]["entropy"]) == {"scored", *SYNTHETIC}
     assert document["rows"][0]["shifts"] == {}  # which are reported

@@ -1,4 +1,4 @@
-"""Drifting pictures, ordinary training, and what foreign pictures are scored by."""
+"""Rotated and corrupted images, ordinary training, and scores on out-of-distribution images."""
 
 import colorsys
 import math
@@ -97,7 +97,7 @@ def test_validation_pictures_are_training_pictures_that_are_not_trained_on(tmp_p
     assert sorted(map(tuple, joined.tolist())) == sorted(map(tuple, whole.train.inputs.flatten(1).tolist()))
 
 
-def test_inputs_are_standardised_drift_is_not_and_missing_sets_are_left_out(tmp_path):
+def test_inputs_are_standardised_plain_ones_are_not_and_missing_sets_are_left_out(tmp_path):
     write_cifar(tmp_path)
     (tmp_path / "svhn/test.npz").unlink()
     sets = load(PROBLEMS["cifar10"], tmp_path)
@@ -201,7 +201,7 @@ def test_scores_are_those_of_the_averaged_probabilities(tmp_path):
     assert (curve[-1], len(curve)) == (1.0, 101)
 
 
-def test_fpr95_is_the_share_of_foreign_inputs_that_pass_where_95_of_100_familiar_ones_do():
+def test_fpr95_is_the_share_of_ood_inputs_that_pass_where_95_of_100_others_do():
     familiar = torch.arange(100.0)
     assert metrics.fpr95(torch.tensor([93.0, 94.0, 95.0, 200.0]), familiar) == 0.5
     rng = torch.Generator().manual_seed(0)

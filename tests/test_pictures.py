@@ -127,7 +127,7 @@ def test_other_damaged_files_are_named_too(tmp_path):
     np.savez(tmp_path / "other.npz", np.array([0.5]))
     with pytest.raises(ValueError, match="whole numbers from 0 to 255, got float64"):
         read_npz(tmp_path / "other.npz")
-    with pytest.raises(ValueError, match="expected pictures"):
+    with pytest.raises(ValueError, match="expected images"):
         read_pictures(tmp_path / "cifar-100-binary", 32)
 
 

@@ -39,7 +39,7 @@ def rows(problem: str, method: str) -> list[dict]:
 
 
 def values(problem: str, method: str, score: str) -> list[float]:
-    """One a seed. AUROC is the mean over those foreign sets that all seeds and methods have."""
+    """One a seed. AUROC is the mean over those OOD sets that all seeds and methods have."""
     some = rows(problem, method)
     if score != "auroc":
         return [row[score] for row in some]

@@ -47,7 +47,7 @@ examples:
   livi bench tables --out results     livi beside other methods on bundled and UCI tables: hours on one core
   livi bench uci --out results        the paper's UCI experiment, 20 splits: hours on one core
   livi bench plain --out results      livi beside the plain network that it starts from, on seven small problems
-  livi bench mnist --quick            try out the benchmark on pictures; also fashion-mnist, cifar10, cifar100
+  livi bench mnist --quick            try out the benchmark on images; also fashion-mnist, cifar10, cifar100
 """
 START = """\
 livi fit DATA.csv --target COLUMN --out MODEL.livi          learn to predict a column of a table from the others

@@ -1,4 +1,4 @@
-"""The commands `livi data list`, `get`, `verify` and `pack`: the picture sets of the benchmarks."""
+"""The commands `livi data list`, `get`, `verify` and `pack`: the image sets of the benchmarks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 DESCRIPTION = """\
-The picture sets that `livi bench mnist`, `fashion-mnist`, `cifar10` and `cifar100` read. They lie in the folder that
+The image sets that `livi bench mnist`, `fashion-mnist`, `cifar10` and `cifar100` read. They lie in the folder that
 LIVI_DATA_DIR names, or else in the folder livi of your cache. Mind the terms of each: livi downloads from its authors
 and passes nothing on.
 """
@@ -25,7 +25,7 @@ examples:
 def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     data = commands.add_parser(
         "data",
-        help="picture sets: list, download, verify, pack",
+        help="image sets: list, download, verify, pack",
         description=DESCRIPTION,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -13,22 +13,23 @@ from livi.cli.benches import speaker
 from livi.cli.options import count, names, seeds
 
 SUMMARIES = {
-    "mnist": "LeNet on MNIST: foreign pictures, turned ones",
-    "fashion-mnist": "LeNet on Fashion-MNIST: foreign pictures, turned ones",
-    "cifar10": "WRN-16-4 on CIFAR-10: foreign pictures, corrupted ones",
-    "cifar100": "WRN-28-10 on CIFAR-100",
+    "mnist": "LeNet on MNIST: out-of-distribution and rotated images",
+    "fashion-mnist": "LeNet on Fashion-MNIST: out-of-distribution and rotated images",
+    "cifar10": "WRN-16-4 on CIFAR-10: out-of-distribution and corrupted images",
+    "cifar100": "WRN-28-10 on CIFAR-100: out-of-distribution images",
 }
 FROM_SCRATCH = ("mnist", "fashion-mnist")  # others start from networks that are trained
 DESCRIPTION = """\
-Fit every method under every seed, score accuracy, NLL, ECE and Brier, confidence and AUROC on foreign sets, and drift;
-write DIR/{name}.json after every fit, print Markdown tables beside the paper's numbers, and draw figures into DIR
-where matplotlib is installed. The same command goes on with what was stopped, other methods and seeds add to it.
+Fit every method under every seed, and score it: accuracy, NLL, ECE and Brier; confidence and AUROC on
+out-of-distribution (OOD) sets; NLL and ECE on rotated (mnist, fashion-mnist) or corrupted (cifar10) images. Write
+DIR/{name}.json after every fit, print Markdown tables beside the paper's numbers, and draw figures into DIR where
+matplotlib is installed. The same command goes on with what was stopped; other methods and seeds add to it.
 
 methods   map, ensemble-K, mean_field and all others of livi.rivals.METHODS; livi, livi-smallest (the paper's L''),
           livi-mixture-K (trained jointly; from scratch livi is one of five), livi-pooled-K (K fits of one component
           each); with settings as in livi@prior=0.5@noise=0.1,
           {settings}
-search    --search tries four candidates for each method, by its prior or weight decay, on validation pictures, and
+search    --search tries four candidates for each method, by its prior or weight decay, on validation images, and
           writes DIR/{name}-validation.json; --chosen takes the best of each from there, for ensembles that of map,
           for other forms of livi that of livi
 data      from LIVI_DATA_DIR or the cache: livi data list
@@ -64,7 +65,7 @@ def add_commands(benches: argparse._SubParsersAction[Any]) -> None:
             "--part",
             choices=("validation", "test"),
             default="test",
-            help="which pictures to score; choose settings by validation ones only (default %(default)s)",
+            help="which images to score; choose settings by validation ones only (default %(default)s)",
         )
         command.add_argument("--device", default="cpu", help="default %(default)s")
         command.add_argument("--jobs", type=count, default=1, help="fits at a time, a process each, GPUs in turn")
@@ -81,7 +82,7 @@ def add_commands(benches: argparse._SubParsersAction[Any]) -> None:
         command.add_argument(
             "--ablations", action="store_true", help="what correlations, latents, samples, components buy"
         )
-        command.add_argument("--search", action="store_true", help="settings of every method, by validation pictures")
+        command.add_argument("--search", action="store_true", help="settings of every method, by validation images")
         command.add_argument("--chosen", type=Path, metavar="FILE", help="take settings from this search")
         command.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="default %(default)s")
         command.add_argument("--quick", action="store_true", help="a small trial of everything; numbers mean nothing")

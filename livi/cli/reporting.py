@@ -9,7 +9,7 @@ from livi.cli.extras import load
 
 WORDS = """\
 Join the result files in any number of folders, of `livi bench` and of `livi compare --out FILE.json`, into one page
-with tables and figures: NAME.md and NAME.html, and a picture NAME-EXPERIMENT.png for each experiment. Runs of one
+with tables and figures: NAME.md and NAME.html, and a figure NAME-EXPERIMENT.png for each experiment. Runs of one
 experiment with the same settings are one table, wherever they were made. (The report on a model of a table is made by
 `livi fit --report` and `livi evaluate --report`.)
 """

@@ -13,7 +13,7 @@ from livi.cli.options import count, names, seeds
 
 DESCRIPTION = """\
 The paper's table of training times and memory, LeNet on MNIST: every method is given more and more gradients, twice as
-many each time, until the NLL of validation pictures no longer falls by more than a standard error. Seconds, memory at
+many each time, until the NLL of validation images no longer falls by more than a standard error. Seconds, memory at
 the most and NLL of the shortest fit that was long enough are printed as a Markdown table beside the paper's, written
 to DIR/runtime.json after every method, and drawn where matplotlib is installed. Every fit is a process of its own; run
 nothing beside it. The same command goes on with what was stopped; other methods and seeds add to it.

@@ -1,8 +1,8 @@
 """The networks of the paper's image experiments, and a small one with the same parts.
 
-Residual networks come with one of three normalisations. BatchNorm makes the answer for one picture depend on
+Residual networks come with one of three normalisations. BatchNorm makes the answer for one image depend on
 statistics of others, which a posterior must measure again for every weight vector that it draws; the other two look at
-one picture at a time.
+one image at a time.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ def _relu(_: int) -> nn.Module:
 
 
 def lenet(classes: int = 10, padding: int = 2) -> nn.Sequential:
-    """LeNet-5 with ReLU and max-pooling for pictures of 28 x 28 pixels: 61,706 weights for ten classes.
+    """LeNet-5 with ReLU and max-pooling for images of 28 x 28 pixels: 61,706 weights for ten classes.
 
     Args:
         padding: of the first convolution; 0 gives the paper's network of 44,426 weights.
     """
-    side = (12 + padding) // 2 - 2  # of the pictures that are flattened
+    side = (12 + padding) // 2 - 2  # of the images that are flattened
     layers = {
         "conv1": nn.Conv2d(1, 6, 5, padding=padding),
         "relu1": nn.ReLU(),
@@ -70,7 +70,7 @@ def lenet(classes: int = 10, padding: int = 2) -> nn.Sequential:
 
 
 def wide_resnet(depth: int = 16, width: int = 4, classes: int = 10, norm: str = "batch") -> nn.Sequential:
-    """WRN-depth-width of Zagoruyko and Komodakis (2016), for pictures of 32 x 32 pixels.
+    """WRN-depth-width of Zagoruyko and Komodakis (2016), for images of 32 x 32 pixels.
 
     Args:
         norm: "batch", "group" or "response"; see `Norm`.
@@ -92,7 +92,7 @@ def wide_resnet(depth: int = 16, width: int = 4, classes: int = 10, norm: str = 
 
 
 def resnet20(classes: int = 10, norm: str = "batch") -> nn.Sequential:
-    """ResNet-20 of He et al. (2016) for pictures of 32 x 32 pixels, without weights in its shortcuts.
+    """ResNet-20 of He et al. (2016) for images of 32 x 32 pixels, without weights in its shortcuts.
 
     >>> sum(parameter.numel() for parameter in resnet20().parameters())
     269722
@@ -144,7 +144,7 @@ class PlainBlock(nn.Module):
 
 
 class ResponseNorm(nn.Module):
-    """Filter response normalisation (Singh and Krishnan, 2020): each channel by its root mean square over the picture.
+    """Filter response normalisation (Singh and Krishnan, 2020): each channel by its root mean square over the image.
 
     gain * x / sqrt(mean of x^2 + 1e-6) + shift. Nothing is centred, so a learned `Threshold` follows in place of ReLU.
     """

@@ -43,7 +43,7 @@ class Block(nn.Module):
 
 
 class VisionTransformer(nn.Module):
-    """Patches of a picture as a sequence (Dosovitskiy et al., 2021); the answer is by the mean over patches.
+    """Patches of an image as a sequence (Dosovitskiy et al., 2021); the answer is by the mean over patches.
 
     >>> VisionTransformer(side=32, patch=4)(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 10])
@@ -101,7 +101,7 @@ class Decoder(nn.Module):
 
 
 class Reader(nn.Module):
-    """An LSTM reads a picture row by row, and says what it saw after the last one.
+    """An LSTM reads an image row by row, and says what it saw after the last one.
 
     >>> Reader(28, 16)(torch.zeros(2, 1, 28, 28)).shape
     torch.Size([2, 10])

@@ -76,7 +76,7 @@ def plan(
         batch_size: for (X, y) data; by default all of it, up to 2,048 examples and 2 million multiplications, or
             256.
         augment: for (X, y) data, what is done to the inputs of every batch: a function of them and a torch.Generator on
-            their device, such as `livi.CropFlip()` for pictures.
+            their device, such as `livi.CropFlip()` for images.
         generator, noise, prior: an object, or a function of the layout that makes one.
         family: another posterior than livi's, likewise; see `livi.Family`.
         recipe, steps: the schedule, as far as it is named; `steps` changes its length, and shortens the start in

@@ -29,7 +29,7 @@ class Recipe:
         warm_up: share of the steps over which the learning rate rises; it then falls to zero by a cosine.
         kl_warm_up: share of the steps over which the weight of the KL term rises from 0 to `temperature`.
         temperature: T, the weight of the KL term in the end: the fit is of the posterior of the likelihood to the power
-            of 1 / T. 1 is Bayes' rule, less a "cold" posterior, surer than the data say. Pictures that are augmented
+            of 1 / T. 1 is Bayes' rule, less a "cold" posterior, surer than the data say. Images that are augmented
             may want one, for an example in many versions counts as one.
         spread: standard deviation of the weights around their start.
         relative_spread: `spread` is a share of the root mean square of each parameter's start.

@@ -59,7 +59,7 @@ class Result:
 def calibration_inputs(data: Data, count: int = CALIBRATION) -> Any:
     """Inputs of so many examples, from all over the data where they are at hand: rows may come in an order.
 
-    Augmented, where the fit's are: a network belongs to the statistics that it was fitted under. Those of pictures as
+    Augmented, where the fit's are: a network belongs to the statistics that it was fitted under. Those of images as
     they are cost 3 % of the NLL on CIFAR-10 (docs/benchmarks/images.md).
     """
     if isinstance(data, TensorData):

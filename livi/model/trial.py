@@ -131,7 +131,7 @@ def _failed(layout: Layout, inputs: Any, likelihood: Likelihood, error: Exceptio
     elif [leaf.ndim for leaf in leaves] == [3] and any(
         isinstance(layer, nn.Conv2d) for layer in layout.module.modules()
     ):
-        remedy = "; the first axis counts examples: pictures of one channel want `x[:, None]`."
+        remedy = "; the first axis counts examples: images of one channel want `x[:, None]`."
     reason = str(error).rstrip(".") + remedy if remedy else str(error)
     return f"the network failed on its first batch of inputs {shapes}: {reason}"
 

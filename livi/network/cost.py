@@ -52,7 +52,7 @@ def suitable_strategy(layout: Layout, *args: Any, **kwargs: Any) -> Strategy:
     """How to evaluate many weight vectors on such inputs: by a rule, so that no clock decides how a fit rounds.
 
     `Vmap`, but `Loop` where the module has an operation that cannot be batched, and for large convolutions; these have
-    pictures channels last on a GPU, where the module can take them.
+    images channels last on a GPU, where the module can take them.
     """
     theta = layout.flatten().expand(2, -1)
     try:

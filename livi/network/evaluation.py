@@ -33,7 +33,7 @@ class Vmap:
 class Loop:
     """One sample after the other: the least memory, and any module at all.
 
-    `channels_last` hands pictures over in that memory format, in which a GPU convolves faster. A module that takes a
+    `channels_last` hands images over in that memory format, in which a GPU convolves faster. A module that takes a
     `view` of what it convolved cannot have it.
     """
 
@@ -110,7 +110,7 @@ def _loop(function: Callable[[Tensor, dict[str, Tensor]], Any], theta: Tensor, o
 
 
 def as_wanted(strategy: Strategy | None, call: Any) -> Any:
-    """What the module is called with, pictures in the memory format that is wanted."""
+    """What the module is called with, images in the memory format that is wanted."""
     if not (isinstance(strategy, Loop) and strategy.channels_last):
         return call
 

@@ -202,8 +202,8 @@ def auroc(
 ) -> float:
     """P(a positive's score > a negative's), ties counted half: the area under the ROC curve.
 
-    For out-of-distribution detection `positive` are the scores (entropy, mutual information) of foreign inputs and
-    `negative` those of familiar ones; 0.5 is a coin, 1 a perfect separation.
+    For out-of-distribution detection `positive` are the scores (entropy, mutual information) of those inputs and
+    `negative` those of test inputs; 0.5 is a coin, 1 a perfect separation.
 
     Cost: a sort.
 
@@ -222,7 +222,7 @@ def fpr95(
     negative: Targets,  # (k,)
 ) -> float:
     """Share of positives that a threshold lets pass which 95 % of the negatives pass: with scores of uncertainty, the
-    foreign inputs that are taken for familiar where 95 % of the familiar ones are. 0 is perfect, 0.95 a coin.
+    out-of-distribution inputs that are taken for others where 95 % of those are. 0 is perfect, 0.95 a coin.
 
     >>> fpr95(torch.tensor([0.9, 0.5]), torch.arange(100) / 200)
     0.0

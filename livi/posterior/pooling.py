@@ -28,7 +28,7 @@ def pool(posteriors: Sequence[Posterior], draws: int = 200) -> Posterior:
 
     Networks of yours that were trained from different seeds are different modes, and a posterior from each has the
     width around it. For the epochs of an ensemble, fewer networks trained longer, with a posterior from each, are as
-    good on pictures as they are and better on others (docs/benchmarks/images.md, CIFAR-10):
+    good on images as they are and better on others (docs/benchmarks/images.md, CIFAR-10):
 
         posteriors = [livi.fit(net, data, livi.Categorical(), start="net") for net in networks]
         posterior = livi.pool(posteriors)

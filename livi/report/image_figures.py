@@ -1,4 +1,4 @@
-"""Figures of the benchmarks on pictures: what happens to every method as pictures drift, and on foreign ones."""
+"""Figures of the benchmarks on images: every method on rotated, corrupted and out-of-distribution images."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from livi.experiments.images.scores import TOGETHER, along
+from livi.experiments.images.scores import TOGETHER, along, shared_sets
 from livi.posterior.diagnostics import CorrelationCheck
 from livi.report.style import FAINT, PALETTE, TEXT_WIDTH, Numbers, new_figure, save, shared_legend, style
-from livi.report.titles import titled
+from livi.report.titles import SETS, titled
 from livi.report.weights import correlation_matrix
 
 if TYPE_CHECKING:
@@ -31,34 +31,31 @@ WIDE = 3  # panels in a line
 TITLES = {"nll": "negative log likelihood", "ece": "calibration error, %", "accuracy": "accuracy, %"}
 
 
-def drift_curves(rows: Rows, drift: str, methods: Sequence[str] | None = None) -> Figure:
-    """NLL and calibration error against how far pictures have drifted: means over seeds, bands of one standard error.
+def shift_curves(rows: Rows, shift: str, methods: Sequence[str] | None = None) -> Figure:
+    """NLL and calibration error by angle of rotation or severity of corruption: means over seeds, standard errors.
 
     Args:
         rows: of `livi bench`, without those that failed.
-        drift: "rotation" (test M2), the name of a corruption (test C2), or "corruption" for the mean over them all.
+        shift: "rotation" (test M2), the name of a corruption (test C2), or "corruption" for the mean over them all.
     """
-    chosen = _by_method([row for row in rows if along(row, drift, "levels") is not None], methods)
+    chosen = _by_method([row for row in rows if along(row, shift, "levels") is not None], methods)
     if not chosen:
-        raise ValueError(f"rows: expected some with the drift {drift!r}, got none.")
+        raise ValueError(f"rows: expected some of {shift}, got none.")
     with style():
         figure = new_figure(TEXT_WIDTH, 0.38 * TEXT_WIDTH + _legend_height(list(chosen)))
         axes = figure.subplots(1, 2)
         for ax, name in zip(axes, ("nll", "ece"), strict=True):
             for (method, group), look in zip(chosen.items(), _looks(chosen), strict=True):
-                curves = np.array([along(row, drift, name) for row in group]) * (100.0 if name == "ece" else 1.0)
-                _band(ax, np.array(along(group[0], drift, "levels")), curves, titled(method), look)
-            ax.set(
-                xlabel="degrees" if drift == "rotation" else f"{drift}, severity", ylabel=TITLES[name], ylim=(0, None)
-            )
-            if drift == "rotation":
-                ax.set_xticks(range(0, 181, 45))
+                curves = np.array([along(row, shift, name) for row in group]) * (100.0 if name == "ece" else 1.0)
+                _band(ax, np.array(along(group[0], shift, "levels")), curves, titled(method), look)
+            _along(ax, shift)
+            ax.set(ylabel=TITLES[name], ylim=(0, None))
         shared_legend(figure, axes[0], _columns(chosen))
         return figure
 
 
 def entropy_curves(rows: Rows, classes: int, methods: Sequence[str] | None = None) -> Figure:
-    """Empirical distribution of predictive entropy on each foreign set (test M3): a curve that rises late is unsure.
+    """Empirical distribution of predictive entropy on each OOD set (test M3): a curve that rises late is unsure.
 
     Of the sets that all methods have, or of all where there is none such.
 
@@ -70,7 +67,7 @@ def entropy_curves(rows: Rows, classes: int, methods: Sequence[str] | None = Non
     shared = [name for name in known if all(any(name in row["entropy"] for row in group) for group in chosen.values())]
     names = shared or known
     if not chosen or not names:
-        raise ValueError("rows: expected some with foreign pictures, got none.")
+        raise ValueError("rows: expected some with OOD images, got none.")
     with style():
         lines, columns = math.ceil(len(names) / WIDE), min(WIDE, len(names))
         figure = new_figure(TEXT_WIDTH, 0.38 * lines * TEXT_WIDTH + _legend_height(list(chosen)))
@@ -83,19 +80,57 @@ def entropy_curves(rows: Rows, classes: int, methods: Sequence[str] | None = Non
                     continue
                 _band(ax, np.linspace(0.0, top, curves.shape[1]), curves, titled(method), look)
             ax.axvline(top, color=FAINT, linewidth=0.6, linestyle=":")
-            ax.set(title=name, xlim=(0.0, 1.02 * top), ylim=(0.0, 1.0))
+            ax.set(title=SETS.get(name, name), xlim=(0.0, 1.02 * top), ylim=(0.0, 1.0))
         for ax in axes.flat[len(names) :]:
             ax.set_axis_off()
         for ax in axes[-1]:
             ax.set_xlabel("entropy, nats")
         for ax in axes[:, 0]:
-            ax.set_ylabel("share of pictures")
+            ax.set_ylabel("share of images")
         shared_legend(figure, axes[0, 0], _columns(chosen))
         return figure
 
 
+def overview(rows: Rows, classes: int) -> Figure:
+    """Livi beside one network and an ensemble, small: NLL of rotated images, and entropy of OOD and scored images.
+
+    Curves of entropy are means over the OOD sets that all have.
+    """
+    methods = _overviewed(rows)
+    chosen = _by_method(rows, methods)
+    ood = shared_sets([row for group in chosen.values() for row in group])
+    with style():
+        figure = new_figure(TEXT_WIDTH, 0.4 * TEXT_WIDTH)
+        left, right = figure.subplots(1, 2)
+        for method, look in zip(methods, _looks(methods), strict=True):
+            group = chosen[method]
+            curves = np.array([along(row, "rotation", "nll") for row in group])
+            _band(left, np.array(along(group[0], "rotation", "levels")), curves, titled(method), look)
+            shares = np.array([np.mean([row["entropy"][name] for name in ood], 0) for row in group])
+            places = np.linspace(0.0, math.log(classes), shares.shape[1])
+            _band(right, places, shares, titled(method), look)
+            scored = np.array([row["entropy"]["scored"] for row in group])
+            _band(right, places, scored, "", look | {"linestyle": (0, (1, 1.5)), "linewidth": 1.0})
+        _along(left, "rotation")
+        left.set(title="rotated test images", ylabel=TITLES["nll"], ylim=(0, None))
+        right.set(title="images by the entropy of their predictions", xlabel="entropy, nats", ylabel="share of images")
+        right.set(xlim=(0.0, 1.02 * math.log(classes)), ylim=(0.0, 1.02))
+        for words, across, up in (("test images, dotted", 0.04, 0.84), ("out-of-distribution images", 0.47, 0.08)):
+            right.annotate(words, (across, up), xycoords="axes fraction", color=FAINT, fontsize=7.5)
+        shared_legend(figure, left, len(methods))
+        return figure
+
+
+def _overviewed(rows: Rows) -> list[str]:
+    """One network, the first ensemble and livi, where all three are there and were scored on rotated and OOD images."""
+    known = {row["method"] for row in rows if "rotation" in (row.get("shifts") or {}) and row.get("others")}
+    ensembles = sorted(method for method in known if method.startswith("ensemble-"))
+    methods = ["map", *ensembles[:1], "livi"]
+    return methods if ensembles and known.issuperset(methods) else []
+
+
 def runtime_curves(rows: Rows) -> Figure:
-    """NLL of validation pictures against seconds of fitting, the length that was enough marked: of the first seed.
+    """NLL of validation images against seconds of fitting, the length that was enough marked: of the first seed.
 
     Args:
         rows: of `livi bench runtime`, without those that failed.
@@ -111,7 +146,7 @@ def runtime_curves(rows: Rows) -> Figure:
             places = [(one["seconds"], one["nll"]) for one in sound]
             ax.plot(*zip(*places, strict=True), **look, marker=".", markersize=3, label=titled(method))
             ax.plot(group[0]["seconds"], group[0]["nll"], "o", color=look["color"], markersize=5.5, fillstyle="none")
-        ax.set(xscale="log", yscale="log", xlabel="seconds", ylabel="NLL of validation pictures")
+        ax.set(xscale="log", yscale="log", xlabel="seconds", ylabel="NLL of validation images")
         _plain_ticks(ax)
         shared_legend(figure, ax, _columns(chosen))
         return figure
@@ -133,19 +168,22 @@ def draw_runtime(rows: Rows, path: Path) -> None:
 
 
 def figure_names(rows: Rows) -> list[str]:
-    """What there is to draw of these rows: one drift, all corruptions together, entropy on foreign pictures."""
-    drifts = list(dict.fromkeys(name for row in rows for name in row.get("shifts") or {}))
-    foreign = any(name != "scored" for row in rows for name in row.get("entropy") or {})
-    return [*(drifts if len(drifts) == 1 else [TOGETHER] * bool(drifts)), *(["entropy"] if foreign else [])]
+    """What there is to draw of these rows: rotation, all corruptions together, entropy on OOD images."""
+    shifts = list(dict.fromkeys(name for row in rows for name in row.get("shifts") or {}))
+    ood = any(name != "scored" for row in rows for name in row.get("entropy") or {})
+    names = [*(shifts if len(shifts) == 1 else [TOGETHER] * bool(shifts)), *(["entropy"] if ood else [])]
+    return [*(["overview"] if _overviewed(rows) else []), *names]
 
 
 def figure_named(rows: Rows, name: str, classes: int) -> Figure:
-    """One of them, or of a single drift."""
-    return entropy_curves(rows, classes) if name == "entropy" else drift_curves(rows, name)
+    """One of them, or of a single corruption."""
+    if name == "overview":
+        return overview(rows, classes)
+    return entropy_curves(rows, classes) if name == "entropy" else shift_curves(rows, name)
 
 
 def draw(rows: Rows, classes: int, stem: Path) -> list[Path]:
-    """All figures of these rows as files that begin with `stem`, each drift among them."""
+    """All figures of these rows as files that begin with `stem`, each corruption among them."""
     names = dict.fromkeys([*(name for row in rows for name in row["shifts"]), *figure_names(rows)])
     paths = {name: stem.with_name(f"{stem.name}-{name.replace(' ', '-')}.png") for name in names}
     for name, path in paths.items():
@@ -200,6 +238,15 @@ def _looks(methods: Iterable[str]) -> list[dict[str, Any]]:
     return looks
 
 
+def _along(ax: Axes, shift: str) -> None:
+    """The axis of a rotation or corruption."""
+    if shift == "rotation":
+        ax.set(xlabel="rotation, degrees", xticks=range(0, 181, 45))
+    else:
+        what = "corruption" if shift == TOGETHER else shift
+        ax.set(xlabel=f"severity of {what}", xticks=range(6))
+
+
 def _band(
     ax: Axes,
     places: Numbers,  # (n,)
@@ -215,9 +262,14 @@ def _band(
 
 
 def _by_method(rows: Rows, methods: Sequence[str] | None) -> dict[str, list[Mapping[str, Any]]]:
-    """Rows of each method, livi's own first."""
+    """Rows of each method: livi's own first, then one network and ensembles, which have the same colours everywhere."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
-    for row in sorted(rows, key=lambda row: (row["method"] != "livi", not row["method"].startswith("livi"))):
+    for row in sorted(rows, key=lambda row: _place(row["method"])):
         if methods is None or row["method"] in methods:
             groups.setdefault(row["method"], []).append(row)
     return groups
+
+
+def _place(method: str) -> tuple[bool, ...]:
+    """Earlier ones first."""
+    return (method != "livi", *(not method.startswith(kind) for kind in ("livi", "map", "ensemble")))

@@ -57,8 +57,8 @@ _PICTURES = {
         Column("nll", "NLL", "lower", 4),
         _ACCURACY,
         _ECE,
-        Column("foreign_confidence", "confidence on foreign sets, %", "lower", 1, percent=True),
-        Column("foreign_auroc", "AUROC, %", "higher", 2, percent=True),
+        Column("ood_confidence", "OOD: confidence, %", "lower", 1, percent=True),
+        Column("ood_auroc", "AUROC, %", "higher", 2, percent=True),
         _SECONDS,
     )
 }
@@ -68,7 +68,7 @@ _ABLATIONS = {
         Column("nll", "NLL", "lower", 4),
         _ACCURACY,
         _ECE,
-        Column("foreign_auroc", "AUROC, %", "higher", 2, percent=True),
+        Column("ood_auroc", "AUROC, %", "higher", 2, percent=True),
         Column("latent_dim", "latents", None, 0),
         Column("bound", "bound, nats", None, 0),
         _SECONDS,
@@ -167,15 +167,15 @@ class Result:
 
     @property
     def sound(self) -> list[dict[str, Any]]:
-        """Runs that did not fail, with means over foreign sets as numbers of their own, of which there are columns."""
+        """Runs that did not fail, with means over OOD sets as numbers of their own, of which there are columns."""
         return [
-            row | {f"foreign_{name}": value for name, value in (row.get("others_mean") or {}).items()}
+            row | {f"ood_{name}": value for name, value in (row.get("others_mean") or {}).items()}
             for row in comparable([row for row in self.rows if row.get("error") is None])
         ]
 
     @property
     def said(self) -> list[str]:
-        """Notes of the files, and which foreign sets the means are of."""
+        """Notes of the files, and which OOD sets the means are of."""
         return [*self.notes, *only_shared(self.sound)]
 
     def add(self, document: Mapping[str, Any]) -> None:

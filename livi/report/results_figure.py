@@ -58,7 +58,7 @@ def results_figure(result: Result) -> Figure | None:
 
 
 def further_figures(result: Result) -> list[str]:
-    """What there is besides: drift and entropy of pictures, correlations between layers, NLL against seconds."""
+    """What there is besides: rotation or corruption, entropy, correlations between layers, NLL against seconds."""
     if result.experiment in PROBLEMS:
         return figure_names(result.sound)
     if any("correlations" in row for row in result.sound):

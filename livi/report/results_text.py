@@ -15,13 +15,15 @@ from livi.report.titles import titled
 TITLE = "# Results"
 WORDS = """\
 Made by `livi report` from result files. Mean ± standard error over splits or seeds; bold: the best mean of a data set,
-and every other within one standard error of it, that of the difference. –: no result."""
+and every other within one standard error of it, that of the difference. –: no result. OOD: on out-of-distribution
+images; AUROC: how well confidence tells those from test images."""
 FURTHER = {
-    "rotation": "The same pictures, turned:",
-    "corruption": "The same pictures, corrupted in six ways, mean over them:",
-    "entropy": "Share of foreign pictures by the entropy of their predictions; a curve that rises late is unsure:",
+    "overview": "NLL of rotated images; shares of OOD and of test images by the entropy of their predictions:",
+    "rotation": "The same images, rotated:",
+    "corruption": "The same images, corrupted; mean over six corruptions:",
+    "entropy": "Share of OOD images by the entropy of their predictions; a curve that rises late is unsure:",
     "correlations": "Correlations between layers, root mean square over pairs of weights; grey: no more than noise:",
-    "seconds": "NLL of validation pictures against seconds of fitting; a ring: long enough:",
+    "seconds": "NLL of validation images against seconds of fitting; a ring: long enough:",
 }
 
 

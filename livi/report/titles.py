@@ -1,4 +1,4 @@
-"""What methods are called in tables and figures."""
+"""What methods and image sets are called in tables and figures."""
 
 from __future__ import annotations
 
@@ -9,6 +9,17 @@ from livi.rivals import METHODS
 
 TITLES = {name: method.title for name, method in METHODS.items()} | UCI_TITLES
 TITLES |= {"livi": "LIVI", "livi-smallest": "LIVI, L''", "livi-annealed": "MCMC from the prior", "bde": "bde"}
+SETS = {
+    "mnist": "MNIST",
+    "fashion-mnist": "Fashion-MNIST",
+    "kmnist": "KMNIST",
+    "emnist-letters": "EMNIST letters",
+    "emnist-digits": "EMNIST digits",
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "svhn": "SVHN",
+    "tiny-imagenet": "Tiny ImageNet",
+}
 NUMBERED = {
     "ensemble": "Ensemble of {}",
     "livi-mixture": "LIVI, {} components",

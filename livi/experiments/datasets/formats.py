@@ -1,6 +1,6 @@
-"""Readers of the formats that pictures are published in. All give bytes (n, c, h, w), and labels where there are some.
+"""Readers of the formats that images are published in. All give bytes (n, c, h, w), and labels where there are some.
 
-Only SVHN's .mat files need scipy, and pictures in files of their own Pillow; an npz file needs neither
+Only SVHN's .mat files need scipy, and images in files of their own Pillow; an npz file needs neither
 (`livi data pack`).
 """
 
@@ -21,7 +21,7 @@ Pixels = NDArray[np.uint8]  # (n, c, h, w)
 Labels = NDArray[np.int64]  # (n,)
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".webp"}
-_UNSIGNED_BYTES = 8  # the only type of numbers that published idx files of pictures have
+_UNSIGNED_BYTES = 8  # the only type of numbers that published idx files of images have
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
@@ -62,7 +62,7 @@ def read_npz(path: Path, name: str | None = None) -> NDArray[np.uint8]:
 
 
 def read_cifar(paths: list[Path], label_bytes: int) -> tuple[Pixels, Labels]:
-    """Pictures of 3 x 32 x 32 bytes behind one label each (CIFAR-10), or two, of which the second counts (CIFAR-100).
+    """Images of 3 x 32 x 32 bytes behind one label each (CIFAR-10), or two, of which the second counts (CIFAR-100).
 
     https://www.cs.toronto.edu/~kriz/cifar.html describes both.
     """
@@ -98,7 +98,7 @@ def read_svhn(path: Path) -> tuple[Pixels, Labels]:
 
 
 def read_pictures(path: Path, side: int, within: str = "") -> Pixels:
-    """All pictures in a folder or a .zip, under `within`, by the order of their names, in colour.
+    """All images in a folder or a .zip, under `within`, by the order of their names, in colour.
 
     Those of another size are resized to `side` x `side`, bicubic.
 
@@ -110,7 +110,7 @@ def read_pictures(path: Path, side: int, within: str = "") -> Pixels:
         from PIL import Image
     except ImportError as error:
         raise ImportError(
-            f"{path}: reading pictures needs Pillow; install it, or run `livi data pack` where it is."
+            f"{path}: reading images needs Pillow; install it, or run `livi data pack` where it is."
         ) from error
     found = []
     for content in _contents(path, within):
@@ -120,7 +120,7 @@ def read_pictures(path: Path, side: int, within: str = "") -> Pixels:
             picture = picture.resize((side, side), Image.Resampling.BICUBIC)
         found.append(np.asarray(picture).transpose(2, 0, 1))
     if not found:
-        raise _damaged(path, f"pictures ({', '.join(sorted(SUFFIXES))})", "none")
+        raise _damaged(path, f"images ({', '.join(sorted(SUFFIXES))})", "none")
     return np.stack(found)
 
 

@@ -1,4 +1,4 @@
-"""Published sets of small pictures by name, from files in one folder: MNIST and its kin, CIFAR, SVHN, Tiny ImageNet.
+"""Published sets of small images by name, from files in one folder: MNIST and its kin, CIFAR, SVHN, Tiny ImageNet.
 
 The folder is what LIVI_DATA_DIR names, or the cache that `livi data get` fills. Each part of a set can lie there in
 one of several ways, as published or as one npz file, and is read from the first that is complete.
@@ -32,7 +32,7 @@ PARTS = ("train", "test")
 
 
 class Pictures(NamedTuple):
-    """Pictures as bytes, and their classes; None where a set has none."""
+    """Images as bytes, and their classes; None where a set has none."""
 
     images: Tensor  # (n, c, h, w)
     labels: Tensor | None  # (n,)
@@ -40,7 +40,7 @@ class Pictures(NamedTuple):
 
 @dataclass(frozen=True)
 class Way:
-    """Files, or a folder, under the data folder, and how they become pictures and labels."""
+    """Files, or a folder, under the data folder, and how they become images and labels."""
 
     paths: tuple[str, ...]
     read: Callable[[list[Path]], tuple[Pixels, Labels | None]]
@@ -80,7 +80,7 @@ def read(folder: Path, name: str, part: str = "test") -> Pictures:
     pixels, labels = way.read([folder / path for path in way.paths])
     if pixels.ndim != 4 or (labels is not None and len(labels) != len(pixels)):
         shapes = f"{pixels.shape} and {None if labels is None else labels.shape}"
-        raise ValueError(f"{folder}: expected pictures (n, c, h, w) and as many labels in {way.paths}, got {shapes}.")
+        raise ValueError(f"{folder}: expected images (n, c, h, w) and as many labels in {way.paths}, got {shapes}.")
     return Pictures(torch.tensor(pixels), None if labels is None else torch.tensor(labels))
 
 
@@ -113,7 +113,7 @@ def _from_idx(paths: list[Path]) -> tuple[Pixels, Labels]:
 
 
 def _from_emnist(paths: list[Path]) -> tuple[Pixels, Labels]:
-    """EMNIST's pictures lie on their side: rows are columns."""
+    """EMNIST's images lie on their side: rows are columns."""
     pixels, labels = _from_idx(paths)
     return np.ascontiguousarray(pixels.transpose(0, 1, 3, 2)), labels
 
@@ -171,7 +171,7 @@ _KNOWN: dict[str, dict[str, tuple[Way, ...]]] = {
     "cifar10": {part: (_cifar10(part),) for part in PARTS},
     "cifar100": {part: (_cifar100(part),) for part in PARTS},
     "svhn": {part: (_svhn(part),) for part in PARTS},
-    # The published test pictures, which have no labels, made smaller; or a folder of such.
+    # The published test images, which have no labels, made smaller; or a folder of such.
     "tiny-imagenet": {
         "test": (
             _pictures("tiny-imagenet-200.zip", "tiny-imagenet-200/test/images/"),

@@ -1,4 +1,4 @@
-"""The files that the authors of picture sets publish: addresses, md5 sums, and what to take out of archives.
+"""The files that the authors of image sets publish: addresses, md5 sums, and what to take out of archives.
 
 Where md5 sums are from: CIFAR-10's from its page, https://www.cs.toronto.edu/~kriz/cifar.html; those of MNIST and of
 Fashion-MNIST's test part are those of the files that livi's own numbers were made with, and of torchvision; those of

@@ -1,1 +1,1 @@
-"""The paper's image experiments: MNIST, CIFAR-10, CIFAR-100, pictures from elsewhere, turned and corrupted ones."""
+"""The paper's image experiments: MNIST, CIFAR-10, CIFAR-100, out-of-distribution, rotated and corrupted images."""

@@ -1,4 +1,4 @@
-"""The benchmarks on pictures: every method under every seed, a row each, on one device, in pieces of any length."""
+"""The benchmarks on images: every method under every seed, a row each, on one device, in pieces of any length."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Config:
     """What to run.
 
     Args:
-        part: which pictures to score; neither is trained on. Choose settings by "validation" only.
+        part: which images to score; neither is trained on. Choose settings by "validation" only.
         epochs, fit_epochs: of the networks that fits start from, and of fits on the bound; None leaves them to the
             problem and the methods.
         gradients: so many for each method that starts from scratch; None leaves each its own schedule.
         samples: networks that answer; None leaves that to the problem.
         norm: of residual networks; see livi.experiments.networks.
-        quick: a small network, a few hundred pictures, a few steps, to see that everything works; the numbers mean
+        quick: a small network, a few hundred images, a few steps, to see that everything works; the numbers mean
             nothing.
     """
 
@@ -103,13 +103,13 @@ def bench(
     to the same file; networks, and with `minutes` checkpoints of fits, lie in the folder PROBLEM beside it.
 
     Args:
-        folder: where the pictures are.
+        folder: where the images are.
         jobs: fits at a time, each in a process of its own; "cuda" is then one GPU after the other.
         minutes: to stop after. Trainings and fits on the bound stop within seconds, and the same command goes on with
             them; other fits are finished first.
 
     Raises:
-        FileNotFoundError: the pictures to train on are not there.
+        FileNotFoundError: the images to train on are not there.
         ValueError: they are damaged, or the file in `out` belongs to another configuration.
     """
     path, deadline = result_path(config, out), Deadline.after(minutes)
@@ -143,7 +143,7 @@ def bench(
 
 @dataclass(frozen=True)
 class _Where:
-    """Where the pictures are, and where they shall be."""
+    """Where the images are, and where they shall be."""
 
     folder: Path
     device: str
@@ -206,15 +206,15 @@ def fit_row(job: Job, config: Config, sets: Sets, folder: Path, deadline: Deadli
 
 def notes(config: Config, folder: Path) -> list[str]:
     """What a reader of the table has to know: what was scored, what was left out, and why."""
-    found = ["A small network, a few pictures and steps. The numbers mean nothing."] if config.quick else []
-    found.append(f"Scored on {config.part} pictures, which nothing was trained on.")
+    found = ["A small network, a few images and steps. The numbers mean nothing."] if config.quick else []
+    found.append(f"Scored on {config.part} images, which nothing was trained on.")
     if config.part == "validation":
-        found.append("Foreign pictures are made of validation pictures, in six ways: what is reported decides nothing.")
+        found.append("OOD sets are synthetic: validation images altered in six ways. Reported sets decide nothing.")
     missing = [name for name in config.setting.others if not pictures.available(folder, name)]
     if missing and config.part == "test":
         found.append(f"Not there: {', '.join(missing)}; run `livi data get {' '.join(missing)}`.")
     if config.part == "test" and config.setting.shifts and config.setting.shifted:
-        found.append(f"Drifts of the first {config.setting.shifted:,} scored pictures.")
+        found.append(f"Rotated or corrupted: the first {config.setting.shifted:,} scored images.")
     return found
 
 

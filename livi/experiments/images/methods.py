@@ -48,11 +48,11 @@ from livi.rivals.methods import steps_on_the_bound
 
 QUICK_STEPS, QUICK_BATCH, QUICK_GRADIENTS, QUICK_EPOCHS, QUICK_RATE = 12, 32, 300, 1, 3e-3
 ELSEWHERE = ("livi", "map", "ensemble")  # in the list under another name
-NOT_HERE = ("full_rank", "mc_dropout", "langevin", "nuts")  # too large, without dropout, all pictures in every step
+NOT_HERE = ("full_rank", "mc_dropout", "langevin", "nuts")  # too large, without dropout, all images in every step
 AT_SCALE = ("mean_field", "swag", "ivon", "laplace_last_layer")
 SEEDS_APART = 1000  # between the seeds of a run: members take those in between
 GPU_MEMORY = 2**33  # bytes of activations in predictions
-CHUNK = 500  # pictures that plain networks answer at a time
+CHUNK = 500  # images that plain networks answer at a time
 QUICK_SAMPLES = 5  # networks that answer in a quick trial
 NUMBERED = re.compile(r"(ensemble|livi-mixture|livi-pooled)-([1-9]\d*)")
 
@@ -126,7 +126,7 @@ class Fitted:
 
 
 def _channels_last(pictures: Tensor) -> Tensor:
-    """Pictures in the order that convolutions want on a GPU."""
+    """Images in the order that convolutions want on a GPU."""
     if not pictures.is_cuda or pictures.shape[1] == 1:
         return pictures
     return pictures.contiguous(memory_format=torch.channels_last)
@@ -179,7 +179,7 @@ def default_methods(problem: ImageProblem, quick: bool = False) -> tuple[str, ..
     if problem.epochs is None:
         some = AT_SCALE[:2] if quick else METHODS
         rivals = [name for name in some if name not in ELSEWHERE + NOT_HERE and METHODS[name].installed]
-        other = "livi-mixture-2" if quick else "livi-mixture-1"  # livi is five where pictures are many
+        other = "livi-mixture-2" if quick else "livi-mixture-1"  # livi is five where images are many
         return ("map", f"ensemble-{members}", *rivals, "livi", other, "livi-smallest")
     rivals = [name for name in AT_SCALE[: 1 if quick else None] if METHODS[name].installed]
     smallest = () if quick else ("livi-smallest",)

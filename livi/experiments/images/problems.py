@@ -1,4 +1,4 @@
-"""The problems of the image benchmarks: which pictures, which network, which foreign pictures, and what has drifted."""
+"""The problems of the image benchmarks: which images and network, which OOD sets, which rotations or corruptions."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch import Tensor, nn
 
 from livi.experiments.datasets import pictures
 from livi.experiments.images.shifts import CORRUPTIONS, ROTATION, Shift
-from livi.experiments.images.strange import STRANGE
+from livi.experiments.images.synthetic import SYNTHETIC
 from livi.experiments.networks import lenet, wide_resnet
 
 Part = Literal["validation", "test"]
 
-VALIDATION = 0.1  # of the training pictures, the last ones in an order that a fixed seed decides
-QUICK_TRAIN, QUICK_SCORED = 512, 100  # pictures
-FEWER = 2000  # pictures that are turned or corrupted, of large networks
+VALIDATION = 0.1  # of the training images, the last ones in an order that a fixed seed decides
+QUICK_TRAIN, QUICK_SCORED = 512, 100  # images
+FEWER = 2000  # images that are rotated or corrupted, of large networks
 
 
 class Labelled(NamedTuple):
@@ -35,10 +35,10 @@ class ImageProblem:
         network: its network, by the name of a norm (see livi.experiments.networks); `small` another that answers in a
             minute, to see that everything works.
         others: the sets that a posterior should know that it does not know.
-        mean, std: of each channel of the training pictures between 0 and 1, by which inputs are standardised.
+        mean, std: of each channel of the training images between 0 and 1, by which inputs are standardised.
         epochs: of training a network by SGD, where fits start from such networks; None where they start from scratch.
         samples: networks that answer.
-        shifted: pictures that are turned or corrupted; None for all.
+        shifted: images that are rotated or corrupted; None for all.
     """
 
     name: str
@@ -54,7 +54,7 @@ class ImageProblem:
     shifted: int | None = None
 
     def standardised(self, between: Tensor) -> Tensor:  # (n, c, h, w)
-        """Network inputs from pictures between 0 and 1."""
+        """Network inputs from images between 0 and 1."""
         mean, std = (torch.tensor(values, device=between.device)[:, None, None] for values in (self.mean, self.std))
         return (between - mean) / std
 
@@ -104,16 +104,16 @@ PROBLEMS: dict[str, ImageProblem] = {
 
 @dataclass(frozen=True)
 class Sets:
-    """Pictures on a device, ready for a network; those that drift as they are, between 0 and 1."""
+    """Images on a device, ready for a network; those to be rotated or corrupted as they are, between 0 and 1."""
 
     problem: ImageProblem
     train: Labelled
     scored: Labelled
-    plain: Tensor  # (n, c, h, w), the pictures of `scored` between 0 and 1
+    plain: Tensor  # (n, c, h, w), the images of `scored` between 0 and 1
     others: dict[str, Tensor]
 
     def shifted(self, name: str, level: float) -> Labelled:
-        """The first of the scored pictures, drifted so far."""
+        """The first of the scored images, rotated or corrupted so far."""
         most = self.problem.shifted
         moved = self.problem.shifts[name](self.plain[:most], level)
         return Labelled(self.problem.standardised(moved), self.scored.labels[:most])
@@ -122,12 +122,12 @@ class Sets:
 def load(
     problem: ImageProblem, folder: Path, *, part: Part = "test", quick: bool = False, device: torch.device | str = "cpu"
 ) -> Sets:
-    """The pictures of a problem. Foreign sets that are not in the folder are left out.
+    """The images of a problem. OOD sets that are not in the folder are left out.
 
     Args:
-        part: "validation" trains without a tenth of the training pictures and scores on those, and on strange pictures
-            made of those in place of the foreign sets (`livi.experiments.images.strange`), without drifts, which are
-            reported; choose by that.
+        part: "validation" trains without a tenth of the training images and scores on those, and on synthetic OOD sets
+            made of them (`livi.experiments.images.synthetic`) in place of those that are reported, and without
+            rotations and corruptions; choose by that.
         quick: a few hundred of each.
 
     Raises:
@@ -143,21 +143,23 @@ def load(
     else:
         kept, chosen = train, pictures.read(folder, problem.name, "test")
     plain = _between(chosen.images[:last], device)
-    foreign = _strange(plain) if part == "validation" else _foreign(problem, folder, last, device)
+    ood = _synthetic(plain) if part == "validation" else _out_of_distribution(problem, folder, last, device)
     return Sets(
         replace(problem, shifts={}) if part == "validation" else problem,
         Labelled(problem.standardised(_between(kept.images[:first], device)), _labels(kept, first, device)),
         Labelled(problem.standardised(plain), _labels(chosen, last, device)),
         plain,
-        {name: problem.standardised(between) for name, between in foreign.items()},
+        {name: problem.standardised(between) for name, between in ood.items()},
     )
 
 
-def _strange(plain: Tensor) -> dict[str, Tensor]:
-    return {name: make(plain) for name, make in STRANGE.items()}
+def _synthetic(plain: Tensor) -> dict[str, Tensor]:
+    return {name: make(plain) for name, make in SYNTHETIC.items()}
 
 
-def _foreign(problem: ImageProblem, folder: Path, last: int | None, device: torch.device | str) -> dict[str, Tensor]:
+def _out_of_distribution(
+    problem: ImageProblem, folder: Path, last: int | None, device: torch.device | str
+) -> dict[str, Tensor]:
     here = [name for name in problem.others if pictures.available(folder, name)]
     return {name: _between(pictures.read(folder, name).images[:last], device) for name in here}
 

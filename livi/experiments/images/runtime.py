@@ -1,9 +1,9 @@
-"""How long each method takes until the NLL of validation pictures no longer falls, and with how much memory.
+"""How long each method takes until the NLL of validation images no longer falls, and with how much memory.
 
 The paper's table of training times, on MNIST. A method is given some gradients (of the log joint density, at one weight
 vector, on one batch), then twice as many, and so on, each time from scratch, with its schedule stretched to that
-length. It has arrived where twice as many lower the NLL of validation pictures by no more than a standard error, taken
-picture by picture. Every fit is a process of its own, alone on the machine, so that its memory is no other's.
+length. It has arrived where twice as many lower the NLL of validation images by no more than a standard error, taken
+image by image. Every fit is a process of its own, alone on the machine, so that its memory is no other's.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from livi.posterior.storage import replace_file
 __all__ = ["Config", "arrived", "bench", "measure", "notes", "result_path", "text"]
 
 PROBLEM = "mnist"
-DIGITS = 5  # of a picture's log probability, in files
+DIGITS = 5  # of an image's log probability, in files
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Config:
         gradients: of the first and shortest fit of each method.
         doublings: of that, at most.
         samples: networks that answer; None leaves that to the problem.
-        quick: few methods, pictures and gradients, to see that everything works; the numbers mean nothing.
+        quick: few methods, images and gradients, to see that everything works; the numbers mean nothing.
     """
 
     methods: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ def bench(
     loses one fit at most.
 
     Args:
-        folder: where the pictures are.
+        folder: where the images are.
         minutes: to stop after; the fit that is under way then is given up, and begun again by the next run.
     """
     path, deadline = result_path(config, out), Deadline.after(minutes)
@@ -115,10 +115,10 @@ def bench(
 
 def notes(config: Config) -> list[str]:
     """What a reader of the table has to know."""
-    found = ["A few pictures and steps. The numbers mean nothing."] if config.quick else []
+    found = ["A few images and steps. The numbers mean nothing."] if config.quick else []
     return [
         *found,
-        "NLL and accuracy are those of a tenth of the training pictures, which decided when to stop.",
+        "NLL and accuracy are those of a tenth of the training images, which decided when to stop.",
         "Every fit ran in a process of its own, with nothing beside it.",
     ]
 

@@ -29,8 +29,8 @@ PAPER = {
 }
 LEGEND = """\
 Mean ± standard error over seeds. s: seconds of the shortest fit that one of twice the gradients did not improve on, by
-more than a standard error of the NLL of validation pictures. MB: tensors on a GPU, else the whole process; of which the
-fit: beyond what pictures and PyTorch took before it began."""
+more than a standard error of the NLL of validation images. MB: tensors on a GPU, else the whole process; of which the
+fit: beyond what images and PyTorch took before it began."""
 
 
 def text(document: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What a fitted method is worth on pictures: in distribution, out of it (M-C1, M3), and on the way there (M2, C2)."""
+"""What a fitted method is worth on images: in distribution, out of it (M-C1, M3), and rotated or corrupted (M2, C2)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from livi.posterior.prediction import ClassificationPrediction
 
 QUANTITIES = ("accuracy", "nll", "ece", "brier")
 OTHERS = ("confidence", "auroc", "fpr95")
-TOGETHER = "corruption"  # the mean over several kinds of drift
+TOGETHER = "corruption"  # the mean over several corruptions
 GRID = 101  # points of an empirical distribution function of entropy, from 0 to log(classes)
-CHUNK = 10_000  # pictures predicted at a time
+CHUNK = 10_000  # images predicted at a time
 
 
 class Predicts(Protocol):
@@ -29,22 +29,22 @@ class Predicts(Protocol):
 def scores(fitted: Predicts, sets: Sets, *, quick: bool = False) -> dict[str, Any]:
     """Every score, ready for JSON.
 
-    - `accuracy`, `nll`, `ece` (15 bins of equal width, every prediction counted) and `brier` of the scored pictures.
-    - `others`: for each foreign set the mean `confidence` (the highest probability), and `auroc` and `fpr95` of telling
-      it from the scored pictures by confidence; `others_mean` their means over the sets.
-    - `shifts`: for each drift its `levels`, and `nll`, `ece` and `accuracy` at each.
-    - `entropy`: for the scored pictures and each foreign set the share of predictive entropies up to each of 101
+    - `accuracy`, `nll`, `ece` (15 bins of equal width, every prediction counted) and `brier` of the scored images.
+    - `others`: for each OOD set the mean `confidence` (the highest probability), and `auroc` and `fpr95` of telling
+      it from the scored images by confidence; `others_mean` their means over the sets.
+    - `shifts`: for the rotation, or each corruption, its `levels`, and `nll`, `ece` and `accuracy` at each.
+    - `entropy`: for the scored images and each OOD set the share of predictive entropies up to each of 101
       values from 0 to log(classes).
 
     Args:
-        quick: every third level of the first drift only.
+        quick: every third level of the rotation, or of the first corruption, only.
     """
-    familiar = Answers.of(fitted, sets.scored.inputs)
-    foreign = {name: Answers.of(fitted, inputs) for name, inputs in sets.others.items()}
-    told = {name: told_apart(familiar, answers) for name, answers in foreign.items()}
-    every = {"scored": familiar} | foreign
+    scored = Answers.of(fitted, sets.scored.inputs)
+    ood = {name: Answers.of(fitted, inputs) for name, inputs in sets.others.items()}
+    told = {name: told_apart(scored, answers) for name, answers in ood.items()}
+    every = {"scored": scored} | ood
     return {
-        **familiar.scores(sets.scored.labels),
+        **scored.scores(sets.scored.labels),
         "others": told,
         "others_mean": _means(told),
         "shifts": dict(_shifts(fitted, sets, quick)),
@@ -53,7 +53,7 @@ def scores(fitted: Predicts, sets: Sets, *, quick: bool = False) -> dict[str, An
 
 
 def comparable(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The rows with `others_mean` over the foreign sets that all of them have: one set is harder than another."""
+    """The rows with `others_mean` over the OOD sets that all of them have: one set is harder than another."""
     shared = shared_sets(rows)
     return [
         dict(row) | {"others_mean": _means({name: row["others"][name] for name in shared})}
@@ -64,26 +64,26 @@ def comparable(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def shared_sets(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Foreign sets that all rows have which have any."""
+    """OOD sets that all rows have which have any."""
     told = [row["others"] for row in rows if row.get("others")]
     return [name for name in told[0] if all(name in one for one in told)] if told else []
 
 
 def only_shared(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A sentence, where some rows have other foreign sets than others."""
+    """A sentence, where some rows have other OOD sets than others."""
     shared, known = shared_sets(rows), {name for row in rows for name in row.get("others") or {}}
     if len(shared) == len(known):
         return []
     named = ", ".join(shared) if shared else "none"
-    return [f"Means over foreign sets are of those that all runs have: {named}."]
+    return [f"Means over OOD sets are of those that all runs have: {named}."]
 
 
-def along(row: Mapping[str, Any], drift: str, name: str) -> list[float] | None:
-    """Levels or scores along a drift, or their mean over all where it is `TOGETHER`; None where the row has none."""
+def along(row: Mapping[str, Any], shift: str, name: str) -> list[float] | None:
+    """Levels or scores along the rotation or a corruption, or of `TOGETHER`, their mean over all; None without any."""
     shifts: Mapping[str, Mapping[str, list[float]]] = row["shifts"]
-    if drift == TOGETHER and len(shifts) > 1:
+    if shift == TOGETHER and len(shifts) > 1:
         return [mean(values) for values in zip(*(one[name] for one in shifts.values()), strict=True)]
-    return shifts[drift][name] if drift in shifts else None
+    return shifts[shift][name] if shift in shifts else None
 
 
 def _means(told: Mapping[str, Mapping[str, float]]) -> dict[str, float] | None:
@@ -97,7 +97,7 @@ def averaged(logits: Tensor) -> Tensor:  # (S, n, C) -> (n, C)
 
 @dataclass(frozen=True)
 class Answers:
-    """Averaged probabilities of pictures, as their logarithms.
+    """Averaged probabilities of images, as their logarithms.
 
     Has `probabilities` and `label`, as livi.posterior.metrics wants.
     """
@@ -106,7 +106,7 @@ class Answers:
 
     @classmethod
     def of(cls, fitted: Predicts, inputs: Tensor) -> Answers:
-        """Predicted in chunks, for the draws of all pictures would fill the memory."""
+        """Predicted in chunks, for the draws of all images would fill the memory."""
         return cls(torch.cat([averaged(fitted.predict(chunk).logits) for chunk in inputs.split(CHUNK)]))
 
     @property
@@ -133,12 +133,12 @@ class Answers:
         return {name: metrics.METRICS[name](self, labels) for name in QUANTITIES}
 
 
-def told_apart(familiar: Answers, foreign: Answers) -> dict[str, float]:
-    scored, other = -familiar.confidence, -foreign.confidence
+def told_apart(scored: Answers, ood: Answers) -> dict[str, float]:
+    unsure, unsure_ood = -scored.confidence, -ood.confidence
     return {
-        "confidence": foreign.confidence.mean().item(),
-        "auroc": metrics.auroc(other, scored),
-        "fpr95": metrics.fpr95(other, scored),
+        "confidence": ood.confidence.mean().item(),
+        "auroc": metrics.auroc(unsure_ood, unsure),
+        "fpr95": metrics.fpr95(unsure_ood, unsure),
     }
 
 

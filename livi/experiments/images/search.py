@@ -1,7 +1,7 @@
-"""Settings of every method by validation pictures: as many candidates for each, of which the best goes to the test.
+"""Settings of every method by validation images: as many candidates for each, of which the best goes to the test.
 
-A search is a run of the benchmark on validation pictures with the candidates as methods, so that it is stopped, gone on
-with and spread like any other; its file says all that was tried. Neither test pictures nor the foreign sets that are
+A search is a run of the benchmark on validation images with the candidates as methods, so that it is stopped, gone on
+with and spread like any other; its file says all that was tried. Neither test images nor the OOD sets that are
 reported are read.
 """
 
@@ -29,13 +29,14 @@ COLUMNS = (  # none in bold: what counts is NLL, and among candidates with as ma
     Column("nll", "NLL", None, 4),
     Column("accuracy", "accuracy, %", None, 2, percent=True),
     Column("ece", "ECE, %", None, 2, percent=True),
-    Column("strange", "confidence on strange pictures, %", None, 1, percent=True),
+    Column("confidence", "confidence on synthetic OOD images, %", None, 1, percent=True),
     Column("auroc", "AUROC, %", None, 2, percent=True),
     Column("seconds", "s", None, 1),
 )
 WORDS = """\
-Mean ± standard error over seeds. The candidate with the lowest mean NLL of validation pictures is chosen, marked *; of
-those with most seeds, where some have fewer. Strange pictures are made of validation pictures in six ways."""
+Mean ± standard error over seeds. The candidate with the lowest mean NLL of validation images is chosen, marked *; of
+those with most seeds, where some have fewer. Synthetic OOD images are validation images
+altered in six ways."""
 
 
 def candidates(method: str, problem: ImageProblem) -> tuple[str, ...]:
@@ -71,7 +72,7 @@ def methods_to_search(problem: ImageProblem, quick: bool = False) -> tuple[str, 
 
 
 def searched(config: Config) -> Config:
-    """The same with candidates for methods, on validation pictures."""
+    """The same with candidates for methods, on validation images."""
     every = [name for method in config.methods for name in candidates(method, config.setting)]
     return replace(config, methods=tuple(dict.fromkeys(every)), part="validation")
 
@@ -129,7 +130,7 @@ def search_text(document: Mapping[str, Any]) -> str:
     rows = [
         dict(row)
         | {"base": parted(row["method"])[0]}
-        | {"strange": row["others_mean"]["confidence"], "auroc": row["others_mean"]["auroc"]}
+        | {"confidence": row["others_mean"]["confidence"], "auroc": row["others_mean"]["auroc"]}
         for row in document["rows"]
         if row["error"] is None
     ]

@@ -1,4 +1,4 @@
-"""The benchmarks on pictures in words: means over seeds as Markdown, beside what the paper reports."""
+"""The benchmarks on images in words: means over seeds as Markdown, beside what the paper reports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from livi.experiments.rows import Row, spread
 
 Rows = Sequence[Mapping[str, Any]]
 
-# Tables 1, 3 and the supplement's of Uppal et al. (2023): mean confidence and AUROC in per cent over the foreign sets
+# Tables 1, 3 and the supplement's of Uppal et al. (2023): mean confidence and AUROC in per cent over the OOD sets
 # FMNIST, KMNIST, EMNIST (its digits), and SVHN, LSUN, CIFAR100; for CIFAR100 accuracy in per cent, NLL, ECE.
 PAPER: dict[str, dict[str, tuple[float, ...]]] = {
     "mnist": {
@@ -40,25 +40,26 @@ PAPER: dict[str, dict[str, tuple[float, ...]]] = {
     },
 }
 PAPER_COLUMNS = {
-    "mnist": ("confidence there, %", "AUROC, %"),
-    "cifar10": ("confidence there, %", "AUROC, %"),
+    "mnist": ("OOD: confidence, %", "AUROC, %"),
+    "cifar10": ("OOD: confidence, %", "AUROC, %"),
     "cifar100": ("accuracy, %", "NLL", "ECE"),
 }
 LEGEND = """\
 Mean ± standard error over seeds. Lower is better for NLL, ECE (15 bins of equal width, every prediction counted),
-Brier, confidence on foreign pictures and FPR95; higher for accuracy and AUROC. AUROC and FPR95 are of telling foreign
-pictures by confidence, averaged over the foreign sets. s: seconds of fitting, and those of the networks that the fits
-started from. GB: of tensors on the GPU at the most. –: no result."""
+Brier, confidence on out-of-distribution (OOD) images and FPR95; higher for accuracy and AUROC. AUROC and FPR95: how
+well confidence tells OOD from scored images, averaged over the OOD sets. s: seconds of fitting, and those of the
+networks that the fits started from. GB: of tensors on the GPU at the most. –: no result."""
 
 
 def text(document: Mapping[str, Any]) -> str:
-    """All of a document: scores, foreign pictures one set at a time, drifts, the paper's numbers, and the notes."""
+    """All of a document: scores, OOD sets one by one, rotation or corruptions, the paper's numbers, and the notes."""
     rows: Rows = comparable([row for row in document["rows"] if row["error"] is None])
+    shifts = {name for row in rows for name in row["shifts"]}
     parts = ["## Scores", _table(rows), LEGEND] if rows else []
     if any(row["others"] for row in rows):
-        parts += ["## Foreign pictures: confidence, % / AUROC, % / FPR95, %", _others(rows)]
-    if any(row["shifts"] for row in rows):
-        parts += ["## Drift: NLL / ECE, %", _drifts(rows)]
+        parts += ["## OOD images: confidence, % / AUROC, % / FPR95, %", _others(rows)]
+    if shifts:
+        parts += [f"## {'Rotation' if shifts == {'rotation'} else 'Corruption'}: NLL / ECE, %", _shifts(rows)]
     if document["experiment"] in PAPER:
         parts += ["## The paper's numbers", paper_table(document["experiment"]), _caution(document["experiment"])]
     said = [*document["notes"], *only_shared(rows), *_messages(document["rows"])]
@@ -82,7 +83,7 @@ def line(row: Mapping[str, Any]) -> str:
         return f"{told}failed: {_first_line(row['error'])}"
     words = [f"accuracy {row['accuracy']:.2%}", f"NLL {row['nll']:.4f}", f"ECE {row['ece']:.2%}"]
     if row["others_mean"] is not None:
-        words.append(f"foreign {row['others_mean']['confidence']:.1%} / AUROC {row['others_mean']['auroc']:.2%}")
+        words.append(f"OOD confidence {row['others_mean']['confidence']:.1%}, AUROC {row['others_mean']['auroc']:.2%}")
     return told + ", ".join([*words, f"{row['seconds']:.1f} s"])
 
 
@@ -134,7 +135,7 @@ def _table(rows: Rows) -> str:
         "NLL",
         "ECE, %",
         "Brier",
-        "confidence there, %",
+        "OOD: confidence, %",
         "AUROC, %",
         "FPR95, %",
         "s",
@@ -170,27 +171,27 @@ def _others(rows: Rows) -> str:
     return "\n".join(lines)
 
 
-def _drifts(rows: Rows) -> str:
-    """A table a drift, at most seven of its levels, one line a method; of several kinds their mean first."""
-    drifts = list(dict.fromkeys(name for row in rows for name in row["shifts"]))
-    return "\n\n".join(_drift(rows, drift) for drift in ([TOGETHER] if len(drifts) > 1 else []) + drifts)
+def _shifts(rows: Rows) -> str:
+    """A table for each, at most seven of its levels, one line a method; of several corruptions their mean first."""
+    shifts = list(dict.fromkeys(name for row in rows for name in row["shifts"]))
+    return "\n\n".join(_shift(rows, shift) for shift in ([TOGETHER] if len(shifts) > 1 else []) + shifts)
 
 
-def _drift(rows: Rows, drift: str) -> str:
-    curves = [(row, along(row, drift, "levels")) for row in rows]
+def _shift(rows: Rows, shift: str) -> str:
+    curves = [(row, along(row, shift, "levels")) for row in rows]
     some = [row for row, levels in curves if levels is not None]
     levels = next(levels for _, levels in curves if levels is not None)
     places = range(0, len(levels), math.ceil(len(levels) / 7))
-    lines = _head([drift, *(f"{levels[place]:g}" for place in places)])
+    lines = _head([shift, *(f"{levels[place]:g}" for place in places)])
     for method, group in _grouped(some).items():
-        nll, ece = ([mean(values) for values in zip(*found, strict=True)] for found in _along_all(group, drift))
+        nll, ece = ([mean(values) for values in zip(*found, strict=True)] for found in _along_all(group, shift))
         lines.append(_line([method, *(f"{nll[at]:.3f} / {100 * ece[at]:.1f}" for at in places)]))
     return "\n".join(lines)
 
 
-def _along_all(group: Rows, drift: str) -> list[list[list[float]]]:
-    """NLL and ECE along a drift, of each row."""
-    return [[along(row, drift, name) or [] for row in group] for name in ("nll", "ece")]
+def _along_all(group: Rows, shift: str) -> list[list[list[float]]]:
+    """NLL and ECE along a rotation or corruption, of each row."""
+    return [[along(row, shift, name) or [] for row in group] for name in ("nll", "ece")]
 
 
 def paper_table(problem: str) -> str:
@@ -201,7 +202,7 @@ def paper_table(problem: str) -> str:
 def _caution(problem: str) -> str:
     other = {
         "mnist": "its EMNIST is the digits split, ours the letters; ",
-        "cifar10": "its foreign sets are SVHN, LSUN and CIFAR100, ours SVHN, CIFAR100 and Tiny ImageNet; ",
+        "cifar10": "its OOD sets are SVHN, LSUN and CIFAR100, ours SVHN, CIFAR100 and Tiny ImageNet; ",
         "cifar100": "MAP, mean field and ensemble there are those of Nado et al. (2021); ",
     }[problem]
     return f"Not quite comparable: {other}its ECE leaves out predictions of a confidence of 0.99 or more."

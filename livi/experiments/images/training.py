@@ -1,7 +1,7 @@
 """Ordinary training of a residual network, as everybody does it: what fits start from, and the members of ensembles.
 
 SGD with Nesterov momentum, weight decay on all weights, a rate that rises over one epoch and falls along a cosine,
-crops and flips. Weight decay w is a prior N(0, 1 / (w N)): 0.2 for 5e-4 and 50,000 pictures. On a GPU in bfloat16,
+crops and flips. Weight decay w is a prior N(0, 1 / (w N)): 0.2 for 5e-4 and 50,000 images. On a GPU in bfloat16,
 channels last, each step a replayed CUDA graph where that is quicker.
 """
 
@@ -62,10 +62,10 @@ def train(
     deadline: Deadline | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Trained:
-    """Train a copy of the network where the pictures are.
+    """Train a copy of the network where the images are.
 
     Args:
-        seed: of the order of the pictures, crops and flips.
+        seed: of the order of the images, crops and flips.
         path: a file that holds the state now and then, and the network at the end. Where it exists, training goes on
             from it, epoch for epoch the same; a network that is finished is only read.
         deadline: when to stop, after the epoch at hand.

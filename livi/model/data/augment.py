@@ -19,14 +19,14 @@ Augment = Callable[[Any, torch.Generator], Any]  # a batch of inputs, random num
 
 @dataclass(frozen=True)
 class CropFlip:
-    """Pictures moved by up to `padding` pixels each way, zeros moving in, and mirrored left to right half of the time.
+    """Images moved by up to `padding` pixels each way, zeros moving in, and mirrored left to right half of the time.
 
     The usual augmentation of CIFAR: `livi.fit(net, (images, labels), livi.Categorical(), augment=livi.CropFlip())`.
-    Zero should mean grey, so standardise pictures first. Draws and indexing are tensor operations of fixed shapes that
+    Zero should mean grey, so standardise images first. Draws and indexing are tensor operations of fixed shapes that
     wait for no result, on any device: they can be part of a CUDA graph.
 
-    >>> pictures = torch.arange(8.0).reshape(1, 1, 2, 4)
-    >>> CropFlip(padding=0)(pictures, torch.Generator().manual_seed(0)).shape
+    >>> images = torch.arange(8.0).reshape(1, 1, 2, 4)
+    >>> CropFlip(padding=0)(images, torch.Generator().manual_seed(0)).shape
     torch.Size([1, 1, 2, 4])
     """
 
@@ -45,7 +45,7 @@ class CropFlip:
         offsets = torch.randint(0, 2 * self.padding + 1, (2, count), generator=rng, device=rng.device)
         mirrored = torch.randint(0, 2, (count,), generator=rng, device=rng.device)
         down, right = offsets.to(images.device)
-        rows = down[:, None] + torch.arange(height, device=images.device)  # (B, h) of the padded picture
+        rows = down[:, None] + torch.arange(height, device=images.device)  # (B, h) of the padded image
         columns = torch.arange(width, device=images.device).expand(count, -1)
         if self.flip:
             columns = torch.where(mirrored.to(images.device)[:, None] == 1, width - 1 - columns, columns)

@@ -52,7 +52,7 @@ def remedy(fitted: str, inputs: Any) -> str:
     if got[1:] == expected:
         return "their shape is that of the fit: look at their values and dtype"
     if len(expected) == 3 and got[1:] == expected[1:]:
-        return "pictures need an axis for their channels: pass x[:, None]" if expected[0] == 1 else "add the channels"
+        return "images need an axis for their channels: pass x[:, None]" if expected[0] == 1 else "add the channels"
     if len(expected) == 3 and len(got) == 4 and got[1:] == [*expected[1:], expected[0]]:
         return "channels come before height and width: pass x.permute(0, 3, 1, 2)"
     if len(expected) == 1 and len(got) == 2:
