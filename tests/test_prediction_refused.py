@@ -61,7 +61,7 @@ def test_inputs_of_another_kind_or_size_are_named(regression, inputs, kind, mess
 @pytest.mark.parametrize(
     ("shape", "remedy"),
     [
-        ((7, 6, 5), r"pictures need an axis for their channels: pass x\[:, None\]"),
+        ((7, 6, 5), r"images need an axis for their channels: pass x\[:, None\]"),
         ((1, 6, 5), r"for a single example pass x\[None\]"),
         ((7, 6, 5, 1), r"pass x.permute\(0, 3, 1, 2\)"),
         ((7, 1, 9, 9), "bring them into that shape"),
@@ -74,9 +74,21 @@ def test_pictures_of_another_shape_come_with_a_remedy(pictures, shape, remedy):
         pictures.diagnose(torch.zeros(shape), torch.zeros(shape[0], dtype=torch.long), num_samples=4)
 
 
+def test_images_of_bytes_are_refused_as_by_the_fit(pictures):
+    images = torch.randint(0, 256, (4, 1, 6, 5), dtype=torch.uint8)
+    with pytest.raises(
+        ValueError, match=r"bytes want to be scaled as the images of the fit were, .*`x.float\(\) / 255`"
+    ):
+        pictures.predict(images)
+    assert pictures.predict(images.int()).label.shape == (4,)  # whole numbers that the network could have had
+    whole = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(24, 2))
+    own = fitted(whole, (images, torch.arange(4) % 2), livi.Categorical(), forward=lambda net, x: net(x / 255))
+    assert own.predict(images).label.shape == (4,)
+
+
 def test_the_batch_that_is_wrong_is_named(pictures):
     batches = [(torch.zeros(2, 1, 6, 5), torch.zeros(2)), (torch.zeros(2, 6, 5), torch.zeros(2))]
-    with pytest.raises(ValueError, match=r"got \(2, 6, 5\); pictures need an axis"):
+    with pytest.raises(ValueError, match=r"got \(2, 6, 5\); images need an axis"):
         pictures.predict(batches)
 
 

@@ -34,7 +34,7 @@ def test_trouble_with_the_first_batch_is_told_in_the_user_s_terms():
     with pytest.raises(RuntimeError, match=r"inputs \(24,\) .* one number each wants `x\[:, None\]`"):
         quick_fit(data=(torch.ones(24), torch.ones(24)))
     net = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.Flatten(), torch.nn.Linear(32, 1))
-    with pytest.raises(RuntimeError, match=r"inputs \(24, 6, 6\) .* pictures of one channel want `x\[:, None\]`"):
+    with pytest.raises(RuntimeError, match=r"inputs \(24, 6, 6\) .* images of one channel want `x\[:, None\]`"):
         livi.plan(net, (torch.ones(24, 6, 6), torch.ones(24)), livi.Gaussian())
     with pytest.warns(FitWarning, match="expected values of order 1"):
         livi.plan(network(), (data()[0], 300 + data()[1]), livi.Gaussian(), recipe=QUICK, standardise=False)

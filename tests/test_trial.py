@@ -161,6 +161,16 @@ def test_images_of_bytes_come_with_their_remedy(first):
     assert doubts_of(whole, (images.double() / 255, LABELS), livi.Categorical()) == []
 
 
+@pytest.mark.parametrize("kind", [torch.float64, torch.uint8])
+def test_images_with_their_channels_last_come_with_a_remedy(kind):
+    images = torch.ones(30, 5, 4, 3, dtype=kind)
+    whole = nn.Sequential(nn.Conv2d(3, 1, 1), nn.Flatten(), nn.Linear(20, 3))
+    with pytest.raises(RuntimeError, match=r"; channels come before height and width: pass x.permute\(0, 3, 1, 2\)\."):
+        livi.Problem.of(whole, (images, LABELS), livi.Categorical())
+    with pytest.raises(RuntimeError, match=r"to have 3 channels, but got 5 channels instead$"):
+        livi.Problem.of(whole, (images[..., :2].double(), LABELS), livi.Categorical())
+
+
 def test_images_of_bytes_as_floats_are_doubted_where_they_enter_a_convolution():
     images = torch.randint(0, 256, (30, 1, 4, 4)).double()
     whole = nn.Sequential(nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Linear(16, 3))

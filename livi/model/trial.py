@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from livi.model.data import Batch, Data, LoaderData, TensorData
+from livi.model.data.shapes import CHANNELS_FIRST
 from livi.model.likelihoods import Bernoulli, Categorical, Likelihood, Weighted, pass_weights
 from livi.model.likelihoods.base import TargetError
 from livi.model.likelihoods.others import WITH_WEIGHTS
@@ -118,22 +119,29 @@ def warn_of_doubts(
 def _failed(layout: Layout, inputs: Any, likelihood: Likelihood, error: Exception) -> str:
     leaves, dtype = [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Tensor)], layout.dtype
     shapes = ", ".join(f"{tuple(leaf.shape)} {leaf.dtype}" for leaf in leaves)
-    remedy = ""
+    convolutions = [layer for layer in layout.module.modules() if isinstance(layer, nn.Conv2d)]
+    remedies = []
     unweighted = layout.forward is None or (layout.forward is pass_weights and len(leaves) < 2)
     if isinstance(likelihood, Weighted) and unweighted:
-        remedy = f"; with Weighted() {WITH_WEIGHTS}."
+        remedies = [f"with Weighted() {WITH_WEIGHTS}"]
     elif any(leaf.dtype == torch.uint8 for leaf in leaves):
-        remedy = f"; images of bytes want `x.to({dtype}) / 255` before a network of {dtype}."
+        remedies = [f"images of bytes want `x.to({dtype}) / 255` before a network of {dtype}"]
     elif any(not leaf.is_floating_point() for leaf in leaves):
-        remedy = f"; whole numbers that are no indices want `x.to({dtype})` before a network of {dtype}."
+        remedies = [f"whole numbers that are no indices want `x.to({dtype})` before a network of {dtype}"]
     elif [leaf.ndim for leaf in leaves] == [1]:
-        remedy = "; the first axis counts examples: one number each wants `x[:, None]`."
-    elif [leaf.ndim for leaf in leaves] == [3] and any(
-        isinstance(layer, nn.Conv2d) for layer in layout.module.modules()
-    ):
-        remedy = "; the first axis counts examples: images of one channel want `x[:, None]`."
-    reason = str(error).rstrip(".") + remedy if remedy else str(error)
+        remedies = ["the first axis counts examples: one number each wants `x[:, None]`"]
+    elif [leaf.ndim for leaf in leaves] == [3] and convolutions:
+        remedies = ["the first axis counts examples: images of one channel want `x[:, None]`"]
+    if any(_channels_last(leaf, convolutions) for leaf in leaves):
+        remedies.append(CHANNELS_FIRST)
+    reason = f"{'; '.join([str(error).rstrip('.'), *remedies])}." if remedies else str(error)
     return f"the network failed on its first batch of inputs {shapes}: {reason}"
+
+
+def _channels_last(leaf: Tensor, convolutions: Sequence[nn.Conv2d]) -> bool:
+    """Whether these are images (B, H, W, C), as PIL and numpy have them, for a network whose first layer wants C."""
+    channels = [layer.in_channels for layer in convolutions[:1]]
+    return leaf.ndim == 4 and channels == [leaf.shape[3]] != [leaf.shape[1]]
 
 
 def _doubts(

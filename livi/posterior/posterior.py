@@ -15,6 +15,7 @@ from livi.family.ensemble import Ensemble
 from livi.family.family import Centred, Family, WeightSampler
 from livi.family.last_layer import ExactLastLayer
 from livi.model.data import as_tensor, as_tensors, gathered, holds_batches, input_batches
+from livi.model.data.shapes import images_of_bytes
 from livi.model.likelihoods import Likelihood
 from livi.model.priors import Prior
 from livi.model.problem import Problem
@@ -155,11 +156,17 @@ class Posterior:
         return prediction_of(self.likelihood, outputs_of(networks, batches, ask), rng)
 
     def _as_inputs(self, batch: Any) -> Any:
-        """Tensors on the network's device, in its precision; whole numbers too, where it takes these and not those."""
+        """Tensors on the network's device, in its precision; whole numbers too, where it takes these and not those.
+
+        But images of bytes, which a fit refuses: it was of scaled ones, and these would be 255 times as large.
+        """
         found = as_tensors(batch, self.layout.device, self.layout.dtype)
         if all(leaf.is_floating_point() for leaf in pytree.tree_leaves(found) if isinstance(leaf, Tensor)):
             return found
-        real = pytree.tree_map(lambda leaf: leaf.to(self.layout.dtype) if isinstance(leaf, Tensor) else leaf, found)
+        real = pytree.tree_map(
+            lambda leaf: leaf if not isinstance(leaf, Tensor) or images_of_bytes(leaf) else leaf.to(self.layout.dtype),
+            found,
+        )
         return real if failure(self.layout, found) and not failure(self.layout, real) else found
 
     @in_turn

@@ -6,7 +6,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
+
+CHANNELS_FIRST = "channels come before height and width: pass x.permute(0, 3, 1, 2)"
+
+
+def images_of_bytes(leaf: Tensor) -> bool:
+    return leaf.ndim == 4 and leaf.dtype == torch.uint8
 
 
 def shapes_in_words(inputs: Any, *, batch: bool = True) -> str:
@@ -49,12 +56,14 @@ def remedy(fitted: str, inputs: Any) -> str:
     got = list(inputs.shape)
     if got == expected:
         return "for a single example pass x[None]"
+    if got[1:] == expected and images_of_bytes(inputs):
+        return "bytes want to be scaled as the images of the fit were, as by `x.float() / 255`"
     if got[1:] == expected:
         return "their shape is that of the fit: look at their values and dtype"
     if len(expected) == 3 and got[1:] == expected[1:]:
         return "images need an axis for their channels: pass x[:, None]" if expected[0] == 1 else "add the channels"
     if len(expected) == 3 and len(got) == 4 and got[1:] == [*expected[1:], expected[0]]:
-        return "channels come before height and width: pass x.permute(0, 3, 1, 2)"
+        return CHANNELS_FIRST
     if len(expected) == 1 and len(got) == 2:
         return f"pass the {expected[0]} columns of the fit, in their order"
     return "bring them into that shape"
