@@ -34,8 +34,8 @@ class CropFlip:
     flip: bool = True
 
     def __post_init__(self) -> None:
-        if self.padding < 0:
-            raise ValueError(f"padding: expected 0 or more pixels, got {self.padding}.")
+        if not isinstance(self.padding, int) or self.padding < 0:
+            raise ValueError(f"padding: expected a whole number of pixels, 0 or more, got {self.padding!r}.")
 
     def __call__(self, images: Tensor, rng: torch.Generator) -> Tensor:  # (B, c, h, w)
         if not isinstance(images, Tensor) or images.ndim != 4:
