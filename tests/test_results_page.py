@@ -169,3 +169,14 @@ def test_a_method_that_another_file_has_is_not_left_out(tmp_path):
     text = page(joined([tmp_path]), {})
     assert "Left out: hmc." in text
     assert "Left out: sivi." not in text
+
+
+def test_images_have_every_score_and_ood_sets_one_by_one(tmp_path):
+    told = {"confidence": 0.5, "auroc": 0.95, "fpr95": 0.25}
+    scores = {"nll": 0.2, "accuracy": 0.9, "ece": 0.01, "brier": 0.15, "seconds": 3.0, "shifts": {}, "entropy": {}}
+    row = {"problem": "mnist", "method": "map", "seed": 0, "error": None, "others": {"kmnist": told}} | scores
+    written(tmp_path / "mnist.json", "mnist", [row | {"others_mean": told}, row | {"seed": 1, "others_mean": told}])
+    text = page(joined([tmp_path]), {})
+    assert "| ECE, % | Brier | OOD: confidence, % | AUROC, % | FPR95, % | s |" in text
+    assert "| **0.1500** ± 0.0000 | **50.0** ± 0.0 | **95.00** ± 0.00 | **25.0** ± 0.0 |" in text
+    assert "| method | kmnist |\n|---|---|\n| MAP | 50.00 / 95.00 / 25.00 |" in text

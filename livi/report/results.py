@@ -52,13 +52,15 @@ _TABLES = {
     "regression": (_LOG_SCORE, _RMSE, Column("crps", "CRPS", "lower"), _COVERAGE, _SECONDS),
     "classification": (_LOG_SCORE, _ACCURACY, _ECE, _COVERAGE, _SECONDS),
 }
-_PICTURES = {
+_IMAGES = {
     "": (
         Column("nll", "NLL", "lower", 4),
         _ACCURACY,
         _ECE,
+        Column("brier", "Brier", "lower", 4),
         Column("ood_confidence", "OOD: confidence, %", "lower", 1, percent=True),
         Column("ood_auroc", "AUROC, %", "higher", 2, percent=True),
+        Column("ood_fpr95", "FPR95, %", "lower", 1, percent=True),
         _SECONDS,
     )
 }
@@ -127,10 +129,10 @@ KINDS: dict[str, Kind] = {
         {"regression": (_NLL, _RMSE, _COVERAGE, _SECONDS), "classification": (_NLL, _ACCURACY, _ECE, _SECONDS)},
         "problems",
     ),
-    "mnist": Kind("MNIST, LeNet", "problem", "seed", _PICTURES),
-    "fashion-mnist": Kind("Fashion-MNIST, LeNet", "problem", "seed", _PICTURES),
-    "cifar10": Kind("CIFAR-10, WRN-16-4", "problem", "seed", _PICTURES),
-    "cifar100": Kind("CIFAR-100, WRN-28-10", "problem", "seed", _PICTURES),
+    "mnist": Kind("MNIST, LeNet", "problem", "seed", _IMAGES),
+    "fashion-mnist": Kind("Fashion-MNIST, LeNet", "problem", "seed", _IMAGES),
+    "cifar10": Kind("CIFAR-10, WRN-16-4", "problem", "seed", _IMAGES),
+    "cifar100": Kind("CIFAR-100, WRN-28-10", "problem", "seed", _IMAGES),
     **{
         f"{name} {ABLATIONS}": Kind(f"{title}: what correlations and sizes buy", "problem", "seed", _ABLATIONS)
         for name, title in {

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from livi.experiments.images.runtime_text import paper_table as paper_runtimes
-from livi.experiments.images.text import PAPER, paper_table
+from livi.experiments.images.text import OOD_SETS, PAPER, ood_table, paper_table
 from livi.experiments.scoreboard import board, cells, markdown
 from livi.experiments.uci.text import text as uci_text
 from livi.report.results import Result
@@ -16,7 +16,7 @@ TITLE = "# Results"
 WORDS = """\
 Made by `livi report` from result files. Mean ± standard error over splits or seeds; bold: the best mean of a data set,
 and every other within one standard error of it, that of the difference. –: no result. OOD: on out-of-distribution
-images; AUROC: how well confidence tells those from test images."""
+images; AUROC and FPR95: how well confidence tells those from test images."""
 FURTHER = {
     "overview": "NLL of rotated images; shares of OOD and of test images by the entropy of their predictions:",
     "rotation": "The same images, rotated:",
@@ -66,6 +66,8 @@ def tables(result: Result) -> list[str]:
     if result.experiment == "uci":
         return [uci_text({"rows": result.sound, "notes": []}, level=3)]
     found = [table(result, task) for task in result.kind.columns]
+    if any(row.get("others") for row in result.sound):
+        found += [f"{OOD_SETS}:", ood_table(result.sound, titled)]
     if result.experiment in PAPER:
         found += ["The paper's figures:", paper_table(result.experiment)]
     if result.experiment == "runtime":

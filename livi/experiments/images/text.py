@@ -44,6 +44,7 @@ PAPER_COLUMNS = {
     "cifar10": ("OOD: confidence, %", "AUROC, %"),
     "cifar100": ("accuracy, %", "NLL", "ECE"),
 }
+OOD_SETS = "OOD sets one by one: confidence, % / AUROC, % / FPR95, %"
 LEGEND = """\
 Mean ± standard error over seeds. Lower is better for NLL, ECE (15 bins of equal width, every prediction counted),
 Brier, confidence on out-of-distribution (OOD) images and FPR95; higher for accuracy and AUROC. AUROC and FPR95: how
@@ -57,7 +58,7 @@ def text(document: Mapping[str, Any]) -> str:
     shifts = {name for row in rows for name in row["shifts"]}
     parts = ["## Scores", _table(rows), LEGEND] if rows else []
     if any(row["others"] for row in rows):
-        parts += ["## OOD images: confidence, % / AUROC, % / FPR95, %", _others(rows)]
+        parts += [f"## {OOD_SETS}", ood_table(rows)]
     if shifts:
         parts += [f"## {'Rotation' if shifts == {'rotation'} else 'Corruption'}: NLL / ECE, %", _shifts(rows)]
     if document["experiment"] in PAPER:
@@ -157,7 +158,12 @@ def _table(rows: Rows) -> str:
     return "\n".join(lines)
 
 
-def _others(rows: Rows) -> str:
+def ood_table(rows: Rows, titled: Callable[[str], str] = str) -> str:
+    """A column for each OOD set, a line for each method; means over seeds.
+
+    Args:
+        titled: what methods are called.
+    """
     names = list(dict.fromkeys(name for row in rows for name in row["others"]))
     lines = _head(["method", *names])
     for method, group in _grouped(rows).items():
@@ -167,7 +173,7 @@ def _others(rows: Rows) -> str:
             else "–"
             for name in names
         ]
-        lines.append(_line([method, *cells]))
+        lines.append(_line([titled(method), *cells]))
     return "\n".join(lines)
 
 
