@@ -74,6 +74,11 @@ def test_a_pair_in_place_of_inputs_and_targets_is_answered_with_how_to_pass_them
         sampled.diagnose(rows())
 
 
+def test_batches_in_place_of_inputs_and_targets_are_answered_with_how_to_pass_one(sampled):
+    with pytest.raises(TypeError, match=r"got a list alone; pass .*, of batches those of one: x, y = next\(iter"):
+        sampled.diagnose([rows()])
+
+
 def test_what_is_not_known_is_not_said(sampled):
     x, y = rows()
     bare = livi.Posterior(sampled.sampler, sampled.likelihood, sampled.prior)

@@ -257,9 +257,10 @@ class Posterior:
             given = (as_tensors(inputs, device, dtype), as_tensor(targets, device, dtype))
             return found.noting(on_other_data(own, given))
         if targets is None:
+            batch = ", of batches those of one: x, y = next(iter(batches))" if holds_batches(inputs) else ""
             raise TypeError(
                 f"diagnose: expected inputs and targets, or a livi.Problem, got a {type(inputs).__name__} alone; pass "
-                "diagnose(x, y)."
+                f"diagnose(x, y){batch}."
             )
         with inputs_refused(self.layout, self.plan, as_tensors(inputs, device, dtype)):
             return diagnose(self, inputs, targets, **options)
