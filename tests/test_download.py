@@ -93,6 +93,16 @@ def test_another_process_goes_on_with_what_had_arrived(tmp_path, server):
     assert server.asked == ["bytes=1000-"]
 
 
+@pytest.mark.parametrize("before", [b"something else", b"?" * len(CONTENT)])
+def test_where_what_had_arrived_was_something_else_it_begins_again(tmp_path, server, before):
+    (tmp_path / "sets").mkdir()
+    (tmp_path / "sets/file.bin.part").write_bytes(before)
+    path, said = get(tmp_path, server.url)
+    assert path.read_bytes() == CONTENT
+    assert server.asked == [f"bytes={len(before)}-", None]
+    assert any("beginning again" in text for text in said)
+
+
 def test_all_that_had_arrived_is_checked_and_used(tmp_path, server):
     (tmp_path / "sets").mkdir()
     (tmp_path / "sets/file.bin.part").write_bytes(CONTENT)

@@ -118,27 +118,29 @@ def md5_of(path: Path) -> str:
 def _arrive(url: str, target: Path, md5: str, say: Say, pause: float) -> None:
     """The file from one address, in as many connections as it takes while they bring something."""
     part, failures = target.with_name(target.name + ".part"), 0
+    known = _size(part)  # of an earlier call, or of another address
     while True:
         before = _size(part)
         try:
             _receive(url, part, say)
-            break
         except urllib.error.HTTPError as error:
             if error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE or not before:
                 raise
-            if md5_of(part) == md5:  # all of it had arrived
-                break
-            part.unlink()
         except _CUT as error:
             failures = 0 if _size(part) > before else failures + 1
             if failures == ATTEMPTS:
                 raise
             say(f"{target}: {error} after {_size(part):,} bytes; going on")
             time.sleep(pause * 2**failures)
-    found = md5_of(part)
-    if found != md5:
+            continue
+        found = md5_of(part)
+        if found == md5:
+            break
         part.unlink()
-        raise DownloadError(f"expected md5 {md5}, got {found}; what arrived is thrown away")
+        if not known:
+            raise DownloadError(f"expected md5 {md5}, got {found}; what arrived is thrown away")
+        say(f"{target}: expected md5 {md5}, got {found}; beginning again without the {known:,} bytes of before")
+        known = 0
     os.replace(part, target)
     say(f"{target}: {_size(target):,} bytes, md5 as published")
 
