@@ -140,6 +140,12 @@ def test_without_the_whole_matrix_only_layers_are_shown(diagnosis):
     assert len(figures.correlation_matrix(check).axes) == 1
 
 
+def test_small_correlations_have_a_digit_more(diagnosis):
+    small = dataclasses.replace(diagnosis.correlation, mean_square=1e-4 * diagnosis.correlation.mean_square)
+    [first, *_] = figures.correlation_matrix(dataclasses.replace(small, matrix=None)).axes[0].texts
+    assert first.get_text() == f"{small.rms[0, 0]:.3f}" != "0.000"
+
+
 def test_densities_have_a_panel_for_each_weight_and_a_curve_for_each_method(layout):
     samples = {"one": torch.randn(60, 17, generator=seeded()), "two": torch.randn(80, 17, generator=seeded(1))}
     figure = figures.weight_densities(samples, layout, [16, 0])

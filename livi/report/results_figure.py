@@ -13,7 +13,7 @@ from livi.experiments.uci.methods import METHODS as UCI_METHODS
 from livi.report.image_figures import correlation_figure, figure_named, figure_names, runtime_curves
 from livi.report.results import Result
 from livi.report.style import COLOURS, FAINT, TEXT_WIDTH, new_figure, plainly, style
-from livi.report.titles import titled
+from livi.report.titles import SETS, titled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,7 +47,7 @@ def results_figure(result: Result) -> Figure | None:
         axes = figure.subplots(lines, min(WIDE, len(boards)), squeeze=False)
         for ax, (place, found) in zip(axes.flat, boards.items(), strict=False):
             _panel(ax, found, methods, column.better)
-            ax.set_title(plainly(place))
+            ax.set_title(plainly(SETS.get(place, place)))
         for ax in axes.flat[len(boards) :]:
             ax.axis("off")
         for line in axes:

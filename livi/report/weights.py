@@ -104,7 +104,8 @@ def _whole_matrix(ax: Axes, check: CorrelationCheck) -> None:
 
 def _blocks(ax: Axes, check: CorrelationCheck) -> None:
     rms, noise = as_numpy(check.rms), as_numpy(check.noise)
-    top = max(0.1, float(np.nanmax(rms))) if np.isfinite(rms).any() else 1.0
+    largest = float(np.nanmax(rms)) if np.isfinite(rms).any() else 1.0
+    top, digits = max(0.1, largest), 2 if largest >= 0.1 else 3
     image = ax.imshow(rms, cmap="Blues", vmin=0.0, vmax=top)
     if len(rms) > 8:
         _colour_bar(ax, image)
@@ -115,7 +116,7 @@ def _blocks(ax: Axes, check: CorrelationCheck) -> None:
             clear = value**2 > 2.0 * noise[row, column]
             dark = value > 0.55 * top
             colour = ("white" if dark else INK) if clear else "#cccccc" if dark else FAINT
-            ax.text(column, row, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=7.5)
+            ax.text(column, row, f"{value:.{digits}f}", ha="center", va="center", color=colour, fontsize=7.5)
     _layer_ticks(ax, np.arange(len(rms)), check.layers)
     ax.set_title("pairs of layers, root mean square")
 
