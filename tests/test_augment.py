@@ -45,6 +45,22 @@ def test_padding_is_a_number_of_pixels(padding):
         livi.CropFlip(padding)
 
 
+@pytest.mark.parametrize(
+    ("augment", "got"),
+    [
+        (True, "got True"),
+        (livi.CropFlip, "got <class .*CropFlip'>"),
+        (lambda images: images, r"got one of \(images\); random numbers come from the generator"),
+    ],
+)
+def test_what_is_no_function_of_a_batch_and_a_generator_is_named(augment, got):
+    images, labels = torch.zeros(6, 1, 4, 4), torch.arange(6) % 2
+    with pytest.raises(
+        TypeError, match=f"augment: expected a function of a batch of inputs and a torch.Generator.*{got}"
+    ):
+        livi.fit(nn.Sequential(nn.Flatten(), nn.Linear(16, 2)), (images, labels), livi.Categorical(), augment=augment)
+
+
 def test_no_padding_and_no_flip_change_nothing():
     pictures = numbered_pictures(3)
     assert torch.equal(CropFlip(0, flip=False)(pictures, torch.Generator()), pictures)

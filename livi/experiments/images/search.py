@@ -35,8 +35,7 @@ COLUMNS = (  # none in bold: what counts is NLL, and among candidates with as ma
 )
 WORDS = """\
 Mean ± standard error over seeds. The candidate with the lowest mean NLL of validation images is chosen, marked *; of
-those with most seeds, where some have fewer. Synthetic OOD images are validation images
-altered in six ways."""
+those with most seeds, where some have fewer. Synthetic OOD images are validation images altered in six ways."""
 
 
 def candidates(method: str, problem: ImageProblem) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ it is scaled by N all the same, as everybody does.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,21 @@ from torch import Tensor
 from torch.nn import functional as F
 
 Augment = Callable[[Any, torch.Generator], Any]  # a batch of inputs, random numbers on its device -> such a batch
+
+
+def check_augment(augment: Any) -> None:
+    """Raise for what is no function of a batch and a generator."""
+    expected = "augment: expected a function of a batch of inputs and a torch.Generator, such as livi.CropFlip(), got"
+    if not callable(augment) or isinstance(augment, type):
+        raise TypeError(f"{expected} {augment!r}.")
+    try:
+        signature = inspect.signature(augment)
+    except (TypeError, ValueError):  # of some functions written in C nothing is known
+        return
+    try:
+        signature.bind(None, None)
+    except TypeError as error:
+        raise TypeError(f"{expected} one of {signature}; random numbers come from the generator.") from error
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from torch.utils.data import (
 
 from livi import checks
 from livi.draws import permutation
-from livi.model.data.augment import Augment
+from livi.model.data.augment import Augment, check_augment
 from livi.model.data.batches import MINIBATCH, Batch, Unpack, default_unpack, length, seeded
 from livi.model.data.conversion import (
     as_tensor,
@@ -222,6 +222,8 @@ def as_data(
         ValueError, TypeError: lengths that differ, no examples, words or NaN among the numbers, an iterator that can be
             read only once, a batch that `unpack` is needed for.
     """
+    if augment is not None:
+        check_augment(augment)
     if isinstance(data, (TensorData, LoaderData)):
         return data
     if type(data) is TensorDataset and len(data.tensors) > 1 and unpack is None and num_data is None:
