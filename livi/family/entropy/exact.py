@@ -49,7 +49,7 @@ class Exact:
     chunk_size: int | None = None
 
     def of_rows(self, rows: range) -> Exact:  # noqa: ARG002 - nothing is random here
-        """The same for some of the latents."""
+        """The same estimator, which needs no random numbers; see `Divisible`."""
         return self
 
     def captured(self, products: int) -> Exact:  # noqa: ARG002 - always latent_dim
