@@ -315,11 +315,7 @@ class Trainer:
         self.rolled_back_at, self.mid_step = failed_at, False
 
     def state(self, optimiser: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Everything the next step depends on.
-
-        Args:
-            optimiser: the optimiser's state to include; by default that of all ranks together.
-        """
+        """Everything the next step depends on. `optimiser`: its state, by default that of all ranks together."""
         return {
             "bound": self.bound.state_dict(),
             "optimiser": whole_state(self.optimiser) if optimiser is None else optimiser,
@@ -342,11 +338,7 @@ class Trainer:
         }
 
     def load(self, state: dict[str, Any], *, own: bool = False) -> None:
-        """Go on from what `state` returned.
-
-        Args:
-            own: the optimiser's state in it is this rank's alone, and not that of all ranks together.
-        """
+        """Go on from what `state` returned. `own`: the optimiser's state in it is that of this rank alone."""
         self.bound.load_state_dict(state["bound"])
         load_state(self.optimiser, state["optimiser"], own=own)
         draws = state["rng"].cpu()

@@ -27,7 +27,7 @@ STARTS = 8  # places from which latents behind a point are looked for
 
 @dataclass(frozen=True)
 class DensityDiagnosis:
-    """What importance weights p / q of q's own draws say, with log q itself estimated. `print` it.
+    """How far q is from p, judged by importance weights p / q of q's own draws, with log q estimated. `print` it.
 
     Args:
         bound: L', the bound by the linearised entropy.

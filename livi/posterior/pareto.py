@@ -1,4 +1,4 @@
-"""The largest of importance weights: how heavy their tail is, and the same weights with that tail smoothed."""
+"""Pareto smoothing of importance weights: how heavy their tail is, and the weights with that tail smoothed."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class StudentT(Located, Scaled):
         return self.location(outputs) + self._log_scale_of(outputs).exp() * units / share.sqrt()
 
     def lower_limits(self) -> list[tuple[nn.Parameter, float | Tensor]]:
-        """A learned scale may fall to a tenth of what it is now, and learned degrees of freedom as near to 2."""
+        """A learned scale may fall to a tenth of its present value, and learned df - 2 likewise."""
         limits = super().lower_limits()
         if self.log_excess is not None:
             limits.append((self.log_excess, float(self.log_excess.detach()) + math.log(0.1)))

@@ -85,7 +85,7 @@ class Gaussian(Located):
         return started
 
     def natural_log_std(self) -> Tensor:  # () or (k,)
-        """That of `natural` targets."""
+        """The logarithm of the noise of `natural` targets."""
         return self.log_std if self.log_unit is None else self.log_std - self.log_unit
 
     def constant_log_prob(self, targets: Tensor) -> float | None:
@@ -97,7 +97,7 @@ class Gaussian(Located):
         return float(self.log_prob(self.natural(means)[None], targets.double()).sum())
 
     def lower_limits(self) -> list[tuple[nn.Parameter, float | Tensor]]:
-        """A learned noise may fall to a tenth of what it is now."""
+        """A learned noise may fall to a tenth of its present value."""
         if not isinstance(self.log_std, nn.Parameter):
             return []
         limits = self.log_std.detach() + math.log(0.1)
@@ -179,7 +179,7 @@ class HeteroscedasticGaussian(Located):
         return (targets.reshape(mean.shape[1:]) - self.location(mean)).mul_(inverse), inverse
 
     def _gradient(self, outputs: Tensor, residual: Tensor, inverse: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Of residuals r in units of s and 1 / s, which is used up: w r / s, and (w r^2 - 1) / s down to the raw scale.
+        """From residuals r in units of s, and 1 / s, which is overwritten: w r / s, and (w r^2 - 1) / s ds / d raw.
 
         Args:
             weight: w of each residual; 1 for all where not given.
@@ -197,5 +197,5 @@ class HeteroscedasticGaussian(Located):
         return gradient
 
     def lower_limits(self) -> list[tuple[nn.Parameter, float | Tensor]]:
-        """A learned level may fall to a tenth of what it is now."""
+        """A learned level may fall to a tenth of its present value."""
         return [] if self.log_level is None else [(self.log_level, float(self.log_level.detach()) + math.log(0.1))]

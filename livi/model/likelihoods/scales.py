@@ -1,4 +1,4 @@
-"""Positive numbers beside the network's outputs: a scale that is known or learned, a unit of a log link.
+"""Positive parameters of likelihoods: a scale that is given or learned, and the unit of a log link.
 
 Each is one number, or one per output along the last axis of the outputs, and is kept as its logarithm.
 """
@@ -41,7 +41,7 @@ class Scaled(RegressionLikelihood):
         return isinstance(self.log_scale, nn.Parameter)
 
     def lower_limits(self) -> list[tuple[nn.Parameter, float | Tensor]]:
-        """A learned scale may fall to a tenth of what it is now."""
+        """A learned scale may fall to a tenth of its present value."""
         if not isinstance(self.log_scale, nn.Parameter):
             return []
         limits = self.log_scale.detach() + math.log(0.1)
@@ -125,7 +125,7 @@ class LogLinked(RegressionLikelihood):
 
 
 class LogLinkedScaled(LogLinked, Scaled):
-    """Both."""
+    """A log link, and a scale of its own."""
 
     def __init__(self, scale_name: str, scale: Positive | None, learned: bool | None, unit: Positive | None) -> None:
         super().__init__()
@@ -179,7 +179,7 @@ def log_rising(start: Tensor, steps: Tensor) -> Tensor:
 
 
 def _stirling(x: Tensor) -> Tensor:
-    """What Stirling's formula leaves of log Gamma(x), for x >= 8."""
+    """log Gamma(x) minus Stirling's formula, for x >= 8."""
     inverse = x.reciprocal()
     square = inverse.square()
     return inverse * (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square / 1680)))

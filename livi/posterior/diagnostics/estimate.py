@@ -1,4 +1,4 @@
-"""Numbers with standard errors, and what stands in for a number that could not be had."""
+"""`Estimate`, a number with its standard error; and `Skipped`, in place of one that was not computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A mean-field Gaussian beside the posterior: the bound that a short optimisation of one reaches."""
+"""A mean-field Gaussian for comparison: the bound that a short optimisation of one reaches."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def _climb(
 
 
 def _choice(problem: _Problem, inputs: Any, targets: Tensor, rng: torch.Generator | None) -> tuple[Any, Tensor]:
-    """The examples of a step. Those of an integrated last layer depend on each other and cannot be parted."""
+    """The examples of a step; all of them where a last layer is integrated out, as they then depend on each other."""
     count = len(targets)
     if count <= FULL_BATCH or isinstance(problem.posterior.likelihood, Marginal):
         return inputs, targets

@@ -1,4 +1,4 @@
-"""The shape of noise: how targets are spread around a network's mean, in standard deviations."""
+"""The shape of noise: the distribution of targets around a network's mean, in standard deviations."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class NoiseShape:
         return units * widths[torch.bucketize(place, shares.cumsum(0)[:-1].contiguous())]
 
     def _together(self, logs: list[Tensor]) -> Tensor:
-        """Of each part's log density or log probability that of the mixture."""
+        """The mixture's log density or log probability, from those of its parts."""
         shares = [math.log(share) for share, _ in self.parts]
         return torch.stack([each + share for each, share in zip(logs, shares, strict=True)]).logsumexp(0)
 
