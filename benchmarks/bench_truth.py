@@ -1,4 +1,4 @@
-"""What a posterior on small tables is worth, part by part: model, modes, family within a mode, sampler, weights.
+"""Posteriors on small tables, compared part by part: model, modes, family within a mode, sampler, weights.
 
     LIVI_DATA_DIR=... python -m benchmarks.bench_truth --data boston,concrete,energy --splits 0,1,2,3,4 --out truth.json
     LIVI_DATA_DIR=... python -m benchmarks.bench_truth --ways fit --data boston,energy --splits 0,1,2,3,4,5,6,7,8,9

@@ -1,4 +1,4 @@
-"""How long chains on a larger table must be: log score and RMSE of `LIVIRegressor(noise="network")` by their steps.
+"""How long to run chains on larger tables: log score and RMSE of `LIVIRegressor(noise="network")` by their steps.
 
     LIVI_DATA_DIR=... python -m benchmarks.choose_chain_steps [--data kin8nm,power] [--splits 10,11] [--jobs 2]
     LIVI_DATA_DIR=... python -m benchmarks.choose_chain_steps --steps 5000,3000,2000 --out steps.json

@@ -1,4 +1,4 @@
-"""How the last layer of a classifier is inferred, chosen on validation rows: log score and CPU seconds.
+"""How to infer the last layer of a classifier: log score and CPU seconds of several ways, on validation rows.
 
     python -m benchmarks.choose_classes --seeds 100,101,102
     python -m benchmarks.choose_classes --data digits --methods ensemble,sampled,chains,chains@1:3 --seeds 100

@@ -1,4 +1,4 @@
-"""What 90 % intervals hold, and the log score, of a fit by one setting and by another, row by row.
+"""Coverage of 90 % intervals, and the log score, of fits by several settings, row by row.
 
     LIVI_DATA_DIR=... python -m benchmarks.choose_intervals [--data boston,concrete,energy,yacht] [--splits 10,11]
     LIVI_DATA_DIR=... python -m benchmarks.choose_intervals --ways floor@1e-3,floor@1e-4 --data naval --splits 10

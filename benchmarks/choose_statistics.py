@@ -1,4 +1,4 @@
-"""How many pictures the BatchNorm statistics of drawn networks are to be measured on.
+"""How many pictures to measure the BatchNorm statistics of drawn networks on.
 
     LIVI_DATA_DIR=... python -m benchmarks.choose_statistics --device cuda --out statistics.json
 

@@ -1,4 +1,4 @@
-"""How clearly chains must lead in their trial: what is chosen under several rules, and what the fits are then worth.
+"""By how much chains must lead in their trial: what several rules choose, and how good the chosen fits are.
 
     LIVI_DATA_DIR=... python -m benchmarks.choose_sure [--data boston,concrete,...] [--splits 10,11,12] [--jobs 2]
     LIVI_DATA_DIR=... python -m benchmarks.choose_sure --data kin8nm,naval,power --splits 10

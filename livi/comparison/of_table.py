@@ -74,7 +74,7 @@ def compare_table(
 
 
 def _inputs(prepared: Prepared, say: Say) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Of the rows to fit to and of those held out, standardised by the former."""
+    """Inputs of the rows to fit to and of those held out, both standardised by the former."""
     features = encode(prepared.training, prepared.schema, say)
     held = encode(prepared.held_out, prepared.schema, lambda _: None)
     mean, std = features.mean(0), features.std(0)

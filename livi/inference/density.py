@@ -166,7 +166,7 @@ def default_recipe(dim: int) -> Recipe:
 
 
 def default_generator(layout: Layout) -> Generator:
-    """As many latents as dimensions, so that L' is the ELBO of whatever injective map it learns."""
+    """An MLP with as many latents as dimensions, so that L' is the ELBO of any injective map that it learns."""
     dim = layout.num_params
     width = max(WIDTH, dim)
     with torch.device("cpu"):  # a seed means the same first weights on every device

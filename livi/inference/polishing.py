@@ -100,25 +100,8 @@ def polish(
             chain that holds.
     """
     seed = checks.seed(seed)
-    checks.positive_int("chains", chains)
-    if checks.positive_int("draws", draws) < FEWEST * chains:
-        raise ValueError(
-            f"draws: expected at least {FEWEST * chains}, {FEWEST} for each of {chains} chains, got {draws}; ask for "
-            "more, or for fewer chains."
-        )
-    if not 0.0 < warm_up < 1.0:
-        raise ValueError(f"warm_up: expected a share of the steps between 0 and 1, got {warm_up!r}.")
-    if weighting not in ("equal", "stacked"):
-        raise ValueError(f"weighting: expected 'equal' or 'stacked', got {weighting!r}.")
-    if start not in ("draws", "prior"):
-        raise ValueError(f"start: expected 'draws' or 'prior', got {start!r}.")
-    if not isinstance(posterior, Posterior):
-        raise TypeError(f"posterior: expected what livi.fit returns, got {type(posterior).__name__}.")
-    if isinstance(posterior.layout, Linearised):
-        raise TypeError(
-            "polish: expected weights of the network itself, got those of its linearisation; polish a fit of the "
-            "network, such as livi.fit's or fit_map's."
-        )
+    _check_options(chains, draws, warm_up, weighting, start)
+    _check_posterior(posterior)
     started = time.perf_counter()
     target = ChainTarget.of(posterior, data, unpack)
     for text in _doubts(posterior, target, data, unpack):
@@ -151,6 +134,31 @@ def polish(
     for text in _alarms(report, chains, energy_error):
         warn(text)
     return finished
+
+
+def _check_options(chains: int, draws: int, warm_up: float, weighting: str, start: str) -> None:
+    checks.positive_int("chains", chains)
+    if checks.positive_int("draws", draws) < FEWEST * chains:
+        raise ValueError(
+            f"draws: expected at least {FEWEST * chains}, {FEWEST} for each of {chains} chains, got {draws}; ask for "
+            "more, or for fewer chains."
+        )
+    if not 0.0 < warm_up < 1.0:
+        raise ValueError(f"warm_up: expected a share of the steps between 0 and 1, got {warm_up!r}.")
+    if weighting not in ("equal", "stacked"):
+        raise ValueError(f"weighting: expected 'equal' or 'stacked', got {weighting!r}.")
+    if start not in ("draws", "prior"):
+        raise ValueError(f"start: expected 'draws' or 'prior', got {start!r}.")
+
+
+def _check_posterior(posterior: Posterior) -> None:
+    if not isinstance(posterior, Posterior):
+        raise TypeError(f"posterior: expected what livi.fit returns, got {type(posterior).__name__}.")
+    if isinstance(posterior.layout, Linearised):
+        raise TypeError(
+            "polish: expected weights of the network itself, got those of its linearisation; polish a fit of the "
+            "network, such as livi.fit's or fit_map's."
+        )
 
 
 def _cooled(

@@ -336,7 +336,7 @@ class Relevance(Prior):
         return self._part(groups[~chosen], ~taken), self._part(groups[chosen], taken)
 
     def _part(self, groups: Tensor, kept: Tensor) -> Relevance:
-        """Of these weights' groups, and these scales, numbered anew."""
+        """The prior of some weights, given by their groups, with the `kept` scales, which are numbered anew."""
         number = kept.long().cumsum(0) - 1
         start = torch.ones_like(self.log_start[kept])
         part = Relevance(number[groups], start, spread=self.spread, gain=self.gain, learned=self.learned)

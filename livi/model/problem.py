@@ -101,23 +101,12 @@ class Problem:
         Raises:
             TypeError, ValueError: network, data and likelihood do not go together; the message says how.
         """
-        if not isinstance(likelihood, Likelihood):
-            a_class = isinstance(likelihood, type)
-            got = f"the class {likelihood.__name__}" if a_class else type(likelihood).__name__
-            remedy = f"pass {likelihood.__name__}()" if a_class else "FunctionLikelihood takes a log_prob of your own"
-            raise TypeError(
-                f"likelihood: expected one of livi's such as Gaussian() or Categorical(), got {got}; {remedy}."
-            )
+        _check_likelihood(likelihood)
         _check_network(net)
         module = copy.deepcopy(net) if device is None else copy.deepcopy(net).to(checks.device(device))
         scaling = standardise if isinstance(standardise, InputScaling) else None
         layout = Layout(module, include, exclude, forward=forward, scaling=scaling)
-        checks.has_doubles("net", layout.device)
-        if layout.dtype not in (torch.float32, torch.float64):
-            raise ValueError(
-                f"net: expected weights in float32 or float64, got {layout.dtype}; fit `net.float()`, with "
-                "autocast=torch.bfloat16 where speed matters."
-            )
+        _check_dtype(layout)
         batches = as_data(
             data,
             device=layout.device,
@@ -179,6 +168,23 @@ class Problem:
             fit, log_prior = self.on_batch(theta, batch)
             total, seen = total + len(batch[1]) * fit, seen + len(batch[1])
         return total / max(1, seen), log_prior
+
+
+def _check_likelihood(likelihood: Likelihood) -> None:
+    if not isinstance(likelihood, Likelihood):
+        a_class = isinstance(likelihood, type)
+        got = f"the class {likelihood.__name__}" if a_class else type(likelihood).__name__
+        remedy = f"pass {likelihood.__name__}()" if a_class else "FunctionLikelihood takes a log_prob of your own"
+        raise TypeError(f"likelihood: expected one of livi's such as Gaussian() or Categorical(), got {got}; {remedy}.")
+
+
+def _check_dtype(layout: Layout) -> None:
+    checks.has_doubles("net", layout.device)
+    if layout.dtype not in (torch.float32, torch.float64):
+        raise ValueError(
+            f"net: expected weights in float32 or float64, got {layout.dtype}; fit `net.float()`, with "
+            "autocast=torch.bfloat16 where speed matters."
+        )
 
 
 def _check_network(net: nn.Module) -> None:

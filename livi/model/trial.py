@@ -80,7 +80,7 @@ def try_first_batch(layout: Layout, data: Data, likelihood: Likelihood) -> Trial
 
 
 def _try_targets(outputs: Any, data: Data, likelihood: Likelihood) -> None:
-    """Those of the first batch, and then all: of tensors now, of batches as they come, so that rows can be named."""
+    """Check the targets: those in tensors now, those in batches when they are read, so that errors can name rows."""
     reason: TargetError | None = None
     try:
         likelihood.log_prob(outputs, data.first()[1])

@@ -1,4 +1,4 @@
-"""Figures of the benchmarks on pictures: what happens to every method as pictures drift, and on foreign ones."""
+"""Figures of the benchmarks on pictures: every method on corrupted and turned pictures, and on foreign ones."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def entropy_curves(rows: Rows, classes: int, methods: Sequence[str] | None = Non
 
 
 def runtime_curves(rows: Rows) -> Figure:
-    """NLL of validation pictures against seconds of fitting, the length that was enough marked: of the first seed.
+    """NLL of validation pictures against seconds of fitting for the first seed; a mark is the length that was enough.
 
     Args:
         rows: of `livi bench runtime`, without those that failed.
@@ -133,14 +133,14 @@ def draw_runtime(rows: Rows, path: Path) -> None:
 
 
 def figure_names(rows: Rows) -> list[str]:
-    """What there is to draw of these rows: one drift, all corruptions together, entropy on foreign pictures."""
+    """Names of the figures that these rows allow: one drift or all corruptions, entropy on foreign pictures."""
     drifts = list(dict.fromkeys(name for row in rows for name in row.get("shifts") or {}))
     foreign = any(name != "scored" for row in rows for name in row.get("entropy") or {})
     return [*(drifts if len(drifts) == 1 else [TOGETHER] * bool(drifts)), *(["entropy"] if foreign else [])]
 
 
 def figure_named(rows: Rows, name: str, classes: int) -> Figure:
-    """One of them, or of a single drift."""
+    """The figure of this name, from `figure_names` or the name of a single drift."""
     return entropy_curves(rows, classes) if name == "entropy" else drift_curves(rows, name)
 
 
@@ -159,7 +159,7 @@ def draw_correlations(found: Mapping[str, Any], path: Path) -> None:
 
 
 def correlation_figure(found: Mapping[str, Any]) -> Figure:
-    """The same, unsaved."""
+    """Correlations between layers from a row of `livi bench --ablations`, as a figure."""
     check = CorrelationCheck(
         layers=tuple(found["layers"]),
         sizes=tuple(found["sizes"]),
@@ -178,19 +178,19 @@ def _matrix(rows: Sequence[Sequence[float | None]]) -> Tensor:
 
 
 def _columns(methods: Iterable[str]) -> int:
-    """Of a legend: five, of names with settings fewer."""
+    """Columns of a legend: five, or fewer for long names with settings."""
     names = [titled(method) for method in methods]
     longest = max(map(len, names))
     return min(len(names), 5 if longest <= 18 else 4 if longest <= 20 else 3)
 
 
 def _legend_height(methods: Sequence[str]) -> float:
-    """Inches."""
+    """Height of a legend in inches."""
     return 0.17 * math.ceil(len(methods) / _columns(methods))
 
 
 def _looks(methods: Iterable[str]) -> list[dict[str, Any]]:
-    """Lines of methods: livi's thick and blue, the others' thin and in other colours, drawn through, dashed, dotted."""
+    """Line styles: livi's lines thick and blue; others thin, in other colours, solid, dashed or dotted."""
     ours, others = (cycle([(colour, dashes) for dashes in DASHES for colour in some]) for some in (OURS, THEIRS))
     looks = []
     for method in methods:

@@ -58,7 +58,7 @@ def results_figure(result: Result) -> Figure | None:
 
 
 def further_figures(result: Result) -> list[str]:
-    """What there is besides: drift and entropy of pictures, correlations between layers, NLL against seconds."""
+    """Names of further figures: drift and entropy of pictures, correlations between layers, NLL against seconds."""
     if result.experiment in PROBLEMS:
         return figure_names(result.sound)
     if any("correlations" in row for row in result.sound):
@@ -67,7 +67,7 @@ def further_figures(result: Result) -> list[str]:
 
 
 def further_figure(result: Result, name: str) -> Figure:
-    """One of them."""
+    """The figure of this name, from `further_figures`."""
     if result.experiment == "runtime":
         return runtime_curves(result.sound)
     if name == "correlations":

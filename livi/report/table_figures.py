@@ -304,7 +304,7 @@ def surest_first(unsure: Numbers, errors: Numbers, *, root: bool) -> tuple[Numbe
 
 
 def set_aside(shares: Numbers, values: Numbers, words: str, *, share: bool) -> Figure:
-    """What `surest_first` found; `share` says that the values are shares, to be written as percentages."""
+    """The curve of `surest_first`; `share` says that the values are shares, to be shown as percentages."""
     hover = "the surest %{x:.0%}: " + ("%{y:.1%}" if share else "%{y:,.4~g}") + "<extra></extra>"
     shown = layout("share of rows kept, the surest first", words, 420) | {"showlegend": False}
     shown["xaxis"] |= {"range": [0, 1.01], "tickformat": ".0%"}

@@ -1,4 +1,4 @@
-"""The first screen of the report on a table model: how good it is in plain words, beside what is simple."""
+"""The first screen of the report on a table model: how good it is, in plain words, compared with simple models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEVEL = 0.9  # of the intervals that are spoken of
 
 
 class Plain(NamedTuple):
-    """A score for people who have not met it before."""
+    """A score explained to people who do not know it."""
 
     name: str
     explained: str
@@ -63,7 +63,7 @@ PROMISE = {
 
 
 def first_words(content: Content) -> list[str]:
-    """What a customer should know, in two or three sentences; none where there are no rows to say it of."""
+    """Two or three sentences that a customer should know; none without held-out rows."""
     if content.rows is None:
         return []
     by_key = {metric.key: metric for metric in content.metrics}
@@ -73,7 +73,7 @@ def first_words(content: Content) -> list[str]:
 
 
 def cards(content: Content) -> str:
-    """Scores with their baselines: those that need no explanation, and the others to be unfolded."""
+    """Scores with their baselines: the self-explanatory ones shown, the others folded."""
     first = [metric for metric in content.metrics if _plain(metric).first]
     others = [metric for metric in content.metrics if not _plain(metric).first]
     shown = "".join(_card(metric, content) for metric in first)

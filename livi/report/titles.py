@@ -1,4 +1,4 @@
-"""What methods are called in tables and figures."""
+"""Titles of methods in tables and figures."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def _band(row: Mapping[str, Any]) -> Band:
 
 
 def _limits(nuts: FunctionBand, truth: Reference) -> tuple[float, float]:
-    """What NUTS's bands and the data need."""
+    """Limits of the vertical axis that contain NUTS's bands and the data."""
     reach, y = 2.0 * nuts.total_std, torch.as_tensor(truth.data.y)
     low, high = (
         min(float((nuts.mean - reach).min()), float(y.min())),

@@ -53,7 +53,7 @@ class Exact:
         return self
 
     def captured(self, products: int) -> Exact:  # noqa: ARG002 - always latent_dim
-        """Without the choice between Cholesky and QR: reports itself unconverged where QR would have been needed."""
+        """The estimator without its choice of QR over Cholesky: unconverged where QR would have been needed."""
         return replace(self, qr_above=math.inf)
 
     def __call__(

@@ -177,7 +177,7 @@ def _propose(
 
 
 def _log_proposal(z: Tensor, modes: Tensor, factors: Tensor, shares: Tensor) -> Tensor:  # (K, S)
-    """Without (2 pi)^(-d/2), which the prior of z lacks as well."""
+    """Log density of the proposals, without (2 pi)^(-d/2), which is left out of the prior of z too."""
     parts = []
     for index in _sampled(shares):
         unit = torch.einsum("sij,ksi->ksj", factors[index], z - modes[index])

@@ -49,7 +49,7 @@ class Oriented:
 
 @torch.no_grad()
 def reversed_orientation(jacobian: Tensor) -> Tensor:  # (S, d, d) -> (S,)
-    """Where det J < 0."""
+    """Which Jacobians have det J < 0."""
     if jacobian.shape[1] != jacobian.shape[2]:
         raise ValueError(
             f"generator: expected as many latents as dimensions, got {jacobian.shape[2]} and {jacobian.shape[1]}; "

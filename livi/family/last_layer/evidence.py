@@ -76,7 +76,7 @@ def block_of(device: torch.device, numbers: int, samples: int) -> int:
 
 
 class _Solution(NamedTuple):
-    """In double precision; M, m, Z, v and p as above. K = T where every output has its own noise, else 1."""
+    """M, m, Z, v and p of the module's docstring, in double precision. K = T if outputs differ in noise, else 1."""
 
     factor: Tensor  # (S, K, P, P), of M
     unit_mean: Tensor  # (S, P, T), m

@@ -126,7 +126,7 @@ class RegressionLikelihood(Likelihood):
         return summed(density)
 
     def constant_log_prob(self, targets: Tensor) -> float | None:
-        """Of a normal distribution for each output, which suits every likelihood with a free noise."""
+        """log p(targets) under a normal distribution for each output: right for a Gaussian whose noise is learned."""
         columns = targets.detach().double().reshape(len(targets), -1)
         deviation = columns.std(0, correction=0).clamp_min(1e-12)
         return -len(columns) * float((deviation.log() + 0.5 * math.log(2.0 * math.pi * math.e)).sum())

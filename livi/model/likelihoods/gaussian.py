@@ -66,7 +66,7 @@ class Gaussian(Located):
 
     @torch.no_grad()
     def started_from(self, targets: Tensor) -> Self:
-        """With a learned noise that has no value yet at the spread of the targets, whatever their units.
+        """This likelihood with its learned noise, if it has no value yet, at the spread of the targets.
 
         Targets (B, k) give each of k outputs a noise of its own. Otherwise there is one, the root mean square spread
         over all targets of an example. Constant targets leave a noise at 1.
@@ -89,7 +89,7 @@ class Gaussian(Located):
         return self.log_std if self.log_unit is None else self.log_std - self.log_unit
 
     def constant_log_prob(self, targets: Tensor) -> float | None:
-        """With the noise that is given, where it is not learned."""
+        """log p(targets) at their means, with the given noise unless it is learned."""
         if isinstance(self.log_std, nn.Parameter):
             return super().constant_log_prob(targets)
         columns = targets.detach().double().reshape(len(targets), -1)
@@ -128,13 +128,15 @@ class HeteroscedasticGaussian(Located):
         self.log_level = nn.Parameter(torch.tensor(0.0)) if learned else None
 
     def for_map(self, targets: Tensor) -> Likelihood:
-        """With a floor of a tenth of the targets' spread, the least of several outputs': single points would else be
-        fitted exactly, down to `floor`, and the posterior could not start from there."""
+        """This likelihood with a floor of at least a tenth of the targets' spread (the smallest of several outputs').
+
+        Otherwise single points would be fitted exactly, down to `floor`, and the posterior could not start from there.
+        """
         outputs = targets.detach().double().reshape(len(targets), -1)
         spread = float(outputs.std(0).min()) if len(targets) > 1 else 0.0
-        blunt = copy.copy(self)  # which shares its parameters
-        blunt.floor = max(self.floor, 0.1 * spread)
-        return blunt
+        raised = copy.copy(self)  # which shares its parameters
+        raised.floor = max(self.floor, 0.1 * spread)
+        return raised
 
     def std(self, raw: Tensor) -> Tensor:
         """Standard deviations for raw scales, of the same shape."""
@@ -164,7 +166,7 @@ class HeteroscedasticGaussian(Located):
         return mean, raw
 
     def log_prob_with_gradient(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """By the formula: with r = (y - mean) / std, r / std in the mean and (r^2 - 1) / std in the deviation."""
+        """See `Likelihood`. With r = (y - mean) / std it is r / std in the mean, (r^2 - 1) / std in the deviation."""
         if type(self) is not HeteroscedasticGaussian:
             return super().log_prob_with_gradient(outputs, targets)
         residual, inverse = self._residuals(outputs, targets)

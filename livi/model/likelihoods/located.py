@@ -34,11 +34,11 @@ class Located(RegressionLikelihood):
         self.register_buffer("log_unit", log_positive("unit", unit) if own else None)
 
     def is_far(self, targets: Tensor) -> bool:
-        """The root mean square of an output's targets is above 10 or below 1/10."""
+        """Whether the root mean square of an output's targets is above 10 or below 1/10."""
         return bool((far_from_one(columns_of(self.natural(targets)))).any())
 
     def standardised(self, targets: Tensor) -> Self | None:
-        """At the mean and standard deviation of the targets: of each output for (N, k), else of all."""
+        """A copy located at the mean and deviation of the targets: of each output for (N, k), else of all."""
         if self.centre is not None:
             return self
         columns = columns_of(targets)

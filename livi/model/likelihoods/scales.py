@@ -49,7 +49,7 @@ class Scaled(RegressionLikelihood):
 
     @torch.no_grad()
     def started_from(self, targets: Tensor) -> Self:
-        """With a learned scale that has no value yet at that of the targets, whatever their units.
+        """This likelihood with its learned scale, if it has no value yet, at the scale of the targets.
 
         Targets (B, k) give each of k outputs a scale of its own, others share one. Constant targets leave it at 1.
         """
@@ -97,7 +97,7 @@ class LogLinked(RegressionLikelihood):
 
     @torch.no_grad()
     def standardised(self, targets: Tensor) -> Self:
-        """With the mean of the targets as the unit."""
+        """A copy with the mean of the targets as its unit."""
         other, mean = copy.deepcopy(self), columns_of(targets).mean(0)
         mean = torch.where((mean > 0) & (mean < math.inf), mean, 1.0)
         other.log_unit.copy_((mean if other.log_unit.ndim and len(other.log_unit) == len(mean) else mean.mean()).log())
@@ -109,7 +109,7 @@ class LogLinked(RegressionLikelihood):
 
     @torch.no_grad()
     def _with_unit_of(self, targets: Tensor) -> Self:
-        """With the targets' mean as the unit, one per output for targets (B, k), where none is given or was found."""
+        """A copy with the targets' mean as its unit, one per output for targets (B, k), unless it has a unit."""
         if self.unit_given or bool(self.log_unit.any()) or not len(targets):
             return self
         mean = columns_of(targets).mean(0)
@@ -133,7 +133,7 @@ class LogLinkedScaled(LogLinked, Scaled):
         self._keep_unit(unit)
 
     def started_from(self, targets: Tensor) -> Self:
-        """With an open scale that explains the spread of the targets, and an open unit at their mean."""
+        """This likelihood with its scale and unit, if they have no values yet, from the targets."""
         return super().started_from(targets)._with_unit_of(targets)
 
 

@@ -164,7 +164,7 @@ class RegressionPrediction(Quantiles, Moments):
         return self.means, self.stds
 
     def _quantile_errors(self, q: Sequence[float]) -> list[Tensor]:
-        """By the distributions of a smoother mixture, at the quantiles of a normal distribution with its moments.
+        """Errors from the distributions of a smoother mixture, at quantiles of a normal with its moments.
 
         Where the samples are further apart than their noise, the mixture's own density is a row of peaks that says
         nothing about the quantile of another S samples; so it is smoothed, by Silverman's rule for the means. The noise

@@ -285,7 +285,7 @@ def _kind(start: bytes) -> str:
 
 
 def _end(header: bytes) -> int:
-    """Where the last tensor ends according to the header, 0 if it cannot be parsed."""
+    """The end of the last tensor according to the header; 0 if that cannot be parsed."""
     try:
         entries = json.loads(header)
         return max((entry["data_offsets"][1] for name, entry in entries.items() if name != "__metadata__"), default=0)
