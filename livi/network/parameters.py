@@ -308,7 +308,7 @@ def _batch_norms(module: nn.Module, fixed: Sequence[str]) -> dict[str, nn.module
 
 
 def _places(module: nn.Module) -> dict[str, tuple[str, ...]]:
-    """For each parameter and buffer, by its first name, all submodules that hold it."""
+    """All names of each parameter and buffer, by its first one; a submodule that is used twice counts once."""
     homes = {prefix for prefix, _ in module.named_modules()}
     members = [
         *module.named_parameters(remove_duplicate=False),

@@ -14,7 +14,7 @@ from livi import checks
 
 
 def as_tensor(leaf: Any, device: torch.device, dtype: torch.dtype) -> Any:
-    """A tensor on the device, floating numbers in the network's dtype; what holds no numbers stays as it is."""
+    """What holds numbers as a tensor on the device, floating ones in the network's dtype; anything else unchanged."""
     if not holds_numbers(leaf):
         return leaf
     tensor = to_tensor("data", leaf)

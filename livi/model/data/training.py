@@ -179,7 +179,7 @@ class LoaderData:
         return len(_targets(self.unpack(batch)[1]))
 
     def _checked(self, batch: Any, index: int) -> Batch:
-        """Inputs and targets on the device. What is on a GPU already is checked once, as reading it back waits."""
+        """Inputs and targets on the device. Batches on a GPU are checked in the first one alone, as reading waits."""
         inputs, targets = self.unpack(batch)
         leaves = pytree.tree_leaves(inputs, is_leaf=holds_numbers)
         for name, leaf in (("targets", _targets(targets)), *(("inputs", leaf) for leaf in leaves)):
@@ -321,7 +321,7 @@ def _targets(targets: Any) -> Tensor:
 
 
 def _check_batches(data: Any, unpack: Unpack | None) -> None:
-    """Raise for things that can be iterated but hold no batches, such as a string."""
+    """Raise for things that can be iterated but do not hold batches, or only once: streams, iterators, tables."""
     kind = type(data).__name__
     if isinstance(data, IterableDataset):
         raise TypeError(f"data: expected batches, got {kind}, which gives examples; wrap it in a DataLoader.")
