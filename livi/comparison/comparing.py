@@ -34,7 +34,7 @@ from livi.rivals.options import OF_PROBLEM
 DEFAULT_METHODS = ("livi", "ensemble", "mean_field", "swag", "map")
 LEVELS = np.linspace(0.0, 1.0, 101)
 BINS = 10  # of confidence
-LENGTHS = {"steps", "budget", "recipe"}  # options by which a fit of livi's is told how long to be
+LENGTHS = {"steps", "budget", "recipe"}  # options that set the length of a fit of livi's
 
 Chosen = Sequence[str] | Mapping[str, Mapping[str, Any] | Callable[..., Posterior]]
 

@@ -21,7 +21,7 @@ from livi.tables.numbers import Say
 from livi.tables.options import FitOptions
 from livi.tables.reading import Table
 
-DROPOUT = 0.05  # in front of the last layer, where MC dropout is asked for; all other methods leave it off
+DROPOUT = 0.05  # before the last layer, where MC dropout is compared; other methods ignore it
 
 
 def compare_table(

@@ -21,7 +21,7 @@ from livi.report.comparison_page import comparison_page
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-OVER = 1.1  # times the budget, from which on it is said
+OVER = 1.1  # times the budget, above which a sentence says so
 # Shown, in this order, of the scores that a prediction has; `coverage` is the share inside 90 % intervals.
 SHOWN = ("rmse", "crps", "coverage", "accuracy", "brier", "ece")
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.func import jvp, vmap
 
 RowFunction = Callable[[Tensor], Tensor]  # (S, d) -> (S, m), each row by itself
-LARGE = 2**13  # numbers in a vector; on a CPU, products with larger ones gain nothing from going together
+LARGE = 2**13  # numbers in a vector; on a CPU, batching products with larger ones gains nothing
 
 
 class LinearMap(Protocol):

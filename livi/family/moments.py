@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 BLOCK = 2**23  # numbers made at a time
-PROBES = 128  # draws that a start is measured by
+PROBES = 128  # draws with which the spread of a start is measured
 
 
 def moments(

@@ -39,7 +39,7 @@ Differentiated = Callable[[Tensor], tuple[Tensor, Tensor]]  # (C, m) -> (C,), (C
 ENERGY_ERROR = 5e-4  # mean square of a step's energy error, per dimension
 HOPELESS = 2000.0  # times the wanted error, above which a step is not taken
 OUTER = 0.1931833275037836  # of a step, in each of its outer kicks
-FAILING = 0.2  # share of steps not taken, from which a chain is dropped
+FAILING = 0.2  # a chain is dropped if more than this share of its steps were not taken
 
 
 @dataclass(frozen=True)

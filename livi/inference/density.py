@@ -33,9 +33,9 @@ from livi.posterior.density import Density
 from livi.posterior.diagnostics.estimate import NUM_BATCHES, from_batches
 
 WIDTH = 64  # hidden units in each of two layers, and at least as many as dimensions
-NOISE = 0.01  # of the spread
-DRAWS = 4096  # behind the bound of a fitted density
-LONG = 20  # rows of history by which a bound is seen to run away
+NOISE = 0.01  # times the spread
+DRAWS = 4096  # with which the bound of a fitted density is estimated
+LONG = 20  # fewest rows of history for which a bound is checked for running away
 
 
 def fit_density(

@@ -38,7 +38,7 @@ from livi.model.warning import warn
 from livi.posterior import storage
 from livi.posterior.posterior import Posterior
 
-NARROWER = 0.25  # of the spread, where a fit is started again
+NARROWER = 0.25  # factor on the spread when a fit is started again
 TOO_EARLY = (
     "interrupted while looking for a start: keeping a narrow posterior around the best weights so far, whose spread is "
     "the recipe's and not learned."

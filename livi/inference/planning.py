@@ -31,7 +31,7 @@ from livi.network import InputScaling
 from livi.network.parameters import Forward
 from livi.posterior.posterior import Posterior
 
-FEWEST = 50  # steps that a budget leaves
+FEWEST = 50  # steps that a budget always leaves
 LAST_LAYER = ("sampled", "exact", "conditional", "exact if possible")
 
 

@@ -38,13 +38,13 @@ from livi.network import apply_many, as_call
 from livi.network.linearised import Linearised
 from livi.posterior.posterior import Posterior
 
-WARM_UP = 0.3  # of all steps
+WARM_UP = 0.3  # share of all steps
 PROBES = 32  # training inputs at which predictions are followed
-FEWEST = 8  # draws of a chain, without which nothing can be said about its convergence
+FEWEST = 8  # draws of a chain; convergence cannot be measured with fewer
 LARGE_RHAT = 2.0
-LARGE_ERROR = 20.0  # times the one that was meant
-SPARE = 4  # times the draws of equal shares, of which stacking chooses
-JUDGED = 2000  # examples at most, that chains are weighted by
+LARGE_ERROR = 20.0  # times the energy error that was asked for, above which a warning is given
+SPARE = 4  # times as many draws of each chain as equal shares need, for stacking to choose from
+JUDGED = 2000  # most examples with which chains are weighted
 
 
 def polish(

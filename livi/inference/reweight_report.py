@@ -10,8 +10,8 @@ from livi.posterior.diagnostics.estimate import Estimate
 from livi.posterior.pareto import largest_shape
 from livi.posterior.posterior import Posterior
 
-FEWEST = 20.0  # effective draws, below which an average over them is one over a few networks
-ALIKE = 0.9  # effective share of the draws from which on weights are all but equal, and their tail decides nothing
+FEWEST = 20.0  # effective draws; averages over fewer are averages over a few networks
+ALIKE = 0.9  # effective share of the draws above which weights are so nearly equal that their tail is irrelevant
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from livi.posterior.pareto import effective, pareto_shape, smoothed
 from livi.posterior.posterior import Posterior
 
 BLOCK = 1e8  # multiplications of the networks that are evaluated at a time
-NUMBERS = 2**23  # in the matrices and latents behind the densities of the draws that are weighted at a time
+NUMBERS = 2**23  # in the matrices and latents for the densities of a block of draws
 
 
 def reweight(

@@ -53,10 +53,10 @@ from livi.model.likelihoods import Categorical, HeteroscedasticGaussian
 from livi.model.problem import Problem
 from livi.network import Layout, Loop, as_call, multiplications
 
-COMPONENTS = 5  # of a mixture that is livi's own choice
+COMPONENTS = 5  # of a mixture by default
 FEWEST = 600  # steps of a large network
-MANY = 5_000  # labels, for a mixture that is livi's own choice
-SHARE_OF_STARTS = 3 / 11  # of a mixture's gradients, those of the MAP fits that its components start at
+MANY = 5_000  # fewest labels for a mixture by default
+SHARE_OF_STARTS = 3 / 11  # share of a mixture's gradients that its MAP fits take
 BUDGET = 1.5e7  # multiplications for the Gram matrices of a step's samples, of which there are at least four
 
 

@@ -24,7 +24,7 @@ from livi.model.problem import Problem
 from livi.network import Layout
 from livi.network.evaluation import synchronise
 
-TEMPERATURE = 3.0  # nats
+TEMPERATURE = 3.0  # nats, by which odds of starts fall by a factor e
 
 
 class Starts(NamedTuple):

@@ -22,7 +22,7 @@ from livi.posterior import storage
 from livi.posterior.diagnostics.estimate import Estimate, jackknife
 from livi.posterior.pareto import UNRELIABLE, effective, pareto_shape
 
-STARTS = 8  # places from which latents behind a point are looked for
+STARTS = 8  # latents from which the search for those behind a point begins
 
 
 @dataclass(frozen=True)

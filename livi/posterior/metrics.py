@@ -22,7 +22,7 @@ from livi.model.data import to_tensor
 from livi.model.likelihoods import aligned
 from livi.posterior.prediction.mixture import Targets
 
-MOST_PAIRED = 256  # draws up to which a score takes all pairs of them, and pairs of each beyond
+MOST_PAIRED = 256  # up to so many draws a score uses all pairs; beyond, so many partners of each draw
 
 
 class Scored(Protocol):

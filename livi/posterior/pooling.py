@@ -20,7 +20,7 @@ from livi.network import Layout
 from livi.posterior.posterior import Posterior
 from livi.posterior.storage.network import layers, unsampled
 
-FAR_APART = 0.2  # of numbers that likelihoods learned, mostly logarithms of a noise
+FAR_APART = 0.2  # difference of learned numbers of likelihoods, mostly logarithms of a noise, worth a warning
 
 
 def pool(posteriors: Sequence[Posterior], draws: int = 200) -> Posterior:

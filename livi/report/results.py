@@ -19,7 +19,7 @@ Row = Mapping[str, Any]
 # Settings that select runs but do not change them: files that differ in these alone become one table.
 WANTED = ("data", "sets", "targets", "problems", "problem", "methods", "seeds", "splits", "first_seed", "first_split")
 ABLATIONS = "ablations"  # the second word of an experiment, and an option of the first one's command
-USUAL = {"part": "test", "norm": "batch", "threads": 1}  # defaults, which a command need not say
+USUAL = {"part": "test", "norm": "batch", "threads": 1}  # defaults, which are left out of commands
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDE = 3  # panels in a line
-ORDER = tuple(UCI_METHODS)  # of methods, as far as they are among these; others come behind as they appear
-FAR = 4.0  # times as far from the best as half of the methods, beyond which a mean is put at the edge
+ORDER = tuple(UCI_METHODS)  # of methods; others follow in the order in which they appear
+FAR = 4.0  # times the median distance from the best, beyond which a mean is put at the edge
 
 
 def results_figure(result: Result) -> Figure | None:

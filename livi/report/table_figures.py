@@ -33,7 +33,7 @@ from livi.report.style import FAINT, INK, Numbers, tint
 from livi.tables.content import ClassificationRows, RegressionRows
 from livi.tables.evaluation import binomial_band
 
-FEWEST = 10  # rows that an error is averaged over
+FEWEST = 10  # rows for an average of errors
 TERMS = {"bound": "Bound", "log_likelihood": "Log likelihood", "log_prior": "Log prior", "entropy": "Entropy"}
 SIGMAS = 1.96  # half width of a range that holds a normal variable 95 times in 100
 

@@ -26,7 +26,7 @@ POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
     "base-uri 'none'; form-action 'none'"
 )
-_SAFE = str.maketrans("<&", ",.")  # letters of the 85 that HTML knows, and some that are free
+_SAFE = str.maketrans("<&", ",.")  # base 85 letters that mean something in HTML, and unused ones in their place
 
 
 def write_report(path: str | Path, content: Content) -> None:

@@ -12,7 +12,7 @@ from livi.report.elements import number, percent, prose
 from livi.report.interactive import shortened
 from livi.tables.content import ClassificationRows, Content, Coverage, Metric, RegressionRows
 
-LEVEL = 0.9  # of the intervals that are spoken of
+LEVEL = 0.9  # of the intervals that the text mentions
 
 
 class Plain(NamedTuple):
@@ -53,7 +53,7 @@ BESIDE = {
     "regression": {"constant": "the average for every row", "linear": "a linear model"},
     "classification": {"constant": "the most frequent class", "linear": "a linear model"},
 }
-SHARES = {"nll", "brier", "auroc"}  # of which the constant answer is the classes' shares
+SHARES = {"nll", "brier", "auroc"}  # scores whose baseline predicts the shares of the classes
 PROMISE = {
     "calibrated": "as many as promised, so these ranges can be relied on",
     "overconfident": "fewer than promised: these ranges are too narrow",

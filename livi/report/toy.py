@@ -19,7 +19,7 @@ from livi.report.titles import titled
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLUMNS = (6, 7, 5)  # whichever leaves the fewest places empty, the first of equals
+COLUMNS = (6, 7, 5)  # of the figure: the first that leaves the fewest empty panels
 WIDTH, ROW = 9.0, 1.5  # inches
 TITLES = {
     "livi-sampled": "LIVI, sampled",

@@ -18,7 +18,7 @@ from livi.family.entropy.estimate import (
 )
 from livi.family.jacobian import RowFunction, dense_jacobian
 
-ROUNDING = 0.01  # of a one on the diagonal, beyond which a Gram matrix is not to be trusted
+ROUNDING = 0.01  # largest rounding error of the ones on the diagonal for which a Gram matrix is trusted
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from livi.family.jacobian import RowFunction, dense_jacobian
 
 CHUNK_ENTRIES = 2**22  # numbers in the Jacobians held at a time
 HALVINGS = 12
-AT_REST = 0.03  # a step of so few standard deviations is the last
+AT_REST = 0.03  # standard deviations: the search for a mode ends with a step shorter than this
 SAME_MODE = 1.0  # modes closer than so many standard deviations are one
 NEGLIGIBLE = 1e-4  # share of the mass below which a mode is not sampled
 

@@ -40,11 +40,11 @@ from torch.nn import functional as F
 
 from livi.family.last_layer.evidence import Conditional, block_of, by_noise, by_output, cholesky
 
-ROUNDS, MANY_ROUNDS = 5, 24  # of a training step, and where there is time
-WORK = ROUNDS + 3  # of a training step in rounds, with the start and the lengths that are tried
-SHORTEST, LENGTHS = 0.5, 4  # of Newton's step, and how many are tried, each twice as long as the one before
-SMOOTHED = 0.05  # share of a label that the start leaves to the others
-CONJUGATE = 4  # steps of conjugate gradients in a round, of which so many classes less one are enough
+ROUNDS, MANY_ROUNDS = 5, 24  # in a training step, and in draws of the posterior
+WORK = ROUNDS + 3  # cost of a training step in rounds, including the start and the line search
+SHORTEST, LENGTHS = 0.5, 4  # the line search tries so many lengths of Newton's step, doubling from the shortest
+SMOOTHED = 0.05  # share of a label that the start gives to the other labels
+CONJUGATE = 4  # most steps of conjugate gradients in a round; the number of classes less one suffices
 
 
 @dataclass(frozen=True)

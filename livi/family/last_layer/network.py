@@ -14,7 +14,7 @@ from livi.draws import normal
 from livi.network import Layout, all_batch_norms, as_call
 from livi.network.entering import Entering, entries
 
-_DRAWS = 3  # of all weights, at each of which a last layer must prove to be one
+_DRAWS = 3  # random weights at which the equation of a last layer must hold
 _ROUNDING = 1e3  # units in the last place, relative to the sum of the terms' sizes
 
 _ALONE = "no stochastic weights come before the last layer"

@@ -11,7 +11,7 @@ from livi.posterior.diagnostics.examination import Facts
 from livi.posterior.diagnostics.finding import LARGE, Finding
 from livi.posterior.diagnostics.reference import NoiseCost, PriorBound, ReferenceCheck
 
-HEAVY = 0.2  # share of the worst draw from which a mean over draws from the prior says little
+HEAVY = 0.2  # share of the worst draw in a mean over draws from the prior, above which that mean says little
 NO_LEARNING, MEAN_FIELD = "bound against no learning", "bound against mean field"
 
 

@@ -13,7 +13,7 @@ from livi.posterior.diagnostics.examination import Facts
 from livi.posterior.diagnostics.finding import Finding
 
 TOPIC = "data"
-NEAR = 1e-4  # of a column's standard deviation: the same number, rounded in another way
+NEAR = 1e-4  # standard deviations of a column, up to which numbers count as equal but for rounding
 
 
 def on_data(facts: Facts) -> Iterator[Finding]:

@@ -12,8 +12,8 @@ from torch.utils import _pytree as pytree
 
 from livi.spec import Json
 
-_OURS = re.compile(r"(^|: )expected ")  # errors that say themselves what was expected and what came
-_LONGEST = 200  # characters of others'
+_OURS = re.compile(r"(^|: )expected ")  # messages of livi's own errors
+_LONGEST = 200  # characters shown of other errors' messages
 
 
 def check_meta(meta: Mapping[str, Json]) -> None:
