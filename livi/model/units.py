@@ -76,8 +76,10 @@ def only_reparametrises(scaling: InputScaling, layout: Layout, inputs: Any) -> b
     where inputs are used elsewhere too, or where the network has units of its own.
     """
     args, kwargs = as_call(inputs)
+    before = layout.apply(layout.flatten(), *args, batch_statistics=True, **kwargs)
+    # In its first pass a layout hands on copies of the inputs, which no layer can be seen to take.
     with entered_by(layout.module, args[0], (nn.Linear,)) as entered:
-        before = layout.apply(layout.flatten(), *args, batch_statistics=True, **kwargs)
+        layout.apply(layout.flatten(), *args, batch_statistics=True, **kwargs)
     weights: dict[str, Tensor] = dict(layout.module.named_parameters())
     stochastic = {slot.name for slot in layout.slots}
     for name in entered:
