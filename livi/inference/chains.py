@@ -123,7 +123,7 @@ def run_chains(
     for step in range(steps):
         if step == warm_up:
             chains.settle()
-        if adjust is not None and step < warm_up and adjust(step, chains.x[hold(chains.value, chains.dim)]):
+        if adjust is not None and step < warm_up and adjust(step, chains.x[not_lost(chains.value, chains.dim)]):
             chains.value, chains.gradient = target(chains.x)
         error, taken = chains.advance()
         chains.adapt(error, taken, step / warm_up)
@@ -301,17 +301,17 @@ def _length(rows: Tensor) -> Tensor:  # (C, m) -> (C, 1)
     return length.clamp_min_(1e-30)
 
 
-def hold(levels: Tensor, dim: int) -> Tensor:  # (C,) -> (C,)
+def not_lost(levels: Tensor, dim: int) -> Tensor:  # (C,) -> (C,)
     """Which log densities are not further below the upper median than draws of any posterior differ.
 
     By the median, more than half of the chains would have to be hopeless before hopeless ones pass.
     """
     finite = levels.nan_to_num(nan=-math.inf)
     typical = finite.sort().values[len(levels) // 2]
-    return finite >= typical - widest(dim)
+    return finite >= typical - log_density_range(dim)
 
 
-def widest(dim: int) -> float:
+def log_density_range(dim: int) -> float:
     """Nats by which log densities of draws from a posterior of so many weights differ at most."""
     return max(10.0, float(dim))
 
@@ -321,7 +321,7 @@ def _hopeless(log_density: Tensor, failed: Tensor, dim: int) -> dict[int, str]: 
     found: dict[int, str] = {}
     level, failing = log_density.mean(0), failed > FAILING
     sound = level.where(~failing, -math.inf)
-    holding, best = hold(sound, dim).tolist(), float(sound.max())
+    holding, best = not_lost(sound, dim).tolist(), float(sound.max())
     for i, (share, own) in enumerate(zip(failed.tolist(), level.tolist(), strict=True)):
         if failing[i]:
             found[i] = f"diverged in {share:.0%} of its steps"

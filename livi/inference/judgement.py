@@ -11,7 +11,7 @@ from torch import Tensor
 from livi.family.family import Family
 from livi.family.implicit import ImplicitPosterior
 from livi.family.objective import Bound
-from livi.inference.chains import widest
+from livi.inference.chains import log_density_range
 from livi.model.data import Data
 from livi.model.warning import warn
 
@@ -98,7 +98,7 @@ def lost_components(bound: Bound, data: Data, start_log_likelihood: float, rng: 
         return []
     few = max(1, BATCHES // q.num_components)  # so that this takes no longer than judging the whole
     reached = [log_predictive(bound, data, rng, q.only([k]), few) for k in range(q.num_components)]
-    least = max(least, max(reached) - widest(q.num_params))
+    least = max(least, max(reached) - log_density_range(q.num_params))
     return [k for k, worth in enumerate(reached) if not worth > least]
 
 

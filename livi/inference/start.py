@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from livi.draws import global_stream, normal, uniform
 from livi.inference.capture import Stepper
-from livi.inference.chains import widest
+from livi.inference.chains import log_density_range
 from livi.inference.optimiser import adam, for_optimiser, set_rate
 from livi.inference.own_noise import fit_noise, learned_beside
 from livi.inference.progress import Progress
@@ -42,7 +42,7 @@ class Starts(NamedTuple):
         draws of a posterior differ are excluded; where too few are left, these are repeated.
         """
         joint = self.log_joint.double().cpu().nan_to_num(nan=-math.inf)
-        sound = (joint >= joint[0] - widest(self.theta.shape[1])).nonzero()[:, 0]
+        sound = (joint >= joint[0] - log_density_range(self.theta.shape[1])).nonzero()[:, 0]
         if count == 1 or len(sound) == 0:
             return self.theta[:count]
         if count >= len(sound):
