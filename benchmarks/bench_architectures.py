@@ -1,4 +1,4 @@
-"""Every architecture by `livi.fit` without options, on real data: better calibrated than the network it started from?
+"""Every architecture by `livi.fit` without options, on real data, compared with the network that it started from.
 
     LIVI_DATA_DIR=... python -m benchmarks.bench_architectures --device cuda --jobs 4 --out docs/benchmarks
     python -m benchmarks.bench_architectures --read docs/benchmarks/architectures.json

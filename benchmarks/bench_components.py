@@ -1,4 +1,4 @@
-"""What many cheap components are worth, with equal weights and by importance: python -m benchmarks.bench_components
+"""Mixtures of many cheap components, with equal weights and by importance: python -m benchmarks.bench_components
 
     LIVI_DATA_DIR=... python -m benchmarks.bench_components --components 1,4,8,16 --keep fits --out components.json
     python -m benchmarks.bench_components --read components.json

@@ -1,4 +1,4 @@
-"""What `livi.polish` is worth: held-out NLL of a plain network, fits and ensembles, as they are and polished.
+"""Held-out NLL of a plain network, fits and ensembles, before and after `livi.polish`.
 
     python -m benchmarks.bench_polish --seeds 3 --out polish.json
     python -m benchmarks.bench_polish --read polish.json

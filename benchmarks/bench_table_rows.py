@@ -1,4 +1,4 @@
-"""Tables by their rows: are default fits more exact the more rows there are, and does varying noise work beyond 20,000?
+"""Tables by their rows: whether default fits get more exact with more rows, and varying noise works beyond 20,000.
 
 python -m benchmarks.bench_table_rows [--rows N,...] [--noise constant|varying] [--seeds N,...]
 

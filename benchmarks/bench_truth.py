@@ -1,4 +1,4 @@
-"""What a posterior on small tables is worth, part by part: model, modes, family within a mode, sampler, weights.
+"""Posteriors on small tables, compared part by part: model, modes, family within a mode, sampler, weights.
 
     LIVI_DATA_DIR=... python -m benchmarks.bench_truth --data boston,concrete,energy --splits 0,1,2,3,4 --out truth.json
     LIVI_DATA_DIR=... python -m benchmarks.bench_truth --ways fit --data boston,energy --splits 0,1,2,3,4,5,6,7,8,9
@@ -141,8 +141,14 @@ WAYS: dict[str, tuple[str, Way, dict[str, Any]]] = {
 USUAL = [way for way in WAYS if not way.startswith(("long", "cooled", "nuts"))]  # which take minutes to an hour
 
 
-def without_test_rows(split: Split, number: int) -> Split:
-    """A fifth of the training rows in their place."""
+def data_folder() -> Path | None:
+    """Where the UCI sets are; None where there are only those that scikit-learn brings."""
+    return Path(os.environ["LIVI_DATA_DIR"]) / "uci" if "LIVI_DATA_DIR" in os.environ else None
+
+
+def held_out(name: str, number: int) -> Split:
+    """A split of the training rows alone: a fifth of them takes the place of the test rows."""
+    split = read_split(name, number, data_folder(), 10_000)
     drawn = np.random.default_rng(number).permutation(len(split.targets))
     held, kept = np.split(drawn, [round(0.2 * len(drawn))])
     return replace(
@@ -232,12 +238,11 @@ def main() -> None:
     torch.set_num_threads(1)
     known = chosen.read or chosen.out
     rows = json.loads(known.read_text()) if known is not None and known.exists() else []
-    folder = Path(os.environ["LIVI_DATA_DIR"]) / "uci" if "LIVI_DATA_DIR" in os.environ else None
+
     done = {(row["data"], row["split"], row["way"]) for row in rows}
     for number in map(int, chosen.splits.split(",")) if chosen.read is None else ():
         for name in chosen.data.split(","):
-            split = read_split(name, number, folder, 10_000)
-            split = without_test_rows(split, number) if chosen.held else split
+            split = held_out(name, number) if chosen.held else read_split(name, number, data_folder(), 10_000)
             for way in chosen.ways.split(","):
                 if (name, number, way) in done:
                     continue

@@ -1,4 +1,4 @@
-"""How long chains on a larger table must be: log score and RMSE of `LIVIRegressor(noise="network")` by their steps.
+"""How long to run chains on larger tables: log score and RMSE of `LIVIRegressor(noise="network")` by their steps.
 
     LIVI_DATA_DIR=... python -m benchmarks.choose_chain_steps [--data kin8nm,power] [--splits 10,11] [--jobs 2]
     LIVI_DATA_DIR=... python -m benchmarks.choose_chain_steps --steps 5000,3000,2000 --out steps.json
@@ -13,12 +13,8 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import time
 import warnings
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +22,17 @@ import numpy as np
 import torch
 
 import livi
-from benchmarks.bench_truth import without_test_rows
-from livi.experiments.table_data import read_split
+from benchmarks.bench_truth import held_out
+from livi.experiments.spreading import run_all
 from livi.experiments.table_scores import LEVEL
 
 
-def fitted(job: tuple[str, int, int], folder: Path | None) -> dict[str, Any]:
-    """Of one length, what the held-out rows say."""
+def fitted(job: tuple[str, int, int]) -> dict[str, Any]:
+    """A fit of one length, scored on the held-out rows."""
     name, number, steps = job
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    split = without_test_rows(read_split(name, number, folder, 10_000), number)
+    split = held_out(name, number)
     model = livi.LIVIRegressor(target_scale="plain", noise="network", steps=steps, random_state=number)
     began = time.process_time()
     model.fit(split.inputs, split.targets)
@@ -88,15 +84,14 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--out", type=Path, help="a JSON file for the rows")
     given = parser.parse_args()
-    folder = Path(os.environ["LIVI_DATA_DIR"]) / "uci" if "LIVI_DATA_DIR" in os.environ else None
+
     jobs = [
         (name, split, steps)
         for steps in map(int, given.steps.split(","))
         for split in map(int, given.splits.split(","))
         for name in given.data.split(",")
     ]
-    with ProcessPoolExecutor(given.jobs, get_context("spawn")) as pool:
-        rows = list(pool.map(partial(fitted, folder=folder), jobs))
+    rows = list(run_all(fitted, jobs, given.jobs))
     if given.out is not None:
         given.out.write_text(json.dumps(rows), encoding="utf-8")
     print(table(rows))

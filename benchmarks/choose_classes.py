@@ -1,4 +1,4 @@
-"""How the last layer of a classifier is inferred, chosen on validation rows: log score and CPU seconds.
+"""How to infer the last layer of a classifier: log score and CPU seconds of several ways, on validation rows.
 
     python -m benchmarks.choose_classes --seeds 100,101,102
     python -m benchmarks.choose_classes --data digits --methods ensemble,sampled,chains,chains@1:3 --seeds 100
@@ -65,19 +65,18 @@ SETS = (*(name for name, task in BUNDLED.items() if task == "classification"), *
 
 
 class Rows(NamedTuple):
-    """Standardised rows to fit to, and others to score."""
+    """Standardised rows to fit to, and inputs of others to score."""
 
     inputs: Tensor
     labels: Tensor
     new_inputs: Tensor
-    new_labels: Tensor
 
     @classmethod
     def of(cls, split: Split) -> Rows:
         scaling = Scaling.of(split.inputs, np.ones(len(split.inputs)))
         parts = (split.inputs, split.test_inputs)
         mine, new = (torch.from_numpy(scaling.inputs(part).astype(np.float32)) for part in parts)
-        return cls(mine, torch.from_numpy(split.targets), new, torch.from_numpy(split.test_targets))
+        return cls(mine, torch.from_numpy(split.targets), new)
 
     @property
     def classes(self) -> int:
@@ -85,7 +84,7 @@ class Rows(NamedTuple):
 
 
 def held_out(name: str, seed: int) -> Split:
-    """Of the training part of a split, or of made rows, a fifth in the place of the test rows."""
+    """The training part of a split, or made rows, with a fifth held out in the place of the test rows."""
     inputs, labels = _made(name, seed) if name in (*MADE, *NARROW) else _training_part(name, seed)
     order = np.random.default_rng(seed + 7).permutation(len(inputs))
     held, kept = order[: len(order) // SHARE], order[len(order) // SHARE :]
@@ -173,7 +172,7 @@ def cut(split: Split, seed: int, settings: str) -> tuple[Rows, Posterior]:
         np.concatenate([scaling.inputs(part), pieces.inputs(part)], 1) for part in (split.inputs, split.test_inputs)
     )
     mine, new = (torch.from_numpy(part.astype(np.float32)) for part in parts)
-    rows = Rows(mine, torch.from_numpy(split.targets), new, torch.from_numpy(split.test_targets))
+    rows = Rows(mine, torch.from_numpy(split.targets), new)
 
     def prior(layout: Layout) -> livi.Relevance:
         return livi.Relevance.for_layout(layout, gain=first, gains={"4.weight": last}, learned=False)
@@ -190,7 +189,7 @@ def method_of(name: str) -> Callable[[Rows, int], Posterior]:
 
 
 def probabilities(split: Split, method: str, seed: int) -> NDArray[np.float64]:
-    """Of the classes of the held-out rows."""
+    """Probabilities of the classes of the held-out rows."""
     if method in METHODS:
         answer = METHODS[method](split, Run(seed))
         assert isinstance(answer, Classes)

@@ -170,7 +170,6 @@ GROUPS: dict[str, tuple[list[str], dict[str, Any]]] = {
         },
     ),
     "large-components": (LARGE, {f"{count} components": partial(from_scratch, count) for count in (1, 3, 5)}),
-    "large-steps": (LARGE, {f"{steps} steps": large(20, steps=steps) for steps in (300, 600, 2000)}),
     "samples": (
         ["waves"],
         {
@@ -247,7 +246,7 @@ def run(name: str, seed: int, choices: list[str], group: str, device: str) -> li
 
 
 class _Point:
-    """A single network as what `predict` wants."""
+    """A single network as a sampler, for `predict`."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout

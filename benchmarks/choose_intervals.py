@@ -1,4 +1,4 @@
-"""What 90 % intervals hold, and the log score, of a fit by one setting and by another, row by row.
+"""Coverage of 90 % intervals, and the log score, of fits by several settings, row by row.
 
     LIVI_DATA_DIR=... python -m benchmarks.choose_intervals [--data boston,concrete,energy,yacht] [--splits 10,11]
     LIVI_DATA_DIR=... python -m benchmarks.choose_intervals --ways floor@1e-3,floor@1e-4 --data naval --splits 10
@@ -25,11 +25,9 @@ import argparse
 import copy
 import functools
 import math
-import os
 import warnings
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -39,9 +37,9 @@ from torch import Tensor
 
 import livi
 from benchmarks import noise_tails
-from benchmarks.bench_truth import STEPS, predicted, without_test_rows
+from benchmarks.bench_truth import STEPS, held_out, predicted
 from livi.experiments.spreading import run_all
-from livi.experiments.table_data import Split, read_split
+from livi.experiments.table_data import Split
 from livi.experiments.table_scores import LEVEL, Array
 from livi.inference.rules import Size
 from livi.posterior.prediction import RegressionPrediction
@@ -67,20 +65,14 @@ def answered(name: str, number: int, way: str, most: int) -> tuple[Array, Array,
 
 
 def answered_by_all(job: tuple[str, int], ways: list[str], most: int) -> dict[str, Any]:
-    """The same of all ways, on one split."""
+    """`answered` by every way, on one split."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     return {"job": job, "parts": {way: answered(*job, way, most) for way in ways}}
 
 
-def held_out(name: str, number: int) -> Split:
-    """A fifth of the training rows in place of the test rows."""
-    folder = Path(os.environ["LIVI_DATA_DIR"]) / "uci" if "LIVI_DATA_DIR" in os.environ else None
-    return without_test_rows(read_split(name, number, folder, 10_000), number)
-
-
 def floored(split: Split, number: int, way: str, most: int) -> RegressionPrediction:
-    """By a noise that varies and has this floor."""
+    """Predictions of a fit whose noise varies and has this floor."""
     start, _, floor = way.partition("@")
     model = livi.LIVIRegressor(target_scale="plain", noise="varying", random_state=number)
     model.set_params(steps=most if most < STEPS else None)
@@ -98,28 +90,28 @@ def floored(split: Split, number: int, way: str, most: int) -> RegressionPredict
 
 @functools.cache
 def chosen(name: str, number: int, most: int) -> tuple[livi.LIVIRegressor, list[tuple[RegressionPrediction, Tensor]]]:
-    """`LIVIRegressor()` fitted to the rows that are not held out, and what its trial of chains said of others."""
+    """`LIVIRegressor()` fitted to the rows that are not held out, and what its trial of chains predicted of others."""
     model = livi.LIVIRegressor(random_state=number, steps=most if most < STEPS else None)
-    said: list[tuple[RegressionPrediction, Tensor]] = []
+    predictions: list[tuple[RegressionPrediction, Tensor]] = []
 
-    def noted(prediction: RegressionPrediction, targets: Tensor) -> float:
-        said.append((prediction, targets))
+    def recorded(prediction: RegressionPrediction, targets: Tensor) -> float:
+        predictions.append((prediction, targets))
         return likely_spread(prediction, targets)
 
-    with patch.object(trials, "likely_spread", noted):
+    with patch.object(trials, "likely_spread", recorded):
         split = held_out(name, number)
         model.fit(split.inputs, split.targets)
-    factor = f", spread times {model.target_.spread:.3f}" if said else ""
+    factor = f", spread times {model.target_.spread:.3f}" if predictions else ""
     print(f"{name} {number}: {model.model_}{factor}", flush=True)
-    return model, said
+    return model, predictions
 
 
 def spread(split: Split, number: int, way: str, most: int) -> Any:
-    """By the estimator as it comes, with another spread."""
-    model, said = chosen(split.name, number, most)
+    """Predictions of the estimator as it comes, with another spread."""
+    model, trial = chosen(split.name, number, most)
     usual, _, apart = way.partition("@")[2].partition("~")
-    factor = likely_spread(*said[-1], float(usual), float(apart)) if apart and said else float(usual)
-    own = copy.copy(model)  # others will answer by the same
+    factor = likely_spread(*trial[-1], float(usual), float(apart)) if apart and trial else float(usual)
+    own = copy.copy(model)  # the fit is shared by other ways
     own.target_ = replace(model.target_, spread=factor if model.model_.noise == "network" else 1.0)
     return own.predictive(split.test_inputs)
 

@@ -1,4 +1,4 @@
-"""Which learning rate suits `livi.rivals.fit_ivon`: the bound that it reaches on training data of a made-up problem.
+"""The learning rate of `livi.rivals.fit_ivon`: the bound that it reaches on training data of a made-up problem.
 
     python -m benchmarks.choose_ivon
 

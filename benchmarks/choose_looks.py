@@ -1,4 +1,4 @@
-"""What a look at a model tells: scores of trials on held-out rows, of chains by their length, and what is left untried.
+"""Trials of a table's models: scores on held-out rows, those of chains by length, and which trials are left out.
 
     python -m benchmarks.choose_looks [--rows 300,2000] [--seed 5] [--tables NAME,...]
 

@@ -1,4 +1,4 @@
-"""What suits `livi.fit` on images: choices for LeNet on MNIST and WRN-16-4 on CIFAR-10, scored on training images.
+"""Options of `livi.fit` on images: LeNet on MNIST and WRN-16-4 on CIFAR-10, scored on training images.
 
     LIVI_DATA_DIR=... python -m benchmarks.choose_pictures mnist --device cuda --jobs 3 --out choices
     LIVI_DATA_DIR=... python -m benchmarks.choose_pictures mnist --group unsure --device cuda --jobs 3 --seeds 0,1,2

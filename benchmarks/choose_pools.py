@@ -1,4 +1,4 @@
-"""What a pool of posteriors is behind, or ahead of, the networks that it started from: on validation images.
+"""Pools of posteriors compared with the networks that they started from, on validation images.
 
     LIVI_DATA_DIR=... python -m benchmarks.choose_pools --device cuda --jobs 4 --members 4 --epochs 55 \
         --settings fit=5@noise=0.1,fit=5@noise=0.1@offset=1e-4 --out pools.json

@@ -1,4 +1,4 @@
-"""How many images the BatchNorm statistics of drawn networks are to be measured on.
+"""How many images to measure the BatchNorm statistics of drawn networks on.
 
     LIVI_DATA_DIR=... python -m benchmarks.choose_statistics --device cuda --out statistics.json
 

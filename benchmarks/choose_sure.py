@@ -1,4 +1,4 @@
-"""How clearly chains must lead in their trial: what is chosen under several rules, and what the fits are then worth.
+"""By how much chains must lead in their trial: what several rules choose, and how good the chosen fits are.
 
     LIVI_DATA_DIR=... python -m benchmarks.choose_sure [--data boston,concrete,...] [--splits 10,11,12] [--jobs 2]
     LIVI_DATA_DIR=... python -m benchmarks.choose_sure --data kin8nm,naval,power --splits 10
@@ -12,20 +12,17 @@ from __future__ import annotations
 import argparse
 import functools
 import math
-import os
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
 import livi
-from benchmarks.bench_truth import without_test_rows
+from benchmarks.bench_truth import held_out
 from benchmarks.choose_looks import tried
-from livi.experiments.table_data import read_split
 from livi.tables.estimators.choice import (
     LOOK_STEPS,
     SAMPLED_STEPS,
@@ -66,8 +63,7 @@ def compare(name: str, number: int, steps: int | None) -> dict[str, tuple[str, f
     """By rule, what is chosen, and its log score on the held-out rows."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    folder = Path(os.environ["LIVI_DATA_DIR"]) / "uci" if "LIVI_DATA_DIR" in os.environ else None
-    split = without_test_rows(read_split(name, number, folder, 10_000), number)
+    split = held_out(name, number)
     inputs, targets = split.inputs, split.targets
     fitted, scored = trial_rows(len(targets), number)
 

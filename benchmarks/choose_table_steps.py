@@ -1,4 +1,4 @@
-"""How long the fit of a table must last: log score and CPU seconds of `LIVIRegressor` by its steps, on made tables.
+"""How long to fit a table: log score and CPU seconds of `LIVIRegressor` by its steps, on made-up tables.
 
     python -m benchmarks.choose_table_steps                     # 700 rows, 300, 600 and 1,000 steps, three seeds
     python -m benchmarks.choose_table_steps --rows 4000 --steps 700,1000,1500 --seeds 0

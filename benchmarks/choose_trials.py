@@ -1,4 +1,4 @@
-"""What the short fits that choose a model of a table tell: log scores of trials beside those of whole fits.
+"""How well the short fits that choose a model of a table predict its whole fit: log scores of both.
 
     python -m benchmarks.choose_trials [--rows 420] [--seed 0]
 

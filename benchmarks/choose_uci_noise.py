@@ -1,4 +1,4 @@
-"""Who is to say the noise of `livi bench uci`: the fit, or validation rows, and how (`Method.noise`)?
+"""Whether the noise of `livi bench uci` is taken from the fit or from validation rows, and how (`Method.noise`).
 
     LIVI_DATA_DIR=... python -m benchmarks.choose_uci_noise
     LIVI_DATA_DIR=... python -m benchmarks.choose_uci_noise --sets yacht,boston --methods laplace_linearised,ivon \

@@ -1,4 +1,4 @@
-"""How far the mean gradient that an estimator of the entropy gives is from the exact one.
+"""The error of the mean gradient that an entropy estimator gives, compared with the exact one.
 
 A gradient by one random probe is far from the exact one; training follows their mean. Where the solve behind each is
 exact, that mean is the exact gradient. So the bias is the mean difference that cutting the solve short makes, probe by

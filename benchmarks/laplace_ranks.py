@@ -1,4 +1,4 @@
-"""What sampled Laplace loses by a low rank, by leaving the other curvature out, and by not being linearised.
+"""Losses of sampled Laplace from a low rank, from leaving other curvature out, and from not being linearised.
 
     LIVI_DATA_DIR=... python -m benchmarks.laplace_ranks [--data yacht]
 

@@ -1,4 +1,4 @@
-"""Noise with heavier tails than a Gaussian's, as ways of `benchmarks.choose_intervals`: in answers, or in chains too.
+"""Noise with heavier tails than a Gaussian's, in predictions alone or in chains too, for `choose_intervals`.
 
 `outliers@0.001` is what `LIVIRegressor` does: chains by Gaussian noise, and answers in which that share of the rows is
 ten times as far off, and `narrowed@0.9` the same with all its spread, of networks and of noise, times that factor.

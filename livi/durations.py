@@ -28,7 +28,7 @@ def seconds(name: str, duration: float | str) -> float:
 
 
 def in_words(seconds: float) -> str:
-    """For people: seconds, minutes or hours.
+    """A duration in words: seconds, minutes or hours.
 
     >>> in_words(42.3), in_words(600), in_words(9000)
     ('42 s', '10 min', '2.5 h')

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-APART = 10.0  # ranges of the others between them and the nearest of those
-FEW = 0.02  # of the rows, where they are different numbers
-CODED = 1.0 / 3.0  # of the rows, where they are one number
-DIFFERENT = 10  # values of the others at least, so that they have a range to speak of
+APART = 10.0  # distance from the nearest other number, in ranges of the others
+FEW = 0.02  # largest share of the rows, if the numbers apart are several different ones
+CODED = 1.0 / 3.0  # largest share of the rows, if they are all the same number
+DIFFERENT = 10  # different values that the others have at least, so that their range means something
 
 
 def far_out(column: NDArray[np.float64]) -> NDArray[np.bool_]:  # (n,)
-    """Where numbers lie ten times as far from all others as these from each other: a few, or one code again and again.
+    """Which numbers are further from all others than ten times the range of those: a few, or one repeated code.
 
-    A tail, however long, is none: its numbers follow one another.
+    Numbers of a long tail are not, since they have neighbours.
 
     >>> ages = np.array([*range(20, 60), 999, 999, 41])
     >>> np.flatnonzero(far_out(ages))

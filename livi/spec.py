@@ -40,7 +40,7 @@ class Specified:
         return self
 
     def _remember(self, **arguments: Any) -> None:
-        """As if it had been called with these arguments too, which it was changed by since."""
+        """Add arguments to the spec, for an object that was changed after it was made."""
         known = {name: _encoded(value, name) for name, value in arguments.items()}
         record = {**self._spec, "arguments": self._spec["arguments"] | known}  # the old one may be part of another
         object.__setattr__(self, "_spec", record)

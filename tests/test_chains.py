@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from livi.inference.chains import MovingChains, _hopeless, _kick, differentiated, hold, run_chains
+from livi.inference.chains import MovingChains, _hopeless, _kick, differentiated, not_lost, run_chains
 from livi.inference.convergence import effective_size, split_rhat
 
 SETTINGS = {"steps": 2000, "warm_up": 600, "draws": 350}
@@ -35,7 +35,7 @@ def off_by(draws, expected):
 )
 def test_chains_far_below_the_others_do_not_hold_even_where_they_are_half(levels):
     sound = torch.tensor([level > -10.0 for level in levels])
-    assert torch.equal(hold(torch.tensor(levels), dim=5), sound)
+    assert torch.equal(not_lost(torch.tensor(levels), dim=5), sound)
     found = _hopeless(torch.tensor([levels]).expand(10, -1), torch.zeros(len(levels)), 5)
     assert [i not in found for i in range(len(levels))] == sound.tolist()
 

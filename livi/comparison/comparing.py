@@ -34,7 +34,7 @@ from livi.rivals.options import OF_PROBLEM
 DEFAULT_METHODS = ("livi", "ensemble", "mean_field", "swag", "map")
 LEVELS = np.linspace(0.0, 1.0, 101)
 BINS = 10  # of confidence
-LENGTHS = {"steps", "budget", "recipe"}  # options by which a fit of livi's is told how long to be
+LENGTHS = {"steps", "budget", "recipe"}  # options that set the length of a fit of livi's
 
 Chosen = Sequence[str] | Mapping[str, Mapping[str, Any] | Callable[..., Posterior]]
 
@@ -124,7 +124,7 @@ def compare(
     recipe = (options.get("recipe") or Recipe()).over(default_recipe(Size.of(problem)))
 
     def own(given: Mapping[str, Any]) -> Plan | None:
-        """livi's plan with a candidate's options, by which its gradients are counted; None leaves it to the rules."""
+        """livi's plan with a candidate's options, from which its gradients are counted; None leaves it to the rules."""
         chosen = {name: value for name, value in given.items() if name in PlanOptions.__annotations__}
         if chosen:
             return plan(net, data, likelihood, seed=seed, **options | chosen)
@@ -182,7 +182,7 @@ def _candidate(
 
 
 def _of_chains(budget: int, prepared: Plan) -> int:
-    """Of a budget, what chains behind a fit take: a share of a smaller one than the plan's, but no more of a larger."""
+    """The gradients that the plan's chains take; in proportion, where the budget is smaller than the plan's."""
     return round(prepared.gradients_of_chains * min(1.0, budget / prepared.gradients))
 
 
@@ -192,7 +192,7 @@ def _compared(
     name, title = candidate.name, candidate.title
     started = time.perf_counter()
     try:
-        with warnings.catch_warnings(record=True) as heard:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             posterior = candidate.fit(*problem, progress=False, **joined_options(options, candidate.options))
         fitted = time.perf_counter()
@@ -211,11 +211,11 @@ def _compared(
             seconds=fitted - started,
             prediction_seconds=predicted - fitted,
             gradients=gradients_of(posterior),
-            notes=tuple(dict.fromkeys(str(one.message) for one in heard if issubclass(one.category, FitWarning))),
+            notes=tuple(dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, FitWarning))),
         )
-    except Exception as error:  # of a method of the user's own, too: the others are worth having
-        told = str(error).strip().partition("\n")[0] or type(error).__name__
-        return Compared(name, title, trouble=f"missing key {told}" if isinstance(error, KeyError) else told), None
+    except Exception as error:  # whatever a method raises, even a user's own, the others are still compared
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        return Compared(name, title, trouble=f"missing key {reason}" if isinstance(error, KeyError) else reason), None
     return row, posterior
 
 
@@ -242,7 +242,7 @@ def _by_targets(net: nn.Module, data: Any, options: Mapping[str, Any]) -> Likeli
 
 
 def gradients_of(posterior: Posterior) -> int | None:
-    """How many gradients a fit took, from its plan; None where it does not say."""
+    """How many gradients a fit took, from its plan; None if that does not say."""
     facts = posterior.plan
     recipe, polish = facts.get("recipe"), facts.get("polish")
     total: int | None = facts.get("gradients")
@@ -262,7 +262,7 @@ def _scores(prediction: Any, targets: Tensor) -> dict[str, float]:
 
 
 def _curve(prediction: Any, targets: Tensor) -> tuple[Any, Any] | None:
-    """Shares inside central intervals by their level, or how often the likeliest class was right by its probability."""
+    """Calibration: coverage of central intervals by level; for classes, accuracy by confidence."""
     if isinstance(prediction, ClassificationPrediction):
         return _reliability(prediction, targets)
     if not hasattr(prediction, "cdf"):
@@ -283,7 +283,7 @@ def _reliability(prediction: ClassificationPrediction, targets: Tensor) -> tuple
 
 
 def _counted(prediction: Any, targets: Tensor) -> Any:  # (B,) of bool
-    """Which examples are scored: all but those whose only label is one to be ignored."""
+    """Which examples are scored: all except those whose label is `ignore_index`."""
     ignored = getattr(prediction, "ignore_index", None)
     if ignored is None or targets.ndim != 1:
         return np.ones(len(targets), np.bool_)

@@ -21,7 +21,7 @@ from livi.tables.numbers import Say
 from livi.tables.options import FitOptions
 from livi.tables.reading import Table
 
-DROPOUT = 0.05  # in front of the last layer, where MC dropout is asked for; all other methods leave it off
+DROPOUT = 0.05  # before the last layer, where MC dropout is compared; other methods ignore it
 
 
 def compare_table(
@@ -74,7 +74,7 @@ def compare_table(
 
 
 def _inputs(prepared: Prepared, say: Say) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Of the rows to fit to and of those held out, standardised by the former."""
+    """Inputs of the rows to fit to and of those held out, both standardised by the former."""
     features = encode(prepared.training, prepared.schema, say)
     held = encode(prepared.held_out, prepared.schema, lambda _: None)
     mean, std = features.mean(0), features.std(0)

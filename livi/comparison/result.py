@@ -1,4 +1,4 @@
-"""What `livi.compare` returns: a table in many forms, and a figure."""
+"""`Comparison`, which `livi.compare` returns: a table in many forms, a figure and a page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from livi.report.comparison_page import comparison_page
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-OVER = 1.1  # times the budget, from which on it is said
+OVER = 1.1  # times the budget, above which a sentence says so
 # Shown, in this order, of the scores that a prediction has; `coverage` is the share inside 90 % intervals.
 SHOWN = ("rmse", "crps", "coverage", "accuracy", "brier", "ece")
 
@@ -62,7 +62,7 @@ class Comparison:
         }
 
     def to_document(self) -> dict[str, Any]:
-        """The same as a result of a benchmark, for `livi report`: a row a method."""
+        """The comparison in the form of a benchmark's results, for `livi report`: a row for each method."""
         facts = self.to_dict()
         of = ", ".join(self.source or ("data",))
         return {
@@ -80,7 +80,7 @@ class Comparison:
         }
 
     def to_csv(self) -> str:
-        """A line a method, for other programs."""
+        """CSV with a line for each method."""
         facts = {row.name: self._facts(row) for row in self.rows}
         names = list(dict.fromkeys(name for values in facts.values() for name in values))
         file = io.StringIO()
@@ -132,11 +132,11 @@ class Comparison:
         replace_file(path, [content])
 
     def to_html(self) -> str:
-        """A page of its own."""
+        """The comparison as one HTML page."""
         return comparison_page(self.rows, self.cells(), self.words())
 
     def words(self) -> list[str]:
-        """How it was made, and what the marks mean."""
+        """Sentences on how the comparison was made, and what the marks in the table mean."""
         return [
             f"{self.num_held_out:,} held-out examples, {self.num_train:,} to fit to, seed {self.seed}. Each method had "
             f"a budget of {self.gradients:,} gradients of the log joint density, of one weight vector on one batch "
@@ -158,13 +158,13 @@ class Comparison:
         return "\n".join([*lines, "", *self.words(), *(["", *failed] if failed else [])])
 
     def _on_budgets(self) -> str:
-        """Who took clearly more, as one that needs so many draws at least."""
+        """A sentence on methods that took clearly more than the budget, because they need a minimum of draws."""
         over = [row for row in self.rows if (row.gradients or 0) > OVER * self.gradients]
         took = " and ".join(f"{row.title} {(row.gradients or 0) / self.gradients:.1f} times as many" for row in over)
         return f" More than the budget took: {took}." if over else ""
 
     def _on_stars(self) -> str:
-        """What a * does not say."""
+        """Sentences on what the * in the table cannot tell."""
         best, *others = [row for row in self.rows if not row.trouble]
         equal = [row for row in others if row.as_good_as(best)]
         unsure = [row.title for row in equal if row.behind(best)[1] > best.nll_error]
@@ -199,7 +199,7 @@ class Comparison:
 def comparison_of(
     rows: Sequence[Compared], posteriors: dict[str, Posterior], gradients: int, num_train: int, num_held: int, seed: int
 ) -> Comparison:
-    """Ranked.
+    """The comparison of these rows, ranked.
 
     Raises:
         ValueError: no method has a result.

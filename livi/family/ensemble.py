@@ -41,7 +41,7 @@ class Ensemble(Specified, nn.Module):
         return self.theta[self.choose(num_samples, rng)]
 
     def choose(self, num_samples: int, rng: torch.Generator | None = None) -> Tensor:  # (S,)
-        """The members' numbers in a random order, over and over."""
+        """The members' numbers in a random order, repeated as often as needed."""
         checks.positive_int("num_samples", num_samples)
         order = torch.randperm(self.num_members, generator=rng, device=rng.device if rng else None)
         return order.repeat(-(-num_samples // self.num_members))[:num_samples].to(self.theta.device)

@@ -1,4 +1,4 @@
-"""What can be learned as a posterior: a `Family` draws weights and knows its entropy, which is all the bound asks.
+"""`Family`: a posterior that can be learned on the bound, because it draws weights and knows its entropy.
 
 `WeightSampler` is what prediction, storage and diagnostics know: anything that draws weights.
 """
@@ -48,9 +48,9 @@ class Draw(NamedTuple):
 
 
 class Estimation(NamedTuple):
-    """How to estimate an entropy that has no closed form: by what, from how many of the draws, with which numbers.
+    """How to estimate an entropy that has no closed form: the estimator, from how many draws, with which `rng`.
 
-    The prior is there for families that know KL(q || p) rather than H[q].
+    The prior is for families that know KL(q || p) rather than H[q].
     """
 
     estimator: EntropyEstimator
@@ -80,9 +80,9 @@ class Family(Specified, nn.Module, ABC):
     """
 
     num_components = 1
-    learns_spread = True  # so that weights which hardly vary are worth a warning
-    capturable = False  # whether `draw` and `entropy` read no result back, so that a step can be a CUDA graph
-    entropy_apart = False  # whether `entropy` has a graph of its own, which shares nothing with that of the draw
+    learns_spread = True  # whether weights that hardly vary are worth a warning
+    capturable = False  # whether `draw` and `entropy` read no value back, so that a step can be a CUDA graph
+    entropy_apart = False  # whether `entropy` has an autograd graph of its own, which shares nothing with the draw's
 
     def __init__(self, layout: Layout) -> None:
         super().__init__()
@@ -107,18 +107,18 @@ class Family(Specified, nn.Module, ABC):
     def draw_share(
         self, share: Share, num_samples: int, rng: torch.Generator | None = None, *, latents: Latents | None = None
     ) -> Draw:
-        """The weights of `draw` that are this rank's, by the same random numbers on every rank.
+        """This rank's share of the weights of `draw`, from the same random numbers on every rank.
 
-        All are drawn and its own kept; a family whose draws are dear makes only those.
+        Here all weights are drawn and a share is kept; a family with costly draws computes its share only.
         """
         draw = self.draw(num_samples, rng, latents=latents)
         own = torch.cat([part[share.samples] for part in draw.theta.chunk(self.num_components)])
         return Draw(own, tuple(z[share.samples] for z in draw.latents))
 
     def entropy_share(self, share: Share, draw: Draw, how: Estimation) -> tuple[tuple[EntropyEstimate, ...], float]:
-        """`entropy` as far as this rank estimates it, and its weight; weighted, those of all ranks add up to H[q].
+        """This rank's estimates of the entropy and their weight; the weighted means of all ranks add up to H[q].
 
-        As many random numbers must be drawn on every rank, so that `how.rng` stays the same on all of them.
+        Every rank must draw as many random numbers as the others, so that `how.rng` stays the same on all of them.
         """
         return self.entropy(draw, how), 1.0 / share.ranks
 
@@ -128,7 +128,7 @@ class Family(Specified, nn.Module, ABC):
 
     @abstractmethod
     def begin_around(self, rows: Tensor, spread: float, *, relative: bool = False) -> None:  # (K, m)
-        """Put each component around its row of weights, so wide: in all weights alike, or relative to their size."""
+        """Put each component around its row, with this standard deviation: absolute, or relative to the weights."""
 
     def sample(self, num_samples: int, rng: torch.Generator | None = None) -> Tensor:  # (S, m)
         """Weight vectors from q."""
@@ -138,10 +138,10 @@ class Family(Specified, nn.Module, ABC):
         return Rates(list(self.parameters()), [], [])
 
     def prepare_step(self, prior: Prior, rng: torch.Generator | None) -> None:
-        """Called before every step on the bound, for what the family learns by itself."""
+        """Called before every step on the bound, for parameters that the family trains itself."""
 
     def title(self) -> str:
-        """A word or two for it."""
+        """A short name for display."""
         return type(self).__name__
 
     def facts(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Gaussian posteriors that are measured, not learned on a bound: a mean, and a covariance in the form it comes in."""
+"""Gaussian posteriors that are computed, not learned on a bound: a mean, and a covariance in one of several forms."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from livi.spec import Specified
 
 
 class GaussianWeights(Specified, nn.Module, ABC):
-    """theta ~ N(mean, covariance), where a subclass says how far a draw is from the mean.
+    """theta ~ N(mean, covariance), where a subclass draws the deviations from the mean.
 
     Args:
         layout: which weights, in which order. Moving or converting the sampler moves its module along.
@@ -48,7 +48,7 @@ class GaussianWeights(Specified, nn.Module, ABC):
         """Draws from N(0, covariance)."""
 
     def keep(self, name: str, value: Tensor) -> None:
-        """As part of the state, a copy in the order of a file, so that what is loaded rounds the same."""
+        """Register a contiguous copy as a buffer. After saving and loading, draws then round the same."""
         self.register_buffer(name, value.detach().clone(memory_format=torch.contiguous_format))
 
     def noise(self, shape: tuple[int, ...], rng: torch.Generator | None) -> Tensor:
@@ -88,7 +88,7 @@ class LowRankCovariance(GaussianWeights):
 
 
 class LowRankPrecision(GaussianWeights):
-    """Precision diag(p) + vectors diag(values) vectors^T, drawn from without a matrix of m x m.
+    """Precision diag(p) + vectors diag(values) vectors^T; draws need no m x m matrix.
 
     With V = diag(p)^-1/2 vectors = Q R, whose Q is orthonormal, the precision in units of the prior is
     I + Q (R diag(values) R^T) Q^T. So of standard normal numbers only what lies along Q is shrunk.
@@ -120,7 +120,7 @@ class LowRankPrecision(GaussianWeights):
 
 
 class DenseBlock(GaussianWeights):
-    """A full covariance of some neighbouring weights, those of one layer, around which all others are fixed.
+    """A full covariance of one slice of the weights, such as the last layer; all others are fixed at the mean.
 
     Args:
         first: the number of the block's first weight.

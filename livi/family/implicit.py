@@ -67,7 +67,7 @@ class ImplicitPosterior(Family):
         return len(self.generators)
 
     def only(self, components: Sequence[int]) -> ImplicitPosterior:
-        """The mixture of these components: of the same parts, not copies of them."""
+        """The mixture of these components, which shares their parts with this one."""
         generators, noises = self._generators(), self._noises()
         return ImplicitPosterior(self.layout, [generators[k] for k in components], [noises[k] for k in components])
 
@@ -84,7 +84,7 @@ class ImplicitPosterior(Family):
     def draw_share(
         self, share: Share, num_samples: int, rng: torch.Generator | None = None, *, latents: Latents | None = None
     ) -> Draw:
-        """All latents, and the weights of this rank's."""
+        """This rank's share of the weights, with the latents of all."""
         return self._draw(num_samples, rng, latents or Independent(), exact_shares=True, rows=share.samples)
 
     def centre(self) -> Tensor:  # (m,)
@@ -101,7 +101,7 @@ class ImplicitPosterior(Family):
         return self.entropy_at([z[:share] for z in draw.latents], how.estimator, how.rng)
 
     def entropy_share(self, share: Share, draw: Draw, how: Estimation) -> tuple[tuple[EntropyEstimate, ...], float]:
-        """At this rank's latents; an estimator that cannot be told which these are has a random stream of its own."""
+        """Estimates at this rank's latents, from the common random stream if the estimator is `Divisible`."""
         rows, weight = share.latents(how.num_samples // self.num_components)
         if isinstance(how.estimator, Divisible):
             estimator, rng = how.estimator.of_rows(rows), how.rng
@@ -138,8 +138,8 @@ class ImplicitPosterior(Family):
     ) -> DensityEstimate:
         """log q(theta) estimated by importance sampling: a diagnostic for small latent dimensions.
 
-        See `importance_log_density` for what it misses. `starts` (S, d) or (R, S, d), where the search for each row's
-        latents begins in every component, helps most with the latent that theta was drawn from among them.
+        See `importance_log_density` for what it misses. The search for each row's latents begins at `starts`, (S, d) or
+        (R, S, d), in every component; it is most reliable if the latent that theta was drawn from is among them.
         """
         checks.matrix("theta", theta, self.num_params)
         return _of_mixture(
@@ -160,11 +160,11 @@ class ImplicitPosterior(Family):
     def log_prob_of(
         self, draw: Draw, *, num_importance: int = 32, rng: torch.Generator | None = None
     ) -> DensityEstimate:
-        """log q of draws of `draw`, whose exponential's inverse is unbiased: for importance weights p / q.
+        """log q of draws of `draw`, such that 1 / q is unbiased, as importance weights p / q need.
 
-        The latent that each comes from is one of its importance samples (see `importance_log_density`), and the search
-        for others begins at the origin of each component. Proposals are as wide as the modes, for which an affine
-        generator's density is exact.
+        The latent that a draw comes from is one of its importance samples (see `importance_log_density`), and the
+        search for others begins at the origin of each component. Proposals are as wide as the modes, which makes the
+        density of an affine generator exact.
         """
         ends = [0, *itertools.accumulate(len(z) for z in draw.latents)]
         parts = []
@@ -189,9 +189,9 @@ class ImplicitPosterior(Family):
         return _of_mixture(parts)
 
     def begin_around(self, rows: Tensor, spread: float, *, relative: bool = False) -> None:  # (K, m)
-        """Each generator around its row.
+        """Start each generator around its row.
 
-        A relative spread is one for each tensor that the generator scales, or one for all where it scales none.
+        A relative spread is relative to each tensor that the generator scales, or to all weights where it scales none.
         """
         for generator, noise, row in zip(self._generators(), self._noises(), rows, strict=True):
             noise.init_around(row)
@@ -268,7 +268,7 @@ class ImplicitPosterior(Family):
 
 
 def _of_mixture(parts: Sequence[DensityEstimate]) -> DensityEstimate:
-    """From each component's log density of the same rows."""
+    """The mixture's log density, from each component's log density of the same rows."""
     logs = torch.stack([part.log_prob for part in parts])
     shares = logs.softmax(0)
     errors = torch.stack([part.standard_error for part in parts])
@@ -281,7 +281,7 @@ def _of_mixture(parts: Sequence[DensityEstimate]) -> DensityEstimate:
 
 
 def _in_order(parts: Sequence[DensityEstimate], rows: Tensor) -> DensityEstimate:
-    """Of all rows, from the densities of these rows, part by part."""
+    """The parts joined and put in order; `rows` are the numbers of their rows, part by part."""
     order = rows.argsort()
     names = ("log_prob", "standard_error", "effective", "preimages")
     return DensityEstimate(*(torch.cat([getattr(part, name) for part in parts])[order] for name in names))

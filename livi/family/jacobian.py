@@ -21,11 +21,11 @@ from torch import Tensor
 from torch.func import jvp, vmap
 
 RowFunction = Callable[[Tensor], Tensor]  # (S, d) -> (S, m), each row by itself
-LARGE = 2**13  # numbers in a vector; on a CPU, products with larger ones gain nothing from going together
+LARGE = 2**13  # numbers in a vector; on a CPU, batching products with larger ones gains nothing
 
 
 class LinearMap(Protocol):
-    """J_g(z) as estimators use it. Each method takes a stack of vectors, one more axis in front, as well."""
+    """J_g(z) as estimators use it. Every method also takes a stack of vectors, with one more axis in front."""
 
     @property
     def value(self) -> Tensor:  # (S, m)
@@ -130,7 +130,7 @@ class Jacobian:
 
 
 def goes_one_by_one(vectors: Tensor, shape: tuple[int, int, int]) -> bool:
-    """Whether products of a stack of vectors with a map of shape (S, m, d) are better taken one after the other."""
+    """Whether a stack of vectors is better multiplied one by one with a map of shape (S, m, d)."""
     samples, m, d = shape
     return vectors.shape[0] == 1 or (not vectors.is_cuda and samples * max(m, d) > LARGE)
 

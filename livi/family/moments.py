@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 BLOCK = 2**23  # numbers made at a time
-PROBES = 128  # draws that a start is measured by
+PROBES = 128  # draws with which the spread of a start is measured
 
 
 def moments(
@@ -37,7 +37,7 @@ def moments(
 
 
 def bytes_of_moments(size: int, itemsize: int) -> int:
-    """What is held at once where a start is measured: a block of draws, and their deviations."""
+    """Bytes that `moments` holds at once: a block of draws, and their deviations."""
     return 2 * min(PROBES, _rows(size)) * size * itemsize
 
 

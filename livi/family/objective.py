@@ -65,7 +65,7 @@ class Bound(nn.Module):
         num_samples: weight vectors for likelihood and prior, shared equally by mixture components.
         num_entropy_samples: latents, of those, for the entropy: its variance over z is small and its cost high.
         latents: how to draw z.
-        batch_statistics: BatchNorm by the batch at hand (fitting); False uses the module's buffers.
+        batch_statistics: BatchNorm by the batch's own statistics (fitting); False uses the module's buffers.
         strategy: how to evaluate many weight vectors; see `livi.network.apply_many`.
         autocast: run the network in this dtype (torch.bfloat16) by torch.autocast; likelihood, prior and the entropy
             with its log-determinant stay in the module's own.
@@ -122,8 +122,8 @@ class Bound(nn.Module):
         Args:
             inputs: the module's input; a tuple is passed as positional, a dict as keyword arguments.
             targets: (B, ...).
-            entropy: "gradient" leaves its value out where the estimator can do without, "none" all of it; the term is
-                0 then, and the bound no bound.
+            entropy: "gradient" leaves out the entropy's value, if the estimator can, and "none" all of the entropy;
+                that term is then 0, and the sum of the terms is no bound.
         """
         draw = self._draw(rng)
         nats, reports = self._entropy(draw, rng, entropy)
@@ -146,15 +146,15 @@ class Bound(nn.Module):
         share: Share | None = None,
         weight: float = 1.0,
     ) -> BoundTerms:
-        """The terms, without their graph, and the gradient of -tempered(...) / num_data added to every `grad`.
+        """The terms, without their graph; the gradient of -tempered(...) / num_data is added to every `grad`.
 
-        The same as `forward` and a backward pass, in less memory: the entropy's graph is gone before the network
-        runs, where the family allows it, and a weight vector's before that of the next, where they go one by one.
+        The same as `forward` and a backward pass, in less memory: the entropy's graph is freed before the network runs,
+        where the family allows that, and each weight vector's graph before the next one's under `Loop`.
 
         Args:
-            share: of one of several ranks, from its own examples. Terms and gradients of all ranks add up to the whole,
-                where `rng` is in the same state on every rank, as it is afterwards again.
-            weight: how much of the step's examples these are.
+            share: compute one rank's share, from its own examples. Terms and gradients of all ranks add up to the
+                whole, if `rng` is in the same state on every rank, which it then is afterwards too.
+            weight: the factor by which the examples of a share count; see `livi.model.data.parts`.
         """
         draw = self._draw(rng, share)
         scale = -1.0 / self.num_data
@@ -173,7 +173,7 @@ class Bound(nn.Module):
         loss = scale * BoundTerms(log_likelihood, log_prior, nats).tempered(kl_weight, entropy_weight)
         if slopes is None:
             torch.autograd.backward(loss)
-        elif not loss.requires_grad:  # the entropy is done with, and the prior is flat
+        elif not loss.requires_grad:  # the entropy's gradient is taken already, and the prior is flat
             torch.autograd.backward(draw.theta, slopes)
         else:
             torch.autograd.backward([loss, draw.theta], [torch.ones_like(loss), slopes])
@@ -182,9 +182,9 @@ class Bound(nn.Module):
     def _one_by_one(
         self, theta: Tensor, inputs: Any, targets: Tensor, examples: float
     ) -> tuple[Tensor, Tensor]:  # (), (S, m)
-        """The log likelihood of so many examples, its mean over weight vectors, and its slopes by the loss's scale.
+        """The scaled log likelihood, averaged over weight vectors, and the loss's gradient with respect to each.
 
-        What the likelihood learns itself has its gradient by then.
+        The gradients of the likelihood's own parameters are accumulated on the way.
         """
         total, slopes = theta.new_zeros(()), []
         for row in theta.detach():

@@ -1,4 +1,4 @@
-"""Jacobians written out: products J v and J^T u as plain matrix products, from what one evaluation of g left behind.
+"""Jacobians written out: products J v and J^T u as plain matrix products, from values stored by one evaluation of g.
 
 A generator is a chain of few kinds of layers, and at one z each of them is a matrix of a known structure. A `Piece` is
 such a matrix: `push` applies it to the last axis of a tensor and `pull` its transpose, whatever axes come before, so
@@ -56,7 +56,7 @@ class Products:
 
     @torch.no_grad()
     def gram(self, weights: Tensor) -> Callable[[Tensor], Tensor]:  # () or (m,)
-        """v -> J^T W J v, with as few passes over the m weights as there can be."""
+        """v -> J^T W J v, with as few passes over the m weights as possible."""
         piece, weights = _absorbed(self._function.piece, weights.detach())
         shared = weights.ndim == 0  # then it is cheaper to weigh the d numbers of v
 
@@ -185,7 +185,7 @@ class Cut:
 
 
 class Share(NamedTuple):
-    """What one block of a block-diagonal matrix takes of the inputs, makes, and keeps of it."""
+    """How many inputs one block of a block-diagonal matrix takes, and how many of its outputs are kept."""
 
     inputs: int
     outputs: int
@@ -193,7 +193,7 @@ class Share(NamedTuple):
 
 
 class Blocks:
-    """A block-diagonal matrix. Blocks may go in groups: one piece takes and makes its members' shares in a row."""
+    """A block-diagonal matrix. One piece may stand for several blocks, whose inputs and outputs are neighbours."""
 
     def __init__(self, shares: Sequence[Share], groups: Sequence[tuple[tuple[int, ...], Piece]]) -> None:
         self.inputs, self.kept = [share.inputs for share in shares], [share.kept for share in shares]
@@ -217,7 +217,7 @@ class Blocks:
 
 
 def _absorbed(piece: Piece, weights: Tensor) -> tuple[Piece, Tensor]:
-    """J^T W J = K^T V K: what J ends in, as far as it is diagonal or a cut, goes into the weights."""
+    """J^T W J = K^T V K: the diagonal factors and cuts that J ends with are moved into the weights."""
     while isinstance(piece, Chain):
         *before, last = piece.pieces
         if not before:

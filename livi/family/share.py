@@ -17,7 +17,7 @@ class Share:
     cost the same wherever they are, is divided among all.
 
     Args:
-        rank, ranks: which of how many.
+        rank, ranks: the number of this process, and of all.
         groups: parts of equal size into which the samples of each component are divided; ranks of one group evaluate
             the same samples on different examples.
 
@@ -47,9 +47,9 @@ class Share:
         return self.rank // self.groups, self.ranks // self.groups
 
     def latents(self, count: int) -> tuple[range, float]:
-        """Which of the first so many latents of each component to estimate the entropy at, and their weight.
+        """Which of the first `count` latents of each component to estimate the entropy at, and their weight.
 
-        A rank that is left without one takes the first, with the weight 0: all draw the same random numbers.
+        A rank that gets none takes the first with weight 0, so that all ranks draw the same random numbers.
 
         >>> Share.of(1, 4, num_samples=8).latents(6), Share.of(3, 4, num_samples=8).latents(2)
         ((range(1, 6, 4), 0.3333333333333333), (range(0, 2, 2), 0.0))
@@ -58,7 +58,7 @@ class Share:
         return (rows, len(rows) / count) if rows else (range(0, count, count), 0.0)
 
     def stream(self, rng: torch.Generator | None) -> torch.Generator | None:
-        """Random numbers of this rank's own, however many; the common stream goes on by one on every rank."""
+        """A random stream of this rank's own. The common stream advances by one draw, the same on every rank."""
         if rng is None:
             return None
         seed = int(torch.randint(2**62, (), generator=rng, device=rng.device))

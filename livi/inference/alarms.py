@@ -1,4 +1,4 @@
-"""Alarms: what can go wrong with a fitted posterior without an error, said in words."""
+"""Warnings about a fitted posterior: collapsed or runaway spread, an unconverged entropy, a lost likelihood."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from livi.family.noise import Noise
 from livi.family.objective import Bound
 from livi.posterior.diagnostics.verdict import COLLAPSED, RUNAWAY
 
-DRAWS = 64  # that spreads are measured by
-SMALL_NOISE = 0.05  # of the size of the weights, from which on a fixed noise is a spread worth having by itself
+DRAWS = 64  # with which spreads are measured
+SMALL_NOISE = 0.05  # times the size of the weights: a fixed noise above this is a useful spread by itself
 
 
 @torch.no_grad()
@@ -28,12 +28,12 @@ def alarms(
     rng: torch.Generator,
     temperature: float = 1.0,
 ) -> list[str]:
-    """Sentences about a collapsed or runaway spread, an unconverged log-determinant, a lost likelihood.
+    """A sentence about each problem found.
 
     Args:
         log_likelihood, start_log_likelihood: of the data, expected under q, and at the MAP start.
         unconverged: share of steps whose entropy estimate missed its tolerance.
-        temperature: of the posterior; a hot one is to be far below.
+        temperature: of the posterior; one above 1 is expected to lie further below its start.
     """
     found = []
     names = [group.name for group in bound.posterior.layout.groups]
@@ -66,9 +66,9 @@ def alarms(
 
 
 def _spreads(bound: Bound, rng: torch.Generator) -> tuple[Tensor, Tensor]:  # (layers,), (layers,)
-    """Whether each layer's generated part is lost in a small fixed noise, and its largest deviation over the prior's.
+    """By layer: whether g varies less than a tenth of a small fixed noise, and its deviation relative to the prior.
 
-    Both within a component: the distance between components must not hide that each of them has collapsed.
+    Both are taken within each component, since the distance between components would hide that each has collapsed.
     """
     layout, prior = bound.posterior.layout, bound.prior
     scale = prior.std(layout.num_params)

@@ -1,4 +1,4 @@
-"""From a flat density to the target: a fit that begins hot reaches modes that a cold one leaves out."""
+"""Annealing of `livi.fit_density`: a fit that begins with a flattened density reaches modes it would otherwise miss."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ HOTTEST = 0.1  # inverse temperature of the first step
 
 
 class Annealed(FunctionPrior):
-    """A density whose gradient is that of its power `coldness`, from 0.1 to 1, and whose value is its own.
+    """A density with its own value, but the gradient of its power `coldness`, between 0.1 and 1.
 
-    So the bound that is logged, and judged for divergence, is that on the target's normaliser at every temperature.
+    So the bound that is logged, and judged for divergence, is one on the target's normaliser at every temperature.
     """
 
     def __init__(self, log_prob: LogProb) -> None:
@@ -29,7 +29,7 @@ class Annealed(FunctionPrior):
 
 
 class Cooling(Callback):
-    """Cools a density evenly, in the given share of the steps."""
+    """Raises the `coldness` of a density linearly to 1 over the given share of the steps."""
 
     def __init__(self, target: Annealed, share: float) -> None:
         self.target, self.share = target, share

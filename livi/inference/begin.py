@@ -32,11 +32,11 @@ def begin(
     save_every: int = 500,
     ranks: Alone | None = None,
 ) -> Beginning:
-    """Find where to start, and put every component there.
+    """Find MAP estimates to start from, and put every component around one.
 
     Args:
-        state: that of a search which was cut short, to go on with.
-        save: is given the state of the search now and then, and when it is interrupted.
+        state: the state of an interrupted search, to go on from.
+        save: called with the state of the search every `save_every` steps, and when it is interrupted.
     """
     bound = prepared.bound
     likelihood = bound.likelihood.for_map(prepared.data.first()[1])
@@ -64,6 +64,6 @@ def begin(
 
 
 def spread_out(prepared: Plan, rows: Tensor, factor: float = 1.0) -> None:  # (K, m)
-    """Put each component around its row, as wide as the recipe says, or a share of that."""
+    """Put each component around its row, with the recipe's spread times `factor`."""
     recipe = prepared.recipe
     prepared.bound.posterior.begin_around(rows, factor * recipe.spread, relative=recipe.relative_spread)

@@ -1,4 +1,4 @@
-"""Callbacks: what is called while a fit runs, and what it sees of the fit."""
+"""Callbacks: `Callback`, called while a fit runs, and `Run`, its view of the fit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Row = dict[str, float]
 
 
 class Training(Protocol):
-    """What a `Run` reads of a `Trainer`, and the little that it changes."""
+    """The attributes of a `Trainer` that a `Run` reads or sets."""
 
     bound: Bound
     data: Data
@@ -154,7 +154,7 @@ class Callback:
         return {}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take over what `state` gave, before `on_start`."""
+        """Restore what `state` returned; called before `on_start`."""
 
 
 class _Function(Callback):
@@ -192,9 +192,9 @@ def as_callbacks(given: Iterable[Callback | Callable[[Row], object]]) -> list[Ca
 
 
 def _never_called(callback: Callback) -> Iterator[str]:
-    """On methods that look like occasions of a fit and are none, as by the names that other libraries have."""
+    """Warnings about methods named on_... that livi never calls, perhaps named as in another library."""
     occasions = [name for name in dir(Callback) if name.startswith("on_")]
-    for name in dir(type(callback)):  # what an object holds besides, it may call by itself
+    for name in dir(type(callback)):  # of the class alone: attributes of the object are its own business
         method = inspect.getattr_static(type(callback), name)
         if name.startswith("on_") and name not in occasions and inspect.isfunction(method):
             nearest = difflib.get_close_matches(name, occasions, 1)
@@ -248,7 +248,7 @@ class Callbacks:
             callback.on_end(self.run)
 
     def state(self) -> dict[str, dict[str, Any]]:
-        """By the callbacks' names, of those that have one."""
+        """The state of each callback that has one, by name."""
         states = {name: callback.state() for name, callback in self._named().items()}
         return {name: state for name, state in states.items() if state}
 
@@ -258,7 +258,7 @@ class Callbacks:
                 callback.load(states[name])
 
     def _named(self) -> dict[str, Callback]:
-        """Each by its class, numbered where there are several of one."""
+        """The callbacks by class name, numbered where there are several of one class."""
         found: dict[str, Callback] = {}
         for callback in self.callbacks:
             kind = type(callback).__name__

@@ -1,8 +1,8 @@
 """Steps as CUDA graphs: recorded once and replayed, without the CPU's cost of launching every kernel again.
 
 A small network leaves a GPU idle between kernels; replaying a recorded step is then several times quicker than taking
-it. Nothing is trusted: a step is tried first, for what a recording forbids; a recording is used only after it has given
-the same as the step itself, and taken less time; and one that fails on the way takes all others with it.
+it. Recordings are verified: a step is tried first for operations that cannot be recorded; a recording is used only if
+it gives the same result as the step itself in less time; and a recording that fails half-way invalidates all others.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ T = TypeVar("T")
 _Kind = tuple[Hashable, tuple[Hashable, ...]]  # the shapes of a batch, and how to step
 
 WARM_UP = 3  # steps before a recording, in which optimisers and libraries allocate what they keep
-COMPARED = 3  # steps taken both ways
-DIFFERENCE = 5e-2  # between both ways, as a share of the distance that a tensor moved, that is never too much
-MOST_DIFFERENCE = 0.3  # and that is always
-GAIN = 0.9  # of the time that a step takes, at most, for a recording to be worth its memory
+COMPARED = 3  # steps timed and compared, eager and replayed
+DIFFERENCE = 5e-2  # between the two, as a share of the distance that a tensor moved, that is always accepted
+MOST_DIFFERENCE = 0.3  # and above this, never
+GAIN = 0.9  # a recording must take at most this share of a step's time, to be worth its memory
 MOST_SHAPES = 4  # recordings of batches of different shapes
 RARE = 20  # times that a second shape must come before it is worth a recording: an epoch's last batch is often smaller
 
 
 class _BrokenOffError(CaptureError):
-    """A recording that was begun and did not end: generators that others have recorded are no longer theirs."""
+    """A recording that failed half-way, which leaves the generators of other recordings unusable."""
 
 
 class Stepper(Generic[T]):
@@ -45,10 +45,10 @@ class Stepper(Generic[T]):
 
     Args:
         step: takes a batch and how to step, changes tensors in place, and returns tensors without a graph. To be
-            recorded it must not read a result back; a step that does is simply taken as it is.
+            recorded it must not read a value back; a step that does is never recorded.
         state: the tensors that a step changes, the same ones at every call.
         rng: where the step draws from.
-        capture: None decides by itself, False never records, True raises where it cannot.
+        capture: None records where that pays, False never records, True raises where it cannot.
         prepare: called before every recording with how to step, to bring the step into a form that can be recorded.
         release: called whenever recordings are forgotten, to bring it back.
 
@@ -77,10 +77,10 @@ class Stepper(Generic[T]):
         self.reset()
 
     def reset(self, outdated: Callable[..., bool] = lambda *_: True) -> None:
-        """Forget the recordings: tensors that a step changes were replaced, or the step is to be taken otherwise.
+        """Drop recordings, after tensors that a step changes were replaced or the step itself was changed.
 
         Args:
-            outdated: which ways to step are concerned, by default all; recordings of the others are kept.
+            outdated: called with how to step, says whether its recordings are dropped; by default all are.
         """
         self.taken = Counter({kind: times for kind, times in self.taken.items() if not outdated(*kind[1])})
         self.recordings = {kind: kept for kind, kept in self.recordings.items() if not outdated(*kind[1])}
@@ -89,7 +89,7 @@ class Stepper(Generic[T]):
         self.release()
 
     def refuse(self, how: tuple[Hashable, ...], reason: str) -> None:
-        """Record no steps of this way; others may do better."""
+        """Never record steps taken this way; steps taken otherwise may still be recorded."""
         self.refused[how] = self.reason = reason
         if not self.recordings:
             self.release()
@@ -121,10 +121,10 @@ class Stepper(Generic[T]):
         return wanted and others < MOST_SHAPES
 
     def _record(self, batch: Batch, how: tuple[Hashable, ...]) -> _Recording[T]:
-        """A recording that has proved itself; everything is left as it was.
+        """A verified recording; all state is put back as it was.
 
-        Some kernels add up in an order of their own, so that a step taken twice ends in two places. A recording may be
-        as far from the step as the step is from itself, times three.
+        Some kernels sum in no fixed order, so that a step taken twice gives two results. A recording may differ from
+        the step by three times as much as the step differs from itself.
         """
         self.prepare(*how)
         gc.collect()  # graphs of earlier steps that only a cycle keeps alive would tie the recording to their stream
@@ -143,7 +143,7 @@ class Stepper(Generic[T]):
 
         with torch.cuda.device(_device(batch)):
             try:
-                with _aside():
+                with _on_recording_stream():
                     try_step(lambda: step(batch))
                     restore()
                     eager = _seconds(lambda: step(batch))
@@ -209,15 +209,15 @@ def replay_seconds(
     *,
     clock: Callable[[Callable[[], Any]], float] | None = None,
 ) -> float | None:
-    """Seconds of a step that is replayed, None where it cannot be: where it reads a result back, for one.
+    """Seconds of a replayed step; None where it cannot be recorded, for instance because it reads a value back.
 
     Args:
-        clock: the seconds of what it is given; by default those of the quickest of a few.
+        clock: measures the seconds of a call; by default the quickest of a few.
     """
     gc.collect()
     with torch.cuda.device(_device(batch)):
         try:
-            with _aside():
+            with _on_recording_stream():
                 try_step(lambda: step(batch))
             recording = _Recording(step, batch, rng, torch.cuda.graph_pool_handle())
         except RuntimeError:
@@ -226,15 +226,15 @@ def replay_seconds(
 
 
 @contextmanager
-def _aside() -> Iterator[None]:
-    """On the stream for recordings, behind what the current one has been given, which then waits for it."""
-    aside, current = recording_stream(), torch.cuda.current_stream()
-    aside.wait_stream(current)
+def _on_recording_stream() -> Iterator[None]:
+    """Switch to the stream for recordings. It waits for the current stream first, and the current one then for it."""
+    recording, current = recording_stream(), torch.cuda.current_stream()
+    recording.wait_stream(current)
     try:
-        with torch.cuda.stream(aside):
+        with torch.cuda.stream(recording):
             yield
     finally:
-        current.wait_stream(aside)
+        current.wait_stream(recording)
 
 
 def recording_stream() -> torch.cuda.Stream:
@@ -249,12 +249,12 @@ def _stream(device: int) -> torch.cuda.Stream:
 
 
 def _device(batch: Batch) -> torch.device:
-    """Where the batch lies."""
+    """The GPU that the batch is on."""
     return next(leaf.device for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor) and leaf.is_cuda)
 
 
 def _shapes(batch: Batch) -> Hashable:
-    """What a recording depends on: shapes and types, and everything that is not a tensor. None: nothing to record."""
+    """What a recording depends on: shapes, dtypes, and all that is not a tensor. None where nothing can be recorded."""
     leaves, structure = pytree.tree_flatten(batch)
     if not all(leaf.is_cuda for leaf in leaves if isinstance(leaf, Tensor)):
         return None
@@ -263,7 +263,7 @@ def _shapes(batch: Batch) -> Hashable:
 
 
 def _seconds(step: Callable[[], Any]) -> float:
-    """The quickest of the compared steps: others are slowed down by whoever else works on the GPU."""
+    """Seconds of the quickest of a few steps; others may be slowed down by other work on the GPU."""
     taken = []
     torch.cuda.synchronize()
     for _ in range(COMPARED):
@@ -275,13 +275,13 @@ def _seconds(step: Callable[[], Any]) -> float:
 
 
 def _clones(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Copies; off the GPU where they are many numbers, for its memory is what a step needs."""
+    """Copies; on the CPU where they are large, since the GPU's memory is needed by the step."""
     aside = sum(tensor.numel() * tensor.element_size() for tensor in tensors) > ASIDE
     return [tensor.detach().cpu() if aside and tensor.is_cuda else tensor.detach().clone() for tensor in tensors]
 
 
 def _difference(before: Sequence[Tensor], after: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
-    """The largest, over tensors, of how far they are from where they should be, in units of how far they moved."""
+    """The largest relative error of any tensor: its distance from what was expected over the distance it moved."""
     shares = [torch.zeros(())]
     for start, end, goal in zip(before, after, expected, strict=True):
         end, start = end.detach().to(goal.device), start.to(goal.device)

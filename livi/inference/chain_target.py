@@ -21,16 +21,15 @@ from livi.posterior.posterior import Posterior
 
 @dataclass(frozen=True)
 class ChainTarget:
-    """log p(D, theta) of the weights that chains move, and how theirs become weights of the whole network.
+    """log p(D, theta) of the weights that chains move, and how to complete them to weights of the whole network.
 
     Under Gaussian noise a last linear layer need not be sampled: chains move the earlier weights alone, on the evidence
-    of their features, and each kept draw is completed by an exact one of the last layer. The result has the
-    same distribution as from moving all, and chains mix better: what the last layer is, given the others, never holds
-    them up.
+    of their features, and each kept draw is completed by an exact draw of the last layer. The result has the same
+    distribution as from moving all weights, and chains mix better, since the last layer never slows them down.
 
     Attributes:
-        moved: the problem of the weights that chains move, all data in one batch.
-        whole: that of all weights.
+        moved: the problem of the weights that chains move, with all data in one batch.
+        whole: the problem of all weights.
         exact: completes draws, where a last layer is integrated out.
     """
 
@@ -40,7 +39,7 @@ class ChainTarget:
 
     @classmethod
     def of(cls, posterior: Posterior, data: Any, unpack: Unpack | None) -> ChainTarget:
-        """Of the posterior's own model, its scales and noise as they are.
+        """The target for this posterior's own model, with its scales and noise as they are.
 
         Raises:
             ValueError: no prior, no data where they are needed, or data that are too large or change.
@@ -58,7 +57,7 @@ class ChainTarget:
         return posterior.sample(chains, rng) if self.exact is None else self.exact.earlier.sample(chains, rng)
 
     def completed(self, draws: Tensor, rng: torch.Generator) -> Tensor:  # (T, C, m') -> (T, C, m)
-        """Weights of the whole network, from those that chains moved."""
+        """Weights of the whole network: the moved ones, with a draw of the last layer where it was left out."""
         if self.exact is None:
             return draws
         whole: Tensor = self.exact.completed(draws.flatten(0, 1), rng)
@@ -113,7 +112,7 @@ def _gathered(data: Any) -> TensorData:
 
 
 def _whole_prior(sampler: ExactLastLayer) -> Prior:
-    """That of all weights, from the two parts that an exact last layer splits it into; scales as they are."""
+    """The prior of all weights, from the two parts an exact last layer splits it into, with its scales as they are."""
     layout, marginal = sampler.layout, sampler.likelihood
     assert isinstance(sampler.prior, Normal | Relevance)  # others do not split
     scales = torch.empty(layout.num_params, dtype=layout.dtype, device=layout.device)

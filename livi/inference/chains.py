@@ -37,17 +37,17 @@ from livi.draws import normal
 LogDensity = Callable[[Tensor], Tensor]  # (C, m) -> (C,)
 Differentiated = Callable[[Tensor], tuple[Tensor, Tensor]]  # (C, m) -> (C,), (C, m)
 ENERGY_ERROR = 5e-4  # mean square of a step's energy error, per dimension
-HOPELESS = 2000.0  # times the error that is wanted: a step with more is not taken
+HOPELESS = 2000.0  # times the wanted error, above which a step is not taken
 OUTER = 0.1931833275037836  # of a step, in each of its outer kicks
-FAILING = 0.2  # share of steps not taken, from which a chain is dropped
+FAILING = 0.2  # a chain is dropped if more than this share of its steps were not taken
 
 
 @dataclass(frozen=True)
 class ChainRun:
-    """What so many chains went through after their warm-up; T draws per chain, of those that were kept.
+    """T draws of each chain that was kept, and how the chains fared after their warm-up.
 
     Attributes:
-        dropped: numbers of the chains that are left out, and why.
+        dropped: numbers of the chains that were left out, and why.
         energy_error: mean squared energy error of a step, per dimension, for each chain kept.
         failed: share of steps that were not taken, over all chains.
     """
@@ -63,7 +63,7 @@ class ChainRun:
 
 
 def differentiated(log_density: LogDensity) -> Differentiated:
-    """The log density with its gradient, each row for itself."""
+    """The log density of each row, together with its gradient."""
 
     def both(x: Tensor) -> tuple[Tensor, Tensor]:
         with torch.enable_grad():
@@ -89,12 +89,12 @@ def run_chains(
     watch: Callable[[int, Tensor], None] | None = None,
     adjust: Callable[[int, Tensor], bool] | None = None,
 ) -> ChainRun:
-    """Chains from these rows: a warm-up that chooses each one's step size, then steps that change it less and less.
+    """Run a chain from each row: a warm-up that chooses its step size, then steps that change it less and less.
 
     Args:
         target: log density and gradient of each row; see `differentiated`.
-        warm_up: of all steps, how many are not kept.
-        draws: of each chain, at equal distances over the other steps.
+        warm_up: how many of the steps are not kept.
+        draws: of each chain, at equal distances over the remaining steps.
         energy_error: mean square of a step's energy error that the step size is chosen for, per dimension.
         first_error: the same at the first step, from where it changes to `energy_error` over the warm-up. Larger ones
             take chains far from poor starts.
@@ -123,7 +123,7 @@ def run_chains(
     for step in range(steps):
         if step == warm_up:
             chains.settle()
-        if adjust is not None and step < warm_up and adjust(step, chains.x[hold(chains.value, chains.dim)]):
+        if adjust is not None and step < warm_up and adjust(step, chains.x[not_lost(chains.value, chains.dim)]):
             chains.value, chains.gradient = target(chains.x)
         error, taken = chains.advance()
         chains.adapt(error, taken, step / warm_up)
@@ -158,7 +158,7 @@ def run_chains(
 
 
 class MovingChains:
-    """Where all chains are, and how each one goes on."""
+    """The state of all chains, and one step of each."""
 
     def __init__(
         self, target: Differentiated, start: Tensor, errors: tuple[float, float], rng: torch.Generator | None
@@ -168,22 +168,20 @@ class MovingChains:
         self.value, self.gradient = target(self.x)
         self.lost = self._replace_lost()
         self.u = self._direction()
-        # Short: a step that bends no direction by much, however stiff, for |grad|^2 is a sum of curvatures.
-        # At a mode there is none, and a step as long as the rows are wide will do: they are of order one.
+        # A short first step, which turns no direction by much however stiff the target: |grad|^2 is about the sum of
+        # its curvatures. At a mode, where the gradient is zero, the width of the rows, of order one, bounds the step.
         norm = _length(self.gradient).clamp_min_(0.1 * math.sqrt(self.dim))
         self.first_step = 0.1 * math.sqrt(self.dim) / norm
         self.step_size = self.first_step
         self.shorter = torch.ones_like(self.step_size)  # in force where steps have failed
-        self.level, self.weight = (
-            torch.zeros_like(self.step_size),
-            0.0,
-        )  # of error / step^6, averaged, steps in first ones
-        self.length = self._long()
+        # Running average of error / step^6, with steps in units of the first step, and its weight.
+        self.level, self.weight = torch.zeros_like(self.step_size), 0.0
+        self.length = self._forgetting_length()
         self.sums, self.count = [torch.zeros_like(self.x[0]) for _ in range(2)], 0
         self.origin, self.adapted = self.x.mean(0), 0
 
     def _replace_lost(self) -> dict[int, str]:
-        """Rows without a finite density or gradient go where the best row is, and are not kept."""
+        """Move rows without a finite density or gradient to the best row; their chains will be dropped."""
         finite = torch.isfinite(self.value) & torch.isfinite(self.gradient).all(1)
         if not bool(finite.any()):
             raise ValueError(
@@ -232,7 +230,7 @@ class MovingChains:
     def adapt(self, error: Tensor, taken: Tensor, progress: float) -> None:
         """Choose the step size. Errors go with its sixth power, so error / step^6 is averaged over recent steps.
 
-        After the warm-up, at a progress from 1 on, ever more slowly: chains go on to places that are stiffer.
+        After the warm-up (`progress` above 1) it changes ever more slowly, but still, as chains reach stiffer regions.
         """
         rate = max(0.01, 0.05 * (1.0 - progress)) / max(1.0, progress)
         self.wanted = self.errors[0] + (self.errors[1] - self.errors[0]) * min(1.0, progress)
@@ -246,22 +244,22 @@ class MovingChains:
         if progress >= 1.0:
             return
         if self.adapted % 50 == 0:
-            self.length = self._long()
+            self.length = self._forgetting_length()
         if progress >= 0.5:
             away = self.x - self.origin
             self.sums = [self.sums[0] + away.sum(0), self.sums[1] + away.square().sum(0)]
             self.count += len(away)
 
     def spread(self) -> float:
-        """How far the chains are from their mean now."""
+        """Root mean square distance of the chains from their mean."""
         return float((self.x - self.x.mean(0)).square().sum(1).mean().sqrt())
 
-    def _long(self) -> float:
-        """That far, but at least 200 steps."""
+    def _forgetting_length(self) -> float:
+        """The distance over which directions are forgotten: the spread of the chains, but at least 200 steps."""
         return max(self.spread(), 200.0 * float(self.step_size.median()))
 
     def take(self, rows: Tensor) -> None:
-        """Go on with these chains, perhaps with one of them several times, all in new directions."""
+        """Continue with these chains, which may name one several times, all in new directions."""
         self.x, self.value, self.gradient = self.x[rows], self.value[rows], self.gradient[rows]
         self.step_size, self.first_step = self.step_size[rows], self.first_step[rows]
         self.shorter, self.level = self.shorter[rows], self.level[rows]
@@ -303,27 +301,27 @@ def _length(rows: Tensor) -> Tensor:  # (C, m) -> (C, 1)
     return length.clamp_min_(1e-30)
 
 
-def hold(levels: Tensor, dim: int) -> Tensor:  # (C,) -> (C,)
-    """Which log densities are not further below the others than any posterior is wide.
+def not_lost(levels: Tensor, dim: int) -> Tensor:  # (C,) -> (C,)
+    """Which log densities are not further below the upper median than draws of any posterior differ.
 
-    Below the one in the middle, of two the higher one: more than half would have to be hopeless to hide that they are.
+    By the median, more than half of the chains would have to be hopeless before hopeless ones pass.
     """
     finite = levels.nan_to_num(nan=-math.inf)
     typical = finite.sort().values[len(levels) // 2]
-    return finite >= typical - widest(dim)
+    return finite >= typical - log_density_range(dim)
 
 
-def widest(dim: int) -> float:
-    """Nats, more than which log densities of draws from a posterior of so many weights do not differ by."""
+def log_density_range(dim: int) -> float:
+    """Nats by which log densities of draws from a posterior of so many weights differ at most."""
     return max(10.0, float(dim))
 
 
 def _hopeless(log_density: Tensor, failed: Tensor, dim: int) -> dict[int, str]:  # (T, C), (C,)
-    """Chains that could often not step, and chains that are further below the others than any posterior is wide."""
+    """Chains that often could not step, and chains hopelessly far below the others: their numbers, and why."""
     found: dict[int, str] = {}
     level, failing = log_density.mean(0), failed > FAILING
     sound = level.where(~failing, -math.inf)
-    holding, best = hold(sound, dim).tolist(), float(sound.max())
+    holding, best = not_lost(sound, dim).tolist(), float(sound.max())
     for i, (share, own) in enumerate(zip(failed.tolist(), level.tolist(), strict=True)):
         if failing[i]:
             found[i] = f"diverged in {share:.0%} of its steps"

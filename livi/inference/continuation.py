@@ -1,4 +1,4 @@
-"""Going on from a fitted posterior: the same parts and parameters, for more steps or with more data."""
+"""`start=posterior`: a fit that continues a fitted posterior, for more steps or with more data."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from livi.posterior.storage.network import fingerprint, matching_layout
 
 
 class Continuation:
-    """What a fit takes over from a fitted posterior, all of it copied: generators, noises, likelihood and prior.
+    """What a fit takes over from a fitted posterior: copies of its generators, noises, likelihood and prior.
 
     Raises:
-        TypeError: it is no posterior, or one without generators, such as an ensemble.
+        TypeError: the start is no posterior, or one without generators, such as an ensemble.
     """
 
     def __init__(self, posterior: Posterior) -> None:
@@ -39,7 +39,7 @@ class Continuation:
             )
         self.original = posterior
         self.mode = sampler.likelihood.word if isinstance(sampler, ExactLastLayer) else "sampled"
-        # In one go, so that what parts share stays shared.
+        # Copied together, so that parameters that parts share stay shared.
         earlier = sampler.earlier if isinstance(sampler, ExactLastLayer) else sampler
         last = sampler.likelihood.prior if isinstance(sampler, ExactLastLayer) else None
         own = (list(earlier.generators), list(earlier.noises), posterior.likelihood, posterior.prior, last)
@@ -53,7 +53,7 @@ class Continuation:
     def parameters(
         self, net: nn.Module, include: str | Sequence[str], exclude: str | Sequence[str], forward: Forward | None
     ) -> list[str]:
-        """The names of those that the posterior is over, all of which this network has.
+        """The names of the parameters that the posterior is over.
 
         Raises:
             ValueError: the network has other parameters, or other weights where these stay fixed, or the patterns
@@ -81,7 +81,7 @@ class Continuation:
         return layout.patterns
 
     def likelihood_like(self, given: Likelihood) -> Likelihood:
-        """The fitted one, where the given one is of its kind."""
+        """The fitted likelihood, if the given one is of the same class."""
         if type(given) is not type(self.likelihood):
             raise ValueError(
                 f"likelihood: expected {type(self.likelihood).__name__} as in the posterior to start from, got "
@@ -90,13 +90,13 @@ class Continuation:
         return self.likelihood
 
     def prior_unless(self, asked: Choice[Prior]) -> Prior:
-        """The fitted one, where no other is asked for."""
+        """The fitted prior, unless another is asked for, which is an error."""
         if asked is not None:
             raise ValueError("prior: expected none, for the posterior to start from brings its own; leave it out.")
         return self.prior
 
     def last_layer(self, asked: str) -> str:
-        """Exact, conditional or sampled, as in the posterior."""
+        """How the last layer was fitted: "exact", "conditional" or "sampled"."""
         if asked not in (self.mode, "exact if possible"):
             raise ValueError(f"last_layer: expected {self.mode!r} as in the posterior to start from, got {asked!r}.")
         return self.mode
@@ -125,7 +125,7 @@ class Continuation:
 
 
 class _InTwoParts(Prior):
-    """The priors of the earlier weights and of the last layer's, as they were split for the fit."""
+    """The priors of the earlier weights and of the last layer's weights, as they were split for the fit."""
 
     def __init__(self, earlier: Prior, last: Prior) -> None:
         super().__init__()
@@ -139,6 +139,6 @@ class _InTwoParts(Prior):
 
 
 def _in_turn(parts: Sequence[nn.Module]) -> Callable[[Layout], Any]:
-    """A function that gives one part after the other, where the layout is."""
+    """A function of the layout that returns one part after the other, moved to the layout's device."""
     remaining = iter(parts)
     return lambda layout: next(remaining).to(layout.device, layout.dtype)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def split_rhat(values: Tensor) -> Tensor:  # (T, C, ...) -> (...)
-    """Of half chains, the root of total over within variance: 1 where all say the same, 1.1 is large.
+    """Root of total over within variance, of half chains: 1 where all chains agree; 1.1 is large.
 
     Gelman et al. 2013, "Bayesian Data Analysis", section 11.4. NaN for fewer than four draws per chain.
     """
@@ -23,7 +23,7 @@ def split_rhat(values: Tensor) -> Tensor:  # (T, C, ...) -> (...)
 
 
 def effective_size(values: Tensor) -> Tensor:  # (T, C, ...) -> (...)
-    """How many independent draws tell as much about the mean, by Geyer's initial monotone sequence over half chains.
+    """The number of independent draws that would estimate the mean as well, by Geyer's initial monotone sequence.
 
     NaN for fewer than eight draws per chain.
     """
@@ -48,7 +48,7 @@ def _halves(values: Tensor) -> Tensor:  # (T // 2, 2 C, ...)
 
 
 def _variances(halves: Tensor) -> tuple[Tensor, Tensor]:  # (...), (...)
-    """The mean variance within, and the estimate of that of all."""
+    """The mean variance within chains, and the estimate of the total variance."""
     length = halves.shape[0]
     within = halves.var(0).mean(0)
     between = halves.mean(0).var(0)

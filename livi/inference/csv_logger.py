@@ -13,10 +13,10 @@ from livi.posterior.storage import replace_file
 class CSVLogger(Callback):
     """Writes every logged row to a CSV file: `livi.fit(..., callbacks=[livi.CSVLogger("fit.csv")])`.
 
-    A row is one line, appended whole. Where that does not do, at the start, for a column that was not there before, or
-    after a divergence that is rolled back, the file is replaced at once by one of all rows so far. A new fit writes a
-    new file; a resumed one goes on with the rows of its checkpoint. Where a row has no number, its cell is empty. Of
-    several processes that fit together the first one writes.
+    A row is one line, appended whole. At the start, for a new column, and after a divergence that is rolled back, the
+    file is replaced atomically by one with all rows so far. A new fit writes a new file; a resumed one continues with
+    the rows of its checkpoint. Where a row lacks a number, its cell is empty. Of several processes that fit together
+    the first one writes.
     """
 
     def __init__(self, path: str | Path) -> None:

@@ -1,4 +1,4 @@
-"""Ctrl-C between steps: it may come at any time, and is heard when the step at hand is done."""
+"""Ctrl-C between steps: it may come at any time, and takes effect when the present step is done."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 
 class CtrlC:
-    """Within it, the first Ctrl-C waits for `check`, which raises it; a second one comes at once.
+    """A context in which the first Ctrl-C waits for `check` to raise it; a second one is raised at once.
 
-    Only where Python's own handler is in place, not one of the user's, and in the main thread, which alone is told.
+    Only where Python's own handler is installed, not one of the user's, and in the main thread, which alone gets it.
     """
 
     def __init__(self) -> None:

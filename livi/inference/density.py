@@ -33,9 +33,9 @@ from livi.posterior.density import Density
 from livi.posterior.diagnostics.estimate import NUM_BATCHES, from_batches
 
 WIDTH = 64  # hidden units in each of two layers, and at least as many as dimensions
-NOISE = 0.01  # of the spread
-DRAWS = 4096  # behind the bound of a fitted density
-LONG = 20  # rows of history by which a bound is seen to run away
+NOISE = 0.01  # times the spread
+DRAWS = 4096  # with which the bound of a fitted density is estimated
+LONG = 20  # fewest rows of history for which a bound is checked for running away
 
 
 def fit_density(
@@ -166,7 +166,7 @@ def default_recipe(dim: int) -> Recipe:
 
 
 def default_generator(layout: Layout) -> Generator:
-    """As many latents as dimensions, so that L' is the ELBO of whatever injective map it learns."""
+    """An MLP with as many latents as dimensions, so that L' is the ELBO of any injective map that it learns."""
     dim = layout.num_params
     width = max(WIDTH, dim)
     with torch.device("cpu"):  # a seed means the same first weights on every device

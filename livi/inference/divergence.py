@@ -1,4 +1,4 @@
-"""Whether training has diverged: what recent steps are worth beside what earlier ones were."""
+"""Whether training has diverged: recent steps compared with earlier ones."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ REMEDY = (
 
 
 class FitError(RuntimeError):
-    """A fit that could not go on, or ended far from where it began; the message says what to try.
+    """A fit that could not go on, or ended far below where it began; the message says what to try.
 
     Attributes:
-        posterior: what was reached all the same, where there is something; None otherwise.
+        posterior: the posterior that was reached nevertheless, or None.
     """
 
     posterior: Any = None
 
 
 class Window(NamedTuple):
-    """Medians over some logged steps: what the parameters of that time are worth at any weight of the KL term."""
+    """Medians over some logged steps, from which their bound at any weight of the KL term can be computed."""
 
     log_likelihood: float
     kl: float
-    noise: float  # standard error of the bound's median, about
+    noise: float  # approximate standard error of the bound's median
 
     def worth(self, kl_weight: float) -> float:
         return self.log_likelihood - kl_weight * self.kl
@@ -43,11 +43,11 @@ class Window(NamedTuple):
         return cls(statistics.median(fits), statistics.median(gaps), 1.25 * spread / len(rows) ** 0.5)
 
     def far_below(self, earlier: Sequence[Window], kl_weight: float, allowed: float) -> bool:
-        """Whether this is so many nats below earlier parameters, and their noise, that only a divergence explains it.
+        """Whether this window is more than `allowed` nats and ten standard errors below the best earlier one.
 
-        Earlier parameters are judged at today's weight of the KL term, so that this can be asked at every step of its
-        warm-up: they could be had again, and training should have found something at least as good.
+        Earlier windows are judged at the present weight of the KL term, so that the comparison holds during its
+        warm-up: training could have kept the earlier parameters, and should have found something at least as good.
         """
         best = max(earlier, key=lambda window: window.worth(kl_weight))
-        # Minibatch noise is that of the best window alone: that of a diverging one would excuse everything.
+        # The noise is that of the best window alone: a diverging window's own noise would excuse any fall.
         return self.worth(kl_weight) < best.worth(kl_weight) - allowed - 10.0 * best.noise

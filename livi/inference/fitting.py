@@ -28,7 +28,7 @@ from livi.inference.polishing import polish
 from livi.inference.progress import Progress
 from livi.inference.ranks import Alone, joined
 from livi.inference.result import Result
-from livi.inference.resume import FREE, plan_again
+from livi.inference.resume import MAY_DIFFER, plan_again
 from livi.inference.rules import FROM_MODES, FROM_MODES_MAP_STEPS, Chains
 from livi.inference.start import map_weights
 from livi.inference.stopping import EarlyStopping
@@ -38,7 +38,7 @@ from livi.model.warning import warn
 from livi.posterior import storage
 from livi.posterior.posterior import Posterior
 
-NARROWER = 0.25  # of the spread, where a fit is started again
+NARROWER = 0.25  # factor on the spread when a fit is started again
 TOO_EARLY = (
     "interrupted while looking for a start: keeping a narrow posterior around the best weights so far, whose spread is "
     "the recipe's and not learned."
@@ -141,8 +141,8 @@ def fit(
 
 
 def _make_equal(prepared: Plan, ranks: Alone, facts: dict[str, Any], resumed: dict[str, Any] | None) -> None:
-    """The same network and posterior on every rank, after a look at whether they are about to do the same."""
-    fixed = {name: value for name, value in facts.items() if name not in FREE}
+    """Raise where ranks are about to make different fits; then give all of them the same network and posterior."""
+    fixed = {name: value for name, value in facts.items() if name not in MAY_DIFFER}
     reached = None if resumed is None else resumed["state"].get("step", "the start")
     ranks.check_same("fit", fixed | {"recipe": facts["recipe"], "the checkpoint's step": reached})
     integrated = prepared.problem.integrated
@@ -157,7 +157,7 @@ def _watched(
     options: PlanOptions,
     ranks: Alone,
 ) -> Callbacks:
-    """The callbacks with their validation, which is tried on its first batch, so that it fails now or never."""
+    """The callbacks with their validation, whose first batch is scored now, so that mistakes show before the fit."""
     prepared = result.prepared
     scoring: Validation | None = None
     metrics: tuple[str, ...] = ()
@@ -183,7 +183,7 @@ def _watched(
 
 
 def _run(prepared: Plan, trainer: Trainer, result: Result, state: dict[str, Any] | None) -> Posterior:
-    """From the start, or from a checkpoint's state, to the posterior."""
+    """Run the fit, from its start or from a checkpoint's state, and return the posterior."""
     if state is not None and "bound" in state:
         trainer.load(state)
         trouble = _train(prepared, trainer)
@@ -219,7 +219,7 @@ def _run(prepared: Plan, trainer: Trainer, result: Result, state: dict[str, Any]
 
 
 def _from_modes(prepared: Plan, trainer: Trainer, result: Result, trouble: str) -> Posterior:
-    """Where the fit that chains were to start from has failed: chains from short MAP fits, which need none."""
+    """Chains from short MAP fits, after the fit that they were to start from has failed."""
     assert prepared.chains is not None
     trainer.progress.say(f"{trouble} Chains start at {FROM_MODES.chains} short MAP fits instead.")
     chains = FROM_MODES.lasting(prepared.chains.steps / Chains().steps)
@@ -237,7 +237,7 @@ def _from_modes(prepared: Plan, trainer: Trainer, result: Result, trouble: str) 
 
 
 def _polished(prepared: Plan, posterior: Posterior, trainer: Trainer) -> Posterior:
-    """Followed by the plan's chains; as it is where Ctrl-C ends them."""
+    """The posterior polished by the plan's chains; the posterior itself where Ctrl-C ends them."""
     assert prepared.chains is not None
     quiet = trainer.progress.quiet
     try:
@@ -253,7 +253,7 @@ def _polished(prepared: Plan, posterior: Posterior, trainer: Trainer) -> Posteri
 
 
 def _begin(prepared: Plan, trainer: Trainer, state: dict[str, Any] | None) -> Beginning | None:
-    """Find where to start; None where the parameters of an earlier posterior are the start."""
+    """Put the posterior around its start. None where it starts with the parameters of an earlier posterior."""
     if prepared.start == "posterior":
         rng = torch.Generator(prepared.layout.device).manual_seed(trainer.seed)
         trainer.start_log_likelihood = expected_log_likelihood(prepared.bound, prepared.data, rng)
@@ -273,7 +273,7 @@ def _begin(prepared: Plan, trainer: Trainer, state: dict[str, Any] | None) -> Be
 
 
 def _train(prepared: Plan, trainer: Trainer) -> str:
-    """Run to the end; what went wrong, if something did."""
+    """Train to the end; returns what went wrong, or an empty text."""
     try:
         trainer.run()
     except FitError as error:
@@ -291,8 +291,8 @@ def _finish(result: Result, trainer: Trainer) -> Posterior:
     bound = trainer.bound
     trainer.stepper.reset()  # a GPU's memory is for what comes next
     unconverged = float(trainer.missed) / max(1.0, float(trainer.estimated))
-    looked_at = trainer.history and not trainer.interrupted and result.prepared.chains is None  # a short fit is no end
-    if looked_at and trainer.ranks.first:
+    final = trainer.history and not trainer.interrupted and result.prepared.chains is None  # chains do not follow
+    if final and trainer.ranks.first:
         recent = [row["log_likelihood"] for row in trainer.history[-10:]]
         levels = (sum(recent) / len(recent), trainer.start_log_likelihood)
         for text in alarms(bound, *levels, unconverged, trainer.rng, trainer.recipe.temperature):

@@ -1,4 +1,4 @@
-"""Whether a fit explains in the end what its start could explain."""
+"""Whether a fit's predictions are still as good, in the end, as those of the weights that it started from."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torch import Tensor
 from livi.family.family import Family
 from livi.family.implicit import ImplicitPosterior
 from livi.family.objective import Bound
-from livi.inference.chains import widest
+from livi.inference.chains import log_density_range
 from livi.model.data import Data
 from livi.model.warning import warn
 
 DRAWS, FEW = 32, 8  # networks that predict together, fewer of many weights
-HELD = 2**28  # numbers of all of them together, unless they are few
+HELD = 2**28  # numbers in all of them together, which decides how many there are between FEW and DRAWS
 BATCHES = 40
 
 
@@ -24,9 +24,9 @@ BATCHES = 40
 def log_predictive(
     bound: Bound, data: Data, rng: torch.Generator, q: Family | None = None, batches: int = BATCHES
 ) -> float:
-    """sum_i log E_q p(y_i | x_i, theta) over all data, in nats, from one epoch's batches, at most so many.
+    """sum_i log E_q p(y_i | x_i, theta) over all data, in nats, estimated from at most `batches` of one epoch.
 
-    Unlike the expected log likelihood it is what predictions are worth: single draws that fit badly cost little.
+    Unlike the expected log likelihood it measures predictions: single draws that fit badly cost little.
 
     Args:
         q: another posterior than the bound's.
@@ -48,7 +48,7 @@ def expected_log_likelihood(bound: Bound, data: Data, rng: torch.Generator) -> f
 def _over_data(
     bound: Bound, data: Data, rng: torch.Generator, q: Family, what: Callable[[Tensor], Tensor], batches: int
 ) -> float:
-    """The sum over all data of `what` is made of log p(y | x, theta_s), (S, B) -> (B,)."""
+    """Sum over all data of `what`, a function of the log likelihoods log p(y | x, theta_s): (S, B) -> (B,)."""
     size, draws = bound.num_samples, max(FEW, min(DRAWS, HELD // q.num_params))
     blocks = [q.sample(size, rng) for _ in range(max(1, math.ceil(draws / size)))]
     total, seen = 0.0, 0
@@ -60,7 +60,7 @@ def _over_data(
 
 
 def constant_log_likelihood(bound: Bound, data: Data) -> float | None:
-    """Of the best prediction that is the same for all inputs; None where the likelihood does not know it."""
+    """Log likelihood of the best constant prediction; None where the likelihood does not know it."""
     targets: list[Tensor] = [target for (_, target), _ in zip(data.epoch(0), range(BATCHES), strict=False)]
     seen = sum(map(len, targets))
     value = bound.likelihood.constant_log_prob(torch.cat(targets))
@@ -68,10 +68,10 @@ def constant_log_likelihood(bound: Bound, data: Data) -> float | None:
 
 
 def lost_likelihood(bound: Bound, data: Data, start_log_likelihood: float, rng: torch.Generator) -> str:
-    """A sentence where predictions explain less than a quarter of what the start explained beyond a constant, else "".
+    """A sentence where predictions gain less than a quarter of the start's nats over a constant prediction, else "".
 
-    A quarter, since a MAP estimate explains more than any posterior should: it fits noise, and drives a noise that
-    varies with the inputs towards zero.
+    A quarter, since a MAP estimate explains more than any posterior should: it fits noise, and drives an
+    input-dependent noise towards zero.
     """
     constant = constant_log_likelihood(bound, data)
     least = _least(constant, start_log_likelihood)
@@ -87,10 +87,10 @@ def lost_likelihood(bound: Bound, data: Data, start_log_likelihood: float, rng: 
 
 
 def lost_components(bound: Bound, data: Data, start_log_likelihood: float, rng: torch.Generator) -> list[int]:
-    """Components of a mixture that would be no result by themselves (see `lost_likelihood`), or are far below the best.
+    """Components of a mixture that fail `lost_likelihood` by themselves, or are far below the best component.
 
-    The others hide them from it: a mixture explains what its best component does, but for log K an example, and
-    predicts with all of them.
+    The whole mixture does not show them: it explains what its best component does, less log K an example at most, and
+    yet predicts with all of them.
     """
     q = bound.posterior
     least = _least(constant_log_likelihood(bound, data), start_log_likelihood)
@@ -98,12 +98,12 @@ def lost_components(bound: Bound, data: Data, start_log_likelihood: float, rng: 
         return []
     few = max(1, BATCHES // q.num_components)  # so that this takes no longer than judging the whole
     reached = [log_predictive(bound, data, rng, q.only([k]), few) for k in range(q.num_components)]
-    least = max(least, max(reached) - widest(q.num_params))
+    least = max(least, max(reached) - log_density_range(q.num_params))
     return [k for k, worth in enumerate(reached) if not worth > least]
 
 
 def leave_out(bound: Bound, components: Sequence[int]) -> None:
-    """Go on without these components of a mixture, unless they are all."""
+    """Drop these components from a mixture, unless they are all of them, and warn."""
     q = bound.posterior
     kept = [k for k in range(q.num_components) if k not in components]
     if not components or not kept:
@@ -118,7 +118,7 @@ def leave_out(bound: Bound, components: Sequence[int]) -> None:
 
 
 def _least(constant: float | None, start_log_likelihood: float) -> float | None:
-    """What predictions must be worth, in nats; None where the start was hardly better than a constant."""
+    """The nats that predictions must reach; None where the start was hardly better than a constant."""
     if constant is None or not start_log_likelihood > constant + 20.0:
         return None
     return constant + 0.25 * (start_log_likelihood - constant) - 20.0

@@ -1,4 +1,4 @@
-"""Draws that are kept as a posterior of their own, and how far that is of something else than where they came from."""
+"""A posterior made of kept draws, for `polish` and `reweight`, and warnings where it describes other data."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from livi.posterior.prediction import with_statistics
 
 
 def other_data(
-    posterior: Posterior, target: ChainTarget, data: Any, unpack: Unpack | None, who: str, what: str
+    posterior: Posterior, target: ChainTarget, data: Any, unpack: Unpack | None, caller: str, what: str
 ) -> list[str]:
-    """What to say where examples are others than those of the fit, or than those given.
+    """Warnings where the examples used are not those of the fit, or not those given.
 
     Args:
-        who: asks.
-        what: will be of these examples, as "the chains are".
+        caller: the function that warns, as "polish".
+        what: what will describe the examples used, as "the chains are".
     """
     found, fitted, used = [], posterior.plan.get("num_data"), target.whole.data.num_data
     if isinstance(posterior.sampler, ExactLastLayer) and data is not None:
         layout = posterior.layout
         given = as_data(data, device=layout.device, dtype=layout.dtype, unpack=unpack)
-        if given.num_data != used or not _held(posterior.sampler, given):
+        if given.num_data != used or not _holds(posterior.sampler, given):
             found.append(
-                f"{who}: the last layer is exact and holds the {used:,} examples that it was fitted to; {what} of "
+                f"{caller}: the last layer is exact and holds the {used:,} examples that it was fitted to; {what} of "
                 f"these, and the {given.num_data:,} given, which are others, are not used. For a posterior of those, "
                 "fit to them."
             )
     if fitted not in (None, used):
         found.append(
-            f"{who}: expected the {fitted:,} examples that the posterior was fitted to, got {used:,}; {what} of these "
-            "alone."
+            f"{caller}: expected the {fitted:,} examples that the posterior was fitted to, got {used:,}; {what} of "
+            "these alone."
         )
     return found
 
 
-def _held(sampler: ExactLastLayer, data: Data) -> bool:
-    """Whether these are the examples that the last layer holds; True where they differ from epoch to epoch."""
+def _holds(sampler: ExactLastLayer, data: Data) -> bool:
+    """Whether the last layer holds these examples; True where they change by the epoch, and nobody can say."""
     try:
         given = gathered(data)
     except NotGatheredError:
@@ -61,7 +61,7 @@ def kept_as_posterior(
 
     Args:
         problem: of all weights, on all data.
-        facts: to be added to the plan of the posterior that they come from.
+        facts: added to the plan of the posterior that the draws come from.
     """
     layout = posterior.layout
     inputs = problem.data.first()[0] if layout.batch_norms else None

@@ -1,4 +1,4 @@
-"""log p(D, theta) of rows of weights with its gradient, on all examples: what Markov chains climb."""
+"""log p(D, theta) and its gradient for rows of weights, on all examples: the target of Markov chains."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from livi.network import Vmap, as_call
 from livi.network.dense import dense_layers
 from livi.network.dense_gradient import DenseGradient
 
-BLOCK = 1e8  # multiplications of all chains on the examples that are passed through the network at a time
+BLOCK = 1e8  # multiplications, over all chains, for the examples that pass through the network at a time
 
 
 def differentiated_joint(problem: Problem, chains: int) -> Differentiated:
@@ -40,7 +40,7 @@ def differentiated_joint(problem: Problem, chains: int) -> Differentiated:
 
 
 def by_autograd(problem: Problem, blocks: list[Batch]) -> Differentiated:
-    """Of any network, likelihood and prior."""
+    """log p(D, theta) and its gradient for any network, likelihood and prior."""
     total = sum(len(targets) for _, targets in blocks)
 
     def both(theta: Tensor) -> tuple[Tensor, Tensor]:
@@ -58,7 +58,7 @@ def by_autograd(problem: Problem, blocks: list[Batch]) -> Differentiated:
 
 
 def written_out(problem: Problem, blocks: list[Batch]) -> Differentiated | None:
-    """The same for networks of linear layers, without a graph of the network; None for others."""
+    """The same for networks of linear layers, by formulas in place of autograd; None for other networks."""
     if problem.strategy != Vmap() or problem.autocast is not None:
         return None
     passes: list[tuple[DenseGradient, Tensor]] = []
@@ -85,7 +85,7 @@ def written_out(problem: Problem, blocks: list[Batch]) -> Differentiated | None:
 
 
 def _in_turn(both: Differentiated, most: float) -> Differentiated:
-    """The same with at most so many chains at a time."""
+    """The same, for at most so many chains at a time."""
     size = max(1, int(most))
 
     def parts(theta: Tensor) -> tuple[Tensor, Tensor]:

@@ -25,21 +25,21 @@ from livi.model.data import Batch, Data, remaining_batches
 from livi.model.warning import warn
 from livi.posterior import storage
 
-SNAPSHOT_EVERY = 100
+SNAPSHOT_EVERY = 100  # steps between states that a fit can be rolled back to
 WINDOW = SNAPSHOT_EVERY // LOG_EVERY  # logged steps that are judged together
 MAX_ROLLBACKS = 3
 MAX_RECORDINGS = 10
-FORGIVEN_AFTER = 500
+FORGIVEN_AFTER = 500  # steps since the last rollback, after which the learning rate is doubled again
 TERMS = ("log_likelihood", "log_prior", "entropy")
 NEVER = 2**62  # a step that no run reaches
 
 
 class Trainer:
-    """One fit's state: what the next step needs. `run` takes it to the end; `state` and `load` carry it elsewhere.
+    """One fit's state: everything the next step depends on. `run` trains to the end; `state` and `load` save it.
 
     Args:
         checkpoint: file to write every `checkpoint_every` steps and at the end.
-        facts: the plan's summary, written along so that a resumed run can be checked against it.
+        facts: the plan's summary, stored in checkpoints so that a resumed run can be checked against it.
         capture: replay steps as CUDA graphs; see `livi.inference.capture.Stepper`.
         callbacks: called between steps, never within one; by default the progress alone.
         ranks: the processes that take every step together; see `livi.inference.ranks`.
@@ -85,14 +85,14 @@ class Trainer:
         self.kl_weight = torch.zeros((), dtype=dtype, device=device)
         self.entropy_weight = torch.ones((), dtype=dtype, device=device)
         self.missed = torch.zeros((), device=device)
-        self.estimated = torch.zeros((), device=device)  # steps with an entropy, of which so many missed its tolerance
+        self.estimated = torch.zeros((), device=device)  # steps with an entropy; `missed` of them missed its tolerance
         self.usual_norm = torch.zeros((), dtype=dtype, device=device)
         self.failed_at = torch.full((len(TERMS),), NEVER, device=device)
         self.windows: list[Window] = []
         self.rolled_back_at = 0
         self.average = None if recipe.averaging is None else values(bound)
         self.interrupted, self.stopped = False, ""
-        self.ctrl_c, self.whole = CtrlC(), True  # whether all of the state is of one step
+        self.ctrl_c, self.mid_step = CtrlC(), False  # while True, only part of the state has taken the step
         self.parameters_of: int | None = None
         self.entropy, self.products, self.converging = bound.entropy, 0, True
         self.has_value = True  # whether the last step computed the entropy's value
@@ -108,9 +108,9 @@ class Trainer:
             FitError: smaller steps diverged as well.
         """
         if self.step == 0 and self.average is not None:
-            self.average = values(self.bound)  # the start may have moved the parameters since they were made
+            self.average = values(self.bound)  # the start may have moved the parameters since __init__
         self.callbacks.start(self)
-        self._keep()
+        self._take_snapshot()
         try:
             with self.ctrl_c:
                 while self.step < self.recipe.steps and not self.stopped:
@@ -121,8 +121,8 @@ class Trainer:
                 raise  # ranks are interrupted at different steps: what they have in common is the last checkpoint
             self.interrupted = True
             self.progress.say(f"interrupted at step {self.step}")
-            if not self.whole or self._broken():
-                self._restore()
+            if self.mid_step or self._non_finite():
+                self._restore_snapshot()
             if self.checkpoint is not None:
                 self.save()
             warmth = self.recipe.kl_weight(max(0, self.step - 1))
@@ -152,35 +152,33 @@ class Trainer:
     def _run_until_trouble(self) -> str:
         """Train to the end, or to the first sign of divergence, which is returned."""
         for batch in remaining_batches(self.data, self.seed, self.step, self.recipe.steps):
-            self.whole = False
+            self.mid_step = True
             terms = self._step(batch)
-            self.whole = True
+            self.mid_step = False
             logged = self.step % LOG_EVERY == 0 or self.step == self.recipe.steps
             if logged:
-                broken = self._broken()
-                if broken:
-                    return f"{', '.join(broken[:3])} became non-finite"
+                if names := self._non_finite():
+                    return f"{', '.join(names[:3])} became non-finite"
                 self._log(terms)
-                self._record_anew(terms)
+                self._drop_unconverged_recordings(terms)
             self.callbacks.step()
             self.ctrl_c.check()
             if logged:
                 self.stopped = self.ranks.any_of(self.stopped)
             asked = self.stopped and (logged or self.ranks.count == 1)
-            if asked and not self._broken():  # else the next logged step goes back to sound parameters
+            if asked and not self._non_finite():  # else the next logged step goes back to finite parameters
                 return ""
             due = self.checkpoint is not None and self.step % self.checkpoint_every == 0
             if due or self.step % SNAPSHOT_EVERY == 0:
-                broken = self._broken()
-                if broken:
-                    return f"{', '.join(broken[:3])} became non-finite"
+                if names := self._non_finite():
+                    return f"{', '.join(names[:3])} became non-finite"
                 if self.step % SNAPSHOT_EVERY == 0:
-                    if self._fell(WINDOW):
+                    if self._fell_far(WINDOW):
                         return "the bound fell far below what had been reached"
                     self.windows.append(Window.of(self.history[-WINDOW:]))
-                if self._fell(1):
-                    continue  # perhaps a spike; but if it is the beginning of a divergence, no state to go back to
-                self._keep()
+                if self._fell_far(1):
+                    continue  # a spike, or the beginning of a divergence: not a state to go back to
+                self._take_snapshot()
                 if due:
                     self.save()
         return ""
@@ -191,22 +189,22 @@ class Trainer:
             set_rate(group, factor * group["peak"])
         self.kl_weight.fill_(self.recipe.kl_weight(self.step))
         self.entropy_weight.fill_(self.recipe.entropy_weight(self.step))
-        part = self._part()
+        part = self._entropy_part()
         terms = self.stepper(batch, part)
         self.has_value = part == "value"
         self.step += 1
-        if self._watched(terms):
+        if self._shows_products_needed(terms):
             self.products = max(report.products for report in terms.reports)
             self.converging = _converged(terms)
         return terms
 
-    def _watched(self, terms: BoundTerms) -> bool:
-        """Whether this step's entropy tells how many products a recording needs: it stopped by itself."""
-        free = self.bound.entropy is self.entropy and self.recordings < MAX_RECORDINGS
-        return free and self.clock.is_cuda and bool(terms.reports)
+    def _shows_products_needed(self, terms: BoundTerms) -> bool:
+        """Whether the entropy's solver ran until it converged, which shows how many products a recording needs."""
+        adaptive = self.bound.entropy is self.entropy and self.recordings < MAX_RECORDINGS
+        return adaptive and self.clock.is_cuda and bool(terms.reports)
 
-    def _part(self) -> EntropyPart:
-        """What the next step needs of the entropy."""
+    def _entropy_part(self) -> EntropyPart:
+        """What the next step needs of the entropy: its value, its gradient alone, or nothing."""
         step, last = self.step + 1, self.step + 1 == self.recipe.steps
         cheap = not isinstance(self.entropy, Valueless)
         due = step % (LOG_EVERY if cheap or not self.history else VALUE_EVERY) == 0
@@ -215,7 +213,7 @@ class Trainer:
         return "gradient" if self.recipe.entropy_weight(self.step) else "none"
 
     def _advance(self, batch: Batch, part: EntropyPart) -> BoundTerms:
-        """The part of a step that runs on the device. It changes tensors in place, and reads none."""
+        """The part of a step that runs on the device: it changes tensors in place, and reads no value back."""
         self.bound.posterior.prepare_step(self.bound.prior, self.rng)
         self.optimiser.zero_grad()
         terms = self.ranks.accumulate(
@@ -240,7 +238,7 @@ class Trainer:
         return [*self.bound.parameters(), *moments, *own, *(self.average or {}).values()]
 
     def _prepare(self, part: EntropyPart) -> None:
-        """Before a recording: an entropy that decides nothing by its own results."""
+        """Before a recording: replace the entropy estimator by its `captured` form, which reads no value back."""
         if not self.bound.posterior.capturable:
             raise CaptureError(f"{type(self.bound.posterior).__name__}, which does not say that it can be recorded")
         if not isinstance(self.entropy, Capturable):
@@ -251,15 +249,15 @@ class Trainer:
     def _release(self) -> None:
         self.bound.entropy = self.entropy
 
-    def _record_anew(self, terms: BoundTerms) -> None:
-        """A recording whose entropy no longer converges gives way to eager steps, and to a new recording by them.
+    def _drop_unconverged_recordings(self, terms: BoundTerms) -> None:
+        """Where a recorded entropy no longer converges, take eager steps again, which lead to a new recording.
 
-        Where eager steps did not converge either, there is nothing to win.
+        Not where eager steps did not converge either: a new recording would be no better.
         """
         if self.stepper.captured and self.converging and not _converged(terms):
             self.recordings += 1
-            self.stepper.reset(lambda part: part != "none")  # steps without an entropy are what they were
-            if self.recordings == MAX_RECORDINGS:  # from now on as many products as are allowed, whatever they bring
+            self.stepper.reset(lambda part: part != "none")  # recordings of steps without an entropy stay valid
+            if self.recordings == MAX_RECORDINGS:  # from now on use as many products as are allowed
                 self.products, self.converging = NEVER, False
 
     def _log(self, terms: BoundTerms) -> None:
@@ -279,8 +277,8 @@ class Trainer:
         }
         self.history.append(row | self.callbacks.scores())
 
-    def _broken(self) -> tuple[str, ...]:
-        """Names of the terms that were first to be non-finite at any step, or of such parameters."""
+    def _non_finite(self) -> tuple[str, ...]:
+        """Names of the terms that became non-finite first, at whatever step; else of parameters that are non-finite."""
         failed = self.failed_at.tolist()
         if min(failed) < NEVER:
             return tuple(name for name, step in zip(TERMS, failed, strict=True) if step == min(failed))
@@ -294,17 +292,17 @@ class Trainer:
         new = ~torch.isfinite(values) & (self.failed_at > self.clock)
         self.failed_at.copy_(torch.where(new, self.clock, self.failed_at))
 
-    def _fell(self, count: int) -> bool:
-        """Whether the last so many logged steps lie far below earlier ones, by today's weight of the KL term."""
+    def _fell_far(self, count: int) -> bool:
+        """Whether the last `count` logged steps lie far below earlier ones, both at the current KL weight."""
         if not self.windows:
             return False
         now, weight = Window.of(self.history[-count:]), self.recipe.kl_weight(self.step - 1)
         return now.far_below(self.windows, weight, max(20.0, 0.25 * self.bound.posterior.num_params))
 
     def _roll_back(self, trouble: str) -> None:
-        self.whole, failed_at = False, self.step
+        self.mid_step, failed_at = True, self.step
         rollbacks, scale = self.rollbacks + 1, 0.5 * self.rate_scale
-        self._restore()
+        self._restore_snapshot()
         self.rollbacks, self.rate_scale = rollbacks, scale
         self.failed_at.fill_(NEVER)
         if rollbacks > MAX_ROLLBACKS:
@@ -314,10 +312,10 @@ class Trainer:
             )
         self.progress.say(f"{trouble} at step {failed_at}: back to step {self.step} with {scale:g} of the rate")
         self.rng.manual_seed(self.seed + 1_000_003 * (rollbacks + self.step))  # the same draws would fail again
-        self.rolled_back_at, self.whole = failed_at, True
+        self.rolled_back_at, self.mid_step = failed_at, False
 
     def state(self, optimiser: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Everything the next step depends on; of the optimiser what all ranks keep, or the state that is given."""
+        """Everything the next step depends on. `optimiser`: its state, by default that of all ranks together."""
         return {
             "bound": self.bound.state_dict(),
             "optimiser": whole_state(self.optimiser) if optimiser is None else optimiser,
@@ -340,34 +338,34 @@ class Trainer:
         }
 
     def load(self, state: dict[str, Any], *, own: bool = False) -> None:
-        """Go on from a state, whose optimiser's is that of all ranks or this one's own."""
+        """Go on from what `state` returned. `own`: the optimiser's state in it is that of this rank alone."""
         self.bound.load_state_dict(state["bound"])
         load_state(self.optimiser, state["optimiser"], own=own)
         draws = state["rng"].cpu()
         if draws.shape == self.rng.get_state().shape:
             self.rng.set_state(draws)
-        else:  # of another kind of device, where the same draws cannot be had
+        else:  # written on another kind of device, whose random stream cannot be continued here
             self.rng.manual_seed(self.seed + 1_000_003 * state["step"])
         self.step, self.seed = state["step"], state["seed"]
         self.rate_scale, self.rollbacks = state["rate_scale"], state["rollbacks"]
         self.clock.fill_(self.step)
         self.missed.copy_(state["missed"])
-        self.estimated.copy_(state.get("estimated", torch.tensor(float(self.step))))  # before, every step had one
+        self.estimated.copy_(state.get("estimated", torch.tensor(float(self.step))))  # older: every step had an entropy
         self.usual_norm.copy_(state["usual_norm"])
         self.windows = [Window(*values) for values in state.get("windows", ())]  # older checkpoints have none
         self.rolled_back_at = state["rolled_back_at"]
         self.start_log_likelihood = state["start_log_likelihood"]
         self.history = list(state["history"])
         self.callbacks.load(state.get("callbacks", {}))  # older checkpoints have none
-        longer = state.get("steps") != self.recipe.steps  # a fit that was stopped goes on where it is to be longer
+        longer = state.get("steps") != self.recipe.steps  # a fit that a callback stopped goes on if it is now longer
         self.stopped = "" if longer else state["stopped"]
         if state["average"] is not None:
-            homes = dict(self.bound.named_parameters())
-            self.average = {name: value.to(homes[name], copy=True) for name, value in state["average"].items()}
+            parameters = dict(self.bound.named_parameters())
+            self.average = {name: value.to(parameters[name], copy=True) for name, value in state["average"].items()}
         self.stepper.reset()  # the optimiser has new tensors now
 
     def save(self) -> None:
-        """Write a checkpoint: the first rank does, and the others wait."""
+        """Write a checkpoint. The first rank writes it, and the others wait for that."""
         assert self.checkpoint is not None
         state = self.state()
         if self.ranks.first:
@@ -382,17 +380,17 @@ class Trainer:
             storage.write_checkpoint(self.checkpoint, kept)
         self.ranks.wait()
 
-    def _keep(self) -> None:
-        """Remember this state as one to go back to. Long after the last trouble, steps grow again, one by one."""
+    def _take_snapshot(self) -> None:
+        """Keep a copy of this state to roll back to. Long after the last rollback, double the learning rate again."""
         if self.rollbacks and self.step - self.rolled_back_at >= FORGIVEN_AFTER:
             self.rollbacks, self.rate_scale, self.rolled_back_at = self.rollbacks - 1, 2.0 * self.rate_scale, self.step
         state = self.state(own_state(self.optimiser))
-        shared = {"history": self.history[:], "callbacks": state["callbacks"]}  # of values that do not change
-        self._kept = copied(state | dict.fromkeys(shared)) | shared
+        shared = {"history": self.history[:], "callbacks": state["callbacks"]}  # their values never change in place
+        self._snapshot = copied(state | dict.fromkeys(shared)) | shared
 
-    def _restore(self) -> None:
-        shared = {name: self._kept[name] for name in ("history", "callbacks")}
-        self.load(copied(self._kept | dict.fromkeys(shared)) | shared, own=True)
+    def _restore_snapshot(self) -> None:
+        shared = {name: self._snapshot[name] for name in ("history", "callbacks")}
+        self.load(copied(self._snapshot | dict.fromkeys(shared)) | shared, own=True)
 
 
 def _converged(terms: BoundTerms) -> bool:

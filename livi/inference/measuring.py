@@ -1,4 +1,4 @@
-"""What a step costs, found by taking a few of them before a fit: seconds, and the most memory that is held at once."""
+"""What a step of a fit costs in seconds and peak memory, measured by taking a few steps before the fit."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from livi.inference.recipe import Recipe
 from livi.model.data import Batch
 from livi.network.evaluation import out_of_memory, synchronise
 
-TIMES = 3  # that a step is taken, of which the quickest counts
+REPEATS = 3  # of a step, of which the quickest counts
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one step of a fit: seconds on average, the most bytes held beside network and data, and how it was timed."""
+    """The cost of one step of a fit."""
 
-    seconds: float
-    memory: int
-    replayed: bool  # as a CUDA graph
+    seconds: float  # on average
+    memory: int  # peak bytes, beside network and data
+    replayed: bool  # whether it was timed as a CUDA graph
 
 
 def measure_step(bound: Bound, batch: Batch, recipe: Recipe, *, capture: bool | None = None) -> Cost:
-    """Of steps with and without an entropy, as often as the recipe takes either, and Adam's. Gradients are left empty.
+    """The mean cost of steps with and without an entropy, in the recipe's proportions. Gradients are left empty.
 
-    On a GPU the memory is torch's own peak, whose statistics this resets; elsewhere it is what autograd says it keeps
-    at once. Added is what a fit holds besides: its state, copies of that, and the batches of its recordings.
+    On a GPU the memory is torch's own peak, whose statistics this resets; elsewhere it is the most that autograd keeps
+    at once. What a fit holds besides is added: its state, copies of that, and the batches of its recordings.
 
     Raises:
         MemoryError: a step needs more memory than there is.
@@ -80,7 +80,7 @@ class _Trial:
 
     def take(self, part: EntropyPart) -> Cost:
         quickest, memory = float("inf"), _Peak(self.device)
-        for _ in range(TIMES):
+        for _ in range(REPEATS):
             synchronise(self.batch[1])
             started = time.perf_counter()
             with memory.watched():
@@ -103,8 +103,8 @@ class _Trial:
             self.bound.entropy = entropy
 
 
-class _Kept:
-    """A tensor as a graph keeps it: gone with the graph, where the tensor may be a parameter, which stays."""
+class _Saved:
+    """A tensor saved for the backward pass. It is freed with the graph, even where the tensor itself lives on."""
 
     __slots__ = ("__weakref__", "tensor")
 
@@ -113,44 +113,44 @@ class _Kept:
 
 
 class _Peak:
-    """The most memory held at once: what a GPU counts itself, or else what autograd keeps, with the gradients."""
+    """The most memory held at once: a GPU's own count, or else what autograd saves, and the gradients."""
 
     def __init__(self, device: torch.device) -> None:
-        self.device, self.kept, self.now, self.most = device, Counter[int](), 0, 0
+        self.device, self.users, self.now, self.most = device, Counter[int](), 0, 0  # users: by address of a storage
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
             self.before = torch.cuda.memory_allocated(device)
 
     def watched(self) -> torch.autograd.graph.saved_tensors_hooks:
-        return torch.autograd.graph.saved_tensors_hooks(self._keep, lambda kept: kept.tensor)
+        return torch.autograd.graph.saved_tensors_hooks(self._save, lambda saved: saved.tensor)
 
     def bytes(self, gradients: int) -> int:
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated(self.device) - self.before
         return self.most + gradients
 
-    def _keep(self, tensor: Tensor) -> _Kept:
+    def _save(self, tensor: Tensor) -> _Saved:
         try:
             storage = tensor.untyped_storage()
-            place, size = storage.data_ptr(), storage.nbytes()  # several tensors may be views of one
+            address, size = storage.data_ptr(), storage.nbytes()  # several tensors may be views of one
         except RuntimeError:  # inside of torch.func, whose tensors have no storage of their own
-            place, size = id(tensor), tensor.nbytes
-        self.now += 0 if self.kept[place] else size
-        self.kept[place] += 1
+            address, size = id(tensor), tensor.nbytes
+        self.now += 0 if self.users[address] else size
+        self.users[address] += 1
         self.most = max(self.most, self.now)
-        kept = _Kept(tensor.detach())  # a result would hold the graph that holds it
-        weakref.finalize(kept, self._free, place, size)
-        return kept
+        saved = _Saved(tensor.detach())  # undetached, a result would hold the graph that holds it
+        weakref.finalize(saved, self._free, address, size)
+        return saved
 
-    def _free(self, place: int, size: int) -> None:
-        self.kept[place] -= 1
-        self.now -= 0 if self.kept[place] else size
+    def _free(self, address: int, size: int) -> None:
+        self.users[address] -= 1
+        self.now -= 0 if self.users[address] else size
 
 
 def _adam_seconds(bound: Bound, recipe: Recipe) -> float:
-    """Of the optimiser's own part of a step, taken at the rate 0 and with gradients of 0: parameters stay as they are.
+    """Seconds of the optimiser's update, at the rate 0 and with zero gradients, so that parameters stay as they are.
 
-    0 where its moments do not fit into memory as a whole; a fit may keep them in parts.
+    0 where its moments do not fit into memory as a whole; a fit may divide them among ranks.
     """
     for parameter in bound.parameters():
         parameter.grad = torch.zeros_like(parameter)
@@ -158,13 +158,13 @@ def _adam_seconds(bound: Bound, recipe: Recipe) -> float:
     for group in optimiser.param_groups:
         set_rate(group, 0.0)
     device = bound.posterior.layout.device
-    clocked = torch.empty(0, device=device)
+    on_device = torch.empty(0, device=device)
     try:
-        for _ in range(TIMES):
-            synchronise(clocked)
+        for _ in range(REPEATS):
+            synchronise(on_device)
             started = time.perf_counter()
             optimiser.step()
-            synchronise(clocked)
+            synchronise(on_device)
             quickest = min(quickest, time.perf_counter() - started)
     except RuntimeError as error:
         if not out_of_memory(error):
@@ -174,9 +174,9 @@ def _adam_seconds(bound: Bound, recipe: Recipe) -> float:
 
 
 def _state_bytes(bound: Bound, *, recorded: bool) -> int:
-    """Parameters and Adam's moments, and the network's copy; copies of that state where they are not put aside.
+    """Bytes of the network's copy, of parameters and Adam's moments, and of copies of those that stay on the device.
 
-    One copy is kept to go back to, and recording a step takes two more, which it is compared by.
+    One copy is kept to roll back to, and recording a step takes two more, to compare it with a step that is not.
     """
     state = 3 * sum(parameter.nbytes for parameter in bound.parameters())
     aside = bound.posterior.layout.device.type == "cuda" and state > ASIDE
@@ -186,7 +186,7 @@ def _state_bytes(bound: Bound, *, recorded: bool) -> int:
 
 
 def _start_bytes(bound: Bound) -> int:
-    """What is held while the posterior is put around its start: its parameters, and draws to measure them by."""
+    """Bytes held while the posterior is put around its start: its parameters, and draws to measure its spread."""
     posterior = bound.posterior
     parameters = sum(parameter.nbytes for parameter in bound.parameters())
     if not isinstance(posterior, ImplicitPosterior):

@@ -1,4 +1,4 @@
-"""Freed memory kept for the next step, instead of returned to the system and fetched again page by page."""
+"""Keeps freed memory in the process between steps, instead of returning it and fetching it again page by page."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ def kept_memory() -> Iterator[None]:
     """While a fit runs, the C library keeps what tensors free: a step of a few megabytes takes an eighth less time.
 
     Every step frees what it allocated, and glibc returns the end of its heap to the system when more than a little of
-    it is free: each step would then begin with thousands of page faults. How much is a little it learns by itself:
-    after a block of its own pages has been freed, blocks of up to that size come from the heap, and twice that size
-    stays there. So a block of 32 MB is allocated, never touched, and freed, as any program might do; no setting is
-    changed. (mallopt would change some for good: they cannot be read, so not put back, and setting any of them ends
-    the learning for the rest of the process.) What glibc has learned stays learned, and settings of the user's own, by
-    MALLOC_..._ variables or mallopt, stay in force. Afterwards free memory goes back to the system. Other C libraries
-    are left alone.
+    it is free: each step would then begin with thousands of page faults. Its threshold adapts: after a block that was
+    mapped from the system is freed, blocks of up to that size come from the heap, and twice that size stays there. So a
+    block of 32 MB is allocated, never touched, and freed; no setting is changed. (mallopt would change settings for
+    good, since they cannot be read and so not restored, and would end the adapting for the rest of the process.) The
+    adapted threshold remains, and the user's own settings, by MALLOC_..._ variables or mallopt, stay in force. On
+    leaving, free memory goes back to the system. Other C libraries are left alone.
     """
     library = _glibc()
     if library is None:

@@ -34,7 +34,7 @@ def make_optimiser(bound: Bound, recipe: Recipe, *, sharded: bool = False) -> to
 
 
 def adam(parameters: Any, **options: Any) -> torch.optim.Adam:
-    """Adam in one call for all parameters of a rate, which can be recorded where they are on a GPU.
+    """Adam, fused into one call for each learning rate, and such that a CUDA graph can record it on a GPU.
 
     Change its learning rates by `set_rate`.
     """
@@ -49,7 +49,7 @@ def adam(parameters: Any, **options: Any) -> torch.optim.Adam:
 
 
 def set_rate(group: dict[str, Any], rate: float) -> None:
-    """Change a learning rate where a recording looks for it."""
+    """Change a learning rate in place, so that a recorded step sees it."""
     if isinstance(group["lr"], Tensor):
         group["lr"].fill_(rate)
     else:
@@ -57,9 +57,9 @@ def set_rate(group: dict[str, Any], rate: float) -> None:
 
 
 def clip(parameters: Iterable[Tensor], factor: float, usual_norm: Tensor) -> None:
-    """Scale the gradient down to `factor` times the running average of its norm, and go on with that average.
+    """Scale the gradient down to `factor` times the running average of its norm, and update that average.
 
-    No result is read back.
+    Reads no value back from the device.
     """
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
@@ -81,18 +81,18 @@ def _sharded(groups: list[dict[str, Any]], betas: tuple[float, float]) -> torch.
 
 
 def own_state(optimiser: torch.optim.Optimizer) -> dict[str, Any]:
-    """What this rank's part of the optimiser remembers; all of it where it is not sharded."""
+    """The state of this rank's part of the optimiser; all of it where it is not sharded."""
     return getattr(optimiser, "optim", optimiser).state_dict()
 
 
 def load_state(optimiser: torch.optim.Optimizer, state: dict[str, Any], *, own: bool) -> None:
-    """Go on from what `own_state` gave on this rank, or `whole_state` on the first."""
+    """Load what `own_state` gave on this rank (`own`), or `whole_state` on the first."""
     part = getattr(optimiser, "optim", optimiser) if own else optimiser
     part.load_state_dict(for_optimiser(state, part))
 
 
 def whole_state(optimiser: torch.optim.Optimizer) -> dict[str, Any]:
-    """What all ranks' parts remember, as an optimiser that is not sharded would have it; for the first rank alone."""
+    """The state that an optimiser which is not sharded would have. Of a sharded one, only the first rank gets it."""
     if hasattr(optimiser, "consolidate_state_dict"):
         optimiser.consolidate_state_dict(to=0)
         return optimiser.state_dict() if optimiser.rank == 0 else {}  # type: ignore[attr-defined]
@@ -100,7 +100,7 @@ def whole_state(optimiser: torch.optim.Optimizer) -> dict[str, Any]:
 
 
 def for_optimiser(state: dict[str, Any], optimiser: torch.optim.Optimizer) -> dict[str, Any]:
-    """An optimiser's saved state for this one, which may live on another kind of device."""
+    """An optimiser's saved state, made to fit this optimiser, which may live on another kind of device."""
     pairs = zip(state["param_groups"], optimiser.param_groups, strict=True)
     kept = ("lr", "capturable", "fused", "foreach")
     groups = [group | {name: mine[name] for name in kept} for group, mine in pairs]

@@ -1,4 +1,4 @@
-"""The options that `fit` and `plan` share: their types, and what is said about one that there is not."""
+"""The options that `fit` and `plan` share: their types, and errors for misspelt or misplaced names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class PlanOptions(TypedDict, total=False):
-    """What can be said about a fit besides network, data, likelihood and seed; see `livi.plan`."""
+    """The options of a fit besides network, data, likelihood and seed; `livi.plan` explains them."""
 
     include: str | Sequence[str]
     exclude: str | Sequence[str]
@@ -57,7 +57,7 @@ class PlanOptions(TypedDict, total=False):
 
 
 def check_options(function: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Raise a TypeError about the first name that is not known, with the nearest one or where it belongs.
+    """Raise a TypeError about the first unknown name, which suggests the nearest one or says where it belongs.
 
     >>> check_options("fit", ["num_samples"], ["steps"])
     Traceback (most recent call last):
@@ -113,7 +113,7 @@ def _of_recipe(name: str) -> str:
 
 
 def joined_options(*options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of several sources, later ones before earlier ones; of recipes what each names.
+    """Options from several sources merged, later ones winning; recipes are merged by the fields that each names.
 
     >>> found = joined_options({"seed": 1, "recipe": Recipe(steps=5)}, {"seed": 2, "recipe": Recipe(map_steps=3)})
     >>> found["seed"], sorted(found["recipe"].named)

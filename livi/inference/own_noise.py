@@ -1,7 +1,7 @@
-"""What a likelihood learns beside the outputs, found again for one network of several that were fitted side by side.
+"""Refitting the likelihood's own parameters, such as its noise, for one network of several that shared them.
 
-They share one likelihood, whose noise is the best for all of them together: for the one that is kept it is too large by
-as much as the others fit worse.
+Networks fitted side by side share one likelihood, whose noise is the best for all of them together: too large for the
+best one alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from livi.model.data import Batch
 from livi.model.likelihoods import Likelihood
 from livi.model.problem import Problem
 
-STEPS, RATE = 200, 0.1  # of Adam, whose rate falls to zero by a cosine: logarithms may change by up to ten
+STEPS, RATE = 200, 0.1  # of Adam, whose rate falls to zero by a cosine: enough for a logarithm to change by ten
 BATCHES = 40
 MEMORY = 256_000_000  # bytes of outputs and targets
 
@@ -25,7 +25,7 @@ Limits: TypeAlias = list[tuple[nn.Parameter, float | Tensor]]
 
 
 def fit_noise(problem: Problem, theta: Tensor, limits: Limits) -> None:  # (m,)
-    """Maximise p(D | theta) over `learned_beside`, which is left as it is where that fails.
+    """Maximise p(D | theta) over the parameters of `learned_beside`; where that fails they stay as they are.
 
     Args:
         limits: below which parameters must not fall, as `Likelihood.lower_limits` gave them before the MAP fits.
@@ -35,7 +35,7 @@ def fit_noise(problem: Problem, theta: Tensor, limits: Limits) -> None:  # (m,)
     learned = learned_beside(problem.likelihood)
     if not learned:
         return
-    seen = _seen(problem, theta)
+    seen = _outputs_and_targets(problem, theta)
     before = [parameter.detach().clone() for parameter in learned]
     optimiser = torch.optim.Adam(learned, RATE, betas=(0.8, 0.9))
     first = last = _backward(problem.likelihood, seen)
@@ -55,12 +55,12 @@ def fit_noise(problem: Problem, theta: Tensor, limits: Limits) -> None:  # (m,)
 
 
 def learned_beside(likelihood: Likelihood) -> list[nn.Parameter]:
-    """The likelihood's own parameters; none where its noise is given, or the network's."""
+    """The likelihood's own learned parameters; none where its noise is given, or an output of the network."""
     return [parameter for parameter in likelihood.parameters() if parameter.requires_grad]
 
 
 def _backward(likelihood: Likelihood, seen: list[Batch]) -> Tensor:  # ()
-    """The mean negative log likelihood, and its gradients."""
+    """The mean negative log likelihood; its gradients are accumulated."""
     count, total = sum(len(targets) for _, targets in seen), seen[0][1].new_zeros(())
     for outputs, targets in seen:
         loss = -likelihood.log_prob(outputs, targets).sum() / count
@@ -70,8 +70,8 @@ def _backward(likelihood: Likelihood, seen: list[Batch]) -> Tensor:  # ()
 
 
 @torch.no_grad()
-def _seen(problem: Problem, theta: Tensor) -> list[Batch]:
-    """Outputs of the network and targets, of some batches; in one piece where every output has a row per example."""
+def _outputs_and_targets(problem: Problem, theta: Tensor) -> list[Batch]:
+    """The network's outputs and the targets of some batches; as one batch where every output has a row per example."""
     found: list[Batch] = []
     size = 0
     for inputs, targets in problem.batches(BATCHES):
@@ -80,7 +80,7 @@ def _seen(problem: Problem, theta: Tensor) -> list[Batch]:
         size += sum(leaf.numel() * leaf.element_size() for leaf in leaves)
         if size > MEMORY:
             break
-    if not all(_by_example(outputs, len(targets)) for outputs, targets in found):
+    if not all(_has_rows(outputs, len(targets)) for outputs, targets in found):
         return found
     try:
         outputs = pytree.tree_map(lambda *leaves: torch.cat(leaves, 1), *(outputs for outputs, _ in found))
@@ -89,5 +89,5 @@ def _seen(problem: Problem, theta: Tensor) -> list[Batch]:
         return found
 
 
-def _by_example(outputs: Any, count: int) -> bool:
+def _has_rows(outputs: Any, count: int) -> bool:
     return all(isinstance(leaf, Tensor) and leaf.shape[1:2] == (count,) for leaf in pytree.tree_leaves(outputs))

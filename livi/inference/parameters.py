@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-ASIDE = 2**25  # bytes of a copy on a GPU from which it goes to the CPU
-MOST_PINNED = 2**32  # bytes up to which it goes to memory that the GPU reaches by itself, ten times as fast
+ASIDE = 2**25  # bytes: larger copies of what is on a GPU are kept on the CPU
+MOST_PINNED = 2**32  # bytes: up to this size in pinned memory, which is ten times as fast
 
 
 def values(module: nn.Module) -> dict[str, Tensor]:
@@ -34,7 +34,7 @@ def blend(average: Mapping[str, Tensor], module: nn.Module, decay: float) -> Non
 
 
 def copied(state: Any) -> Any:
-    """A state of tensors, numbers and optimisers, copied; to the CPU where it would take much of a GPU's memory."""
+    """A deep copy of a nested state; its tensors go to the CPU where a copy on the GPU would be large."""
     leaves = [leaf for leaf in pytree.tree_leaves(state) if isinstance(leaf, Tensor) and leaf.is_cuda]
     size = sum(leaf.numel() * leaf.element_size() for leaf in leaves)
     if size <= ASIDE:

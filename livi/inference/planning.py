@@ -1,4 +1,4 @@
-"""`livi.plan`: a network, data and a likelihood as a fit that is ready to run, without running it."""
+"""`livi.plan`: from a network, data, a likelihood and options to a `Plan`, a fit that is ready to run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from livi.network import InputScaling
 from livi.network.parameters import Forward
 from livi.posterior.posterior import Posterior
 
-FEWEST = 50  # steps that a budget leaves
+FEWEST = 50  # steps that a budget always leaves
 LAST_LAYER = ("sampled", "exact", "conditional", "exact if possible")
 
 
@@ -164,7 +164,7 @@ def _lasting(made: Plan, steps: int) -> Plan:
 
 
 def _units(standardise: bool | str, start: str | Posterior) -> bool | str | InputScaling:
-    """What `Problem.of` is told: weights that mean something keep the units in which they do."""
+    """`standardise` for `Problem.of`: weights to start from keep the units that they were fitted in."""
     if standardise == "auto" and isinstance(start, Posterior):
         return start.layout.scaling or False
     if standardise == "auto" and start == "net":
@@ -189,7 +189,7 @@ _MAY_BE_FUNCTIONS = ("family", "generator", "noise", "entropy")
 
 
 def _check_kinds(**given: Any) -> None:
-    """Parts are objects, or some of them functions; a class is none, but of families, which are made of a layout."""
+    """Parts are objects, or for some of them functions of the layout. A class is neither, except a family's."""
     for name, value in given.items():
         kind, expected = _KINDS[name]
         a_class = isinstance(value, type)
@@ -200,7 +200,7 @@ def _check_kinds(**given: Any) -> None:
 
 
 def _check_family(choices: Choices) -> None:
-    """A family brings its own generators, components and entropy."""
+    """Raise where a family is combined with generators, components or an entropy, which it has itself."""
     if choices.family is None:
         return
     given = [name for name in ("generator", "noise", "entropy", "latents") if getattr(choices, name) is not None]
@@ -210,7 +210,7 @@ def _check_family(choices: Choices) -> None:
 
 
 def _check_temperature(choices: Choices) -> None:
-    """Chains sample the posterior itself."""
+    """Raise where chains, which sample the untempered posterior, are combined with another temperature."""
     if choices.polish and choices.recipe.temperature != 1.0:
         raise ValueError(
             f"polish=True: expected temperature 1, for chains sample the posterior itself, got "
@@ -219,7 +219,7 @@ def _check_temperature(choices: Choices) -> None:
 
 
 def _last_layer_of(problem: Problem, mode: str, choices: Choices, batch_size: int | None) -> Problem:
-    """The problem as it is, saying why, or with its last layer integrated out."""
+    """The problem with its last layer integrated out; or as it is, with the reason in `why_sampled`."""
     if mode not in LAST_LAYER:
         raise ValueError(f"last_layer: expected one of {', '.join(map(repr, LAST_LAYER))}, got {mode!r}.")
     if mode == "sampled":
@@ -245,7 +245,7 @@ def _last_layer_of(problem: Problem, mode: str, choices: Choices, batch_size: in
 
 
 def _weights_of(part: Choice[Generator] | Choice[Noise]) -> int | None:
-    """How many weights a given generator or noise is for; None where it is made to measure or fits any number."""
+    """How many weights a given generator or noise is for; None where it is made for the layout or fits any number."""
     if isinstance(part, Generator):
         return part.num_params
     return part.std().numel() if isinstance(part, Noise) and part.std().ndim else None

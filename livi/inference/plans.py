@@ -1,4 +1,4 @@
-"""A fit that is ready to run: its parts, put together from what the user chose and the rules, and what it will cost."""
+"""`Plan`: a fit that is ready to run, with its parts chosen by the user or the rules, and what it will cost."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True)
 class Choices:
-    """What the user fixed; None leaves the choice to the rules."""
+    """What the user chose; None leaves the choice to the rules."""
 
     family: Choice[Family] = None
     generator: Choice[Generator] = None
@@ -65,12 +65,12 @@ class Choices:
     polish: bool | None = None
 
     def has_own_parts(self) -> bool:
-        """Whether the posterior or its schedule is of the user's making."""
+        """Whether the user chose any part of the posterior or of its schedule."""
         own = (self.family, self.generator, self.noise, self.entropy, self.latents)
         return any(part is not None for part in own) or (self.components or 1) > 1 or bool(self.recipe.named)
 
     def components_for(self, size: Size) -> int:
-        """As many as asked for, or by rule where there can be several: from scratch, of parts that are made anew."""
+        """As many as asked for, else by rule; 1 where the fit does not start from scratch or parts are given."""
         if self.components is not None:
             return self.components
         fixed = self.family is not None or self.generator is not None or isinstance(self.noise, Noise)
@@ -80,7 +80,7 @@ class Choices:
 
 @dataclass(frozen=True)
 class Plan:
-    """A fit ready to run: its parts, and what they will cost. `print(plan)` shows it."""
+    """A fit that is ready to run: its parts, and what they will cost. `print(plan)` shows it."""
 
     bound: Bound
     problem: Problem
@@ -89,7 +89,7 @@ class Plan:
     seconds_per_map_step: float
     capture: bool | None = None
     start: str = "map"
-    chains: Chains | None = None  # that polish what was fitted
+    chains: Chains | None = None  # to polish the fit with
 
     @property
     def seconds_per_step(self) -> float:
@@ -97,7 +97,7 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        """What all of the fit is expected to take: the start, the steps, and the chains where there are any."""
+        """Expected seconds of the whole fit: the start, the steps, and the chains if there are any."""
         start = self.recipe.map_steps * self.seconds_per_map_step
         return start + self.recipe.steps * self.seconds_per_step + self._seconds_of_chains
 
@@ -115,18 +115,18 @@ class Plan:
 
     @property
     def recipe_of_all(self) -> Recipe:
-        """The recipe with the samples of all components together, by which gradients are counted."""
+        """The recipe with `num_samples` of all components together, from which gradients are counted."""
         return replace(self.recipe, num_samples=self.recipe.num_samples * self.bound.posterior.num_components)
 
     @property
     def gradients(self) -> int:
-        """How many the fit takes, of the log joint density at one weight vector and on one batch each."""
+        """How many gradients of the log joint density, each at one weight vector on one batch, the fit takes."""
         recipe = self.recipe_of_all
         return recipe.map_restarts * recipe.map_steps + recipe.steps * recipe.num_samples + self.gradients_of_chains
 
     @property
     def gradients_of_chains(self) -> int:
-        """Of these, how many the chains behind the fit take: two a step, each on all batches."""
+        """How many of these the chains take: two a step, each on all batches."""
         chains = self.chains
         return 0 if chains is None else 2 * chains.chains * chains.steps * self.data.steps_per_epoch
 
@@ -175,28 +175,22 @@ class Plan:
         recipe = self.recipe
         seconds = facts["seconds_per_step"] * recipe.steps + self._seconds_of_chains
         start = facts["seconds_per_map_step"] * recipe.map_steps
+        replayed = ", replayed as CUDA graphs" if self.cost.replayed else ""
         rows = {
             "network": f"{facts['num_params']:,} stochastic weights in {_counted(facts['layers'], 'layer')}"
-            f"{self._integrated()}, "
-            f"{facts['dtype']} on {facts['device']}{self._mixed()}",
+            f"{self._integrated_in_words()}, {facts['dtype']} on {facts['device']}{self._autocast_in_words()}",
             "data": f"{facts['num_data']:,} examples in {_counted(facts['steps_per_epoch'], 'batch', 'es')} per epoch"
             f"{self.merged and '; '}{self.merged}",
-            "posterior": self._posterior(facts),
+            "posterior": _posterior_in_words(facts),
             "model": f"{facts['likelihood']} likelihood, {facts['prior']} prior",
             "entropy": f"{type(self.bound.entropy).__name__} on {recipe.num_entropy_samples} of "
             f"{recipe.num_samples} samples per component",
-            "start": "the posterior that was passed"
-            if self.start == "posterior"
-            else "the network's own weights, spread "
-            f"{recipe.spread:g}{' of their size' if recipe.relative_spread else ''}"
-            if not recipe.map_steps
-            else f"{facts['components']} of {recipe.map_restarts} MAP fits of {recipe.map_steps} steps, spread "
-            f"{recipe.spread}",
+            "start": self._start_in_words(facts["components"]),
             "schedule": f"{recipe.steps:,} steps of Adam, rates {recipe.affine_rate:g} affine, "
             f"{recipe.nonlinear_rate:g} nonlinear, {recipe.hyper_rate:g} hyper; KL warm-up {recipe.kl_warm_up:.0%}"
             f"{'' if recipe.temperature == 1.0 else f', temperature {recipe.temperature:g}'}",
             "cost": f"{1e3 * facts['seconds_per_step']:.1f} ms per step, about {in_words(start)} for the start and "
-            f"{in_words(seconds)} for the rest{self._how()}; {_bytes(facts['memory_bytes'])} of tensors",
+            f"{in_words(seconds)} for the rest{replayed}; {_bytes(facts['memory_bytes'])} of tensors",
         }
         if self.chains is not None:
             rows["polish"] = f"{self.chains.chains} Markov chains of {self.chains.steps:,} steps from its draws"
@@ -209,37 +203,44 @@ class Plan:
 
     @property
     def merged(self) -> str:
-        """What is said where batches of one example are put together with others."""
+        """A note where batches of one example are merged with others; empty where none are."""
         merged = isinstance(self.data, LoaderData) and self.data.fewest > 1
         return "batches of one example join another, for BatchNorm normalises by the batch" if merged else ""
 
     @property
     def standardised(self) -> list[str]:
-        """Of inputs and targets those that are fitted in other units than the user's."""
+        """Which of "inputs" and "targets" are fitted in other units than the user's."""
         likelihood: Any = self.bound.likelihood
         likelihood = likelihood.observed if isinstance(likelihood, Marginal) else likelihood
         likelihood = likelihood.base if isinstance(likelihood, Weighted) else likelihood
         located = isinstance(likelihood, Located) and likelihood.centre is not None
         return ["inputs"] * (self.layout.scaling is not None) + ["targets"] * located
 
-    def _posterior(self, facts: dict[str, Any]) -> str:
-        weights = f"{facts['variational_params']:,} variational parameters"
-        if "generator" not in facts:
-            return f"{facts['family']}, {weights}"
-        kind = f"{facts['components']} x {facts['generator']}, latent_dim {facts['latent_dim']}"
-        return f"{kind}, {weights}, {facts['noise']}"
+    def _start_in_words(self, components: int) -> str:
+        recipe = self.recipe
+        if self.start == "posterior":
+            return "the posterior that was passed"
+        if not recipe.map_steps:
+            relative = " of their size" if recipe.relative_spread else ""
+            return f"the network's own weights, spread {recipe.spread:g}{relative}"
+        return f"{components} of {recipe.map_restarts} MAP fits of {recipe.map_steps} steps, spread {recipe.spread}"
 
-    def _integrated(self) -> str:
+    def _integrated_in_words(self) -> str:
         if self.problem.integrated is None:
             return ""
         others = self.problem.integrated.layout.num_params - self.layout.num_params
         return f", and {others:,} of the last layer integrated out"
 
-    def _mixed(self) -> str:
+    def _autocast_in_words(self) -> str:
         return "" if self.bound.autocast is None else f", run in {str(self.bound.autocast).removeprefix('torch.')}"
 
-    def _how(self) -> str:
-        return ", replayed as CUDA graphs" if self.cost.replayed else ""
+
+def _posterior_in_words(facts: dict[str, Any]) -> str:
+    weights = f"{facts['variational_params']:,} variational parameters"
+    if "generator" not in facts:
+        return f"{facts['family']}, {weights}"
+    kind = f"{facts['components']} x {facts['generator']}, latent_dim {facts['latent_dim']}"
+    return f"{kind}, {weights}, {facts['noise']}"
 
 
 def make_plan(problem: Problem, choices: Choices, *, seed: int) -> Plan:
@@ -279,7 +280,7 @@ def make_plan(problem: Problem, choices: Choices, *, seed: int) -> Plan:
 def parts(
     size: Size, components: int, generator: Choice[Generator], noise: Choice[Noise]
 ) -> tuple[list[Generator], list[Noise]]:
-    """Generators and noises of the user's, or the rules'."""
+    """A generator and a noise for each component, chosen by the user or by the rules."""
     return generators_and_noises(
         size.layout,
         components,
@@ -293,7 +294,7 @@ def _of_layout(choice: Choice[Made], size: Size) -> Choice[Made]:
 
 
 def _on_cpu(rule: Callable[[Size], Made], size: Size) -> Made:
-    """What a rule makes, whatever torch's default device is: a seed means the same first weights on every device."""
+    """What a rule makes, built on the CPU, so that a seed gives the same initial weights on every device."""
     with torch.device("cpu"):
         return rule(size)
 
@@ -304,7 +305,7 @@ def generators_and_noises(
     generator: tuple[Choice[Generator], Callable[[Layout], Generator]],
     noise: tuple[Choice[Noise], Callable[[Layout], Noise]],
 ) -> tuple[list[Generator], list[Noise]]:
-    """Of each component its own: what the user chose, or else what the function beside it makes."""
+    """A generator and a noise for each component, each given as a pair: the user's choice, and the default."""
     generators = [chosen_for(generator[0], layout) or generator[1](layout) for _ in range(components)]
     noises = [chosen_for(noise[0], layout) or noise[1](layout) for _ in range(components)]
     if len({id(part) for part in (*generators, *noises)}) < 2 * components:
@@ -316,7 +317,7 @@ def generators_and_noises(
 
 
 def _described(part: nn.Module) -> Any:
-    """How a part was made, as JSON; a part made with a function is known by its class alone."""
+    """How a part was made, as JSON; only its class where it was made with a function, which JSON cannot hold."""
     try:
         return spec_of(part) if isinstance(part, Specified) else type(part).__name__
     except NotSpecifiedError:
@@ -324,7 +325,7 @@ def _described(part: nn.Module) -> Any:
 
 
 def _augment(data: Data) -> str | None:
-    """How batches are augmented, to recognise it by: a function by its name."""
+    """The name of the augmentation, to recognise the same data by."""
     made = data.augment if isinstance(data, TensorData) else None
     return getattr(made, "__qualname__", None) or (None if made is None else repr(made))
 
@@ -340,12 +341,12 @@ def _digest(batch: Any) -> str:
 
 
 def _some(weights: Tensor, most: int = 4096) -> Tensor:
-    """Weights of the network here and there, to recognise it by."""
+    """Every n-th weight, by which a network is recognised."""
     return weights.flatten()[:: max(1, weights.numel() // most)]
 
 
 def _fixed(layout: Layout) -> list[Tensor]:
-    """Of the weights that stay as they are."""
+    """Every n-th of the weights that are not stochastic."""
     return [_some(layout.module.get_parameter(name).detach()) for name in layout.fixed]
 
 

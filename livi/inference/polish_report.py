@@ -49,7 +49,7 @@ class PolishReport:
 
     @classmethod
     def of(cls, posterior: Posterior) -> PolishReport:
-        """Of a polished posterior, also after loading it."""
+        """The report on a polished posterior, which its file keeps too."""
         if "polish" not in posterior.plan:
             raise ValueError("posterior: expected one that livi.polish returned, got one that is not polished.")
         facts = dict(posterior.plan["polish"])

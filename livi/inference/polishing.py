@@ -38,13 +38,13 @@ from livi.network import apply_many, as_call
 from livi.network.linearised import Linearised
 from livi.posterior.posterior import Posterior
 
-WARM_UP = 0.3  # of all steps
+WARM_UP = 0.3  # share of all steps
 PROBES = 32  # training inputs at which predictions are followed
-FEWEST = 8  # draws of a chain, without which nothing can be said about its convergence
+FEWEST = 8  # draws of a chain; convergence cannot be measured with fewer
 LARGE_RHAT = 2.0
-LARGE_ERROR = 20.0  # times the one that was meant
-SPARE = 4  # times the draws of equal shares, of which stacking chooses
-JUDGED = 2000  # examples at most, that chains are weighted by
+LARGE_ERROR = 20.0  # times the energy error that was asked for, above which a warning is given
+SPARE = 4  # times as many draws of each chain as equal shares need, for stacking to choose from
+JUDGED = 2000  # most examples with which chains are weighted
 
 
 def polish(
@@ -100,28 +100,11 @@ def polish(
             chain that holds.
     """
     seed = checks.seed(seed)
-    checks.positive_int("chains", chains)
-    if checks.positive_int("draws", draws) < FEWEST * chains:
-        raise ValueError(
-            f"draws: expected at least {FEWEST * chains}, {FEWEST} for each of {chains} chains, got {draws}; ask for "
-            "more, or for fewer chains."
-        )
-    if not 0.0 < warm_up < 1.0:
-        raise ValueError(f"warm_up: expected a share of the steps between 0 and 1, got {warm_up!r}.")
-    if weighting not in ("equal", "stacked"):
-        raise ValueError(f"weighting: expected 'equal' or 'stacked', got {weighting!r}.")
-    if start not in ("draws", "prior"):
-        raise ValueError(f"start: expected 'draws' or 'prior', got {start!r}.")
-    if not isinstance(posterior, Posterior):
-        raise TypeError(f"posterior: expected what livi.fit returns, got {type(posterior).__name__}.")
-    if isinstance(posterior.layout, Linearised):
-        raise TypeError(
-            "polish: expected weights of the network itself, got those of its linearisation; polish a fit of the "
-            "network, such as livi.fit's or fit_map's."
-        )
+    _check_options(chains, draws, warm_up, weighting, start)
+    _check_posterior(posterior)
     started = time.perf_counter()
     target = ChainTarget.of(posterior, data, unpack)
-    for text in _surprises(posterior, target, data, unpack):
+    for text in _doubts(posterior, target, data, unpack):
         warn(text)
     rng = torch.Generator(posterior.layout.device).manual_seed(seed)
     show = Progress(steps, quiet=not progress)
@@ -153,14 +136,39 @@ def polish(
     return finished
 
 
+def _check_options(chains: int, draws: int, warm_up: float, weighting: str, start: str) -> None:
+    checks.positive_int("chains", chains)
+    if checks.positive_int("draws", draws) < FEWEST * chains:
+        raise ValueError(
+            f"draws: expected at least {FEWEST * chains}, {FEWEST} for each of {chains} chains, got {draws}; ask for "
+            "more, or for fewer chains."
+        )
+    if not 0.0 < warm_up < 1.0:
+        raise ValueError(f"warm_up: expected a share of the steps between 0 and 1, got {warm_up!r}.")
+    if weighting not in ("equal", "stacked"):
+        raise ValueError(f"weighting: expected 'equal' or 'stacked', got {weighting!r}.")
+    if start not in ("draws", "prior"):
+        raise ValueError(f"start: expected 'draws' or 'prior', got {start!r}.")
+
+
+def _check_posterior(posterior: Posterior) -> None:
+    if not isinstance(posterior, Posterior):
+        raise TypeError(f"posterior: expected what livi.fit returns, got {type(posterior).__name__}.")
+    if isinstance(posterior.layout, Linearised):
+        raise TypeError(
+            "polish: expected weights of the network itself, got those of its linearisation; polish a fit of the "
+            "network, such as livi.fit's or fit_map's."
+        )
+
+
 def _cooled(
     target: ChainTarget, density: Differentiated, chains: int, energy_error: float, rng: torch.Generator
 ) -> Population:
-    """The chains at draws of the prior, taken to the posterior."""
+    """Draws of the prior, one for each chain, cooled down to the posterior."""
     prior, layout = target.moved.prior, target.moved.layout
     begun = prior.sample(chains, layout.num_params, rng).to(layout.device, layout.dtype)
     found = anneal(density, prior.log_prob, begun, energy_error=energy_error, rng=rng)
-    # What the last layer's scales have a prior for is part of what the chains climb, but not of p(D | all scales).
+    # The log joint contains log p of the last layer's scales, if they have a prior; p(D | all scales) does not.
     likelihood = target.moved.likelihood
     own = likelihood.prior if isinstance(likelihood, Marginal) else None
     scales = 0.0 if own is None else float(own.log_prob_of_scales())
@@ -169,7 +177,7 @@ def _cooled(
 
 @torch.no_grad()
 def _kept(problem: Problem, networks: Tensor, draws: int, weighting: str) -> tuple[Tensor, tuple[float, ...]]:
-    """Of networks (T, C, m) those to keep, chain by chain, and the chains' weights where they are not equal."""
+    """The networks to keep, of (T, C, m), chain by chain, and the chains' weights where they are not equal."""
     if weighting == "equal":
         return networks.transpose(0, 1).flatten(0, 1), ()
     scores, counts = _log_likelihoods(problem, networks)
@@ -179,8 +187,8 @@ def _kept(problem: Problem, networks: Tensor, draws: int, weighting: str) -> tup
 
 
 def _log_likelihoods(problem: Problem, draws: Tensor) -> tuple[Tensor, Tensor | None]:  # (T, C, m) -> (T, C, N), (N,)
-    """Of each example, or of some of many, under each network; and how often each counts, where they have weights."""
-    inputs, targets = _some(problem, JUDGED)
+    """Log likelihood of each example (of at most JUDGED) under each network, and the examples' weights, if any."""
+    inputs, targets = _evenly_spaced(problem, JUDGED)
     args, kwargs = as_call(inputs)
     found, counts, likelihood = [], None, problem.likelihood
     for theta in draws:
@@ -235,7 +243,7 @@ def _report(
 
 def followed_predictions(problem: Problem, draws: Tensor) -> Tensor:  # (T, C, m) -> (T, C, Q)
     """What each network predicts at some training inputs."""
-    inputs, _ = _some(problem, PROBES)
+    inputs, _ = _evenly_spaced(problem, PROBES)
     args, kwargs = as_call(inputs)
     found = []
     for theta in draws:
@@ -244,8 +252,8 @@ def followed_predictions(problem: Problem, draws: Tensor) -> Tensor:  # (T, C, m
     return torch.stack(found)
 
 
-def _some(problem: Problem, most: int) -> Batch:
-    """So many of all examples, at equal distances; all where they normalise each other."""
+def _evenly_spaced(problem: Problem, most: int) -> Batch:
+    """At most so many examples, evenly spaced in the data; all of them under BatchNorm."""
     inputs, targets = problem.data.first()
     count = len(targets) if problem.layout.batch_norms else min(most, len(targets))
     rows = torch.linspace(0, len(targets) - 1, count, device=targets.device).long()
@@ -253,7 +261,7 @@ def _some(problem: Problem, most: int) -> Batch:
 
 
 def _numbers(likelihood: Likelihood, outputs: Any) -> Tensor:  # (C, Q)
-    """Of outputs (C, B, ...), the probabilities, or the means and standard deviations, or the outputs as they are."""
+    """From outputs (C, B, ...): probabilities, or means (and deviations that vary), or else the outputs themselves."""
     if isinstance(likelihood, Weighted):
         return _numbers(likelihood.base, outputs[0])
     if isinstance(likelihood, ClassificationLikelihood):
@@ -266,8 +274,8 @@ def _numbers(likelihood: Likelihood, outputs: Any) -> Tensor:  # (C, Q)
     return torch.cat([part.detach().flatten(1) for part in parts], 1)
 
 
-def _surprises(posterior: Posterior, target: ChainTarget, data: Any, unpack: Unpack | None) -> list[str]:
-    """In what the chains will be of something else than the posterior that they start from, or than the data given."""
+def _doubts(posterior: Posterior, target: ChainTarget, data: Any, unpack: Unpack | None) -> list[str]:
+    """Warnings where the chains' target is not what the given posterior and data suggest."""
     found = other_data(posterior, target, data, unpack, "polish", "the chains are")
     if posterior.temperature != 1.0:
         found.append(

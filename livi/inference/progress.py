@@ -19,11 +19,11 @@ CLEAR = "\r\x1b[2K"
 class Progress(Callback):
     """Shows rows of numbers as they come: on a terminal in place, otherwise a line every tenth of a phase.
 
-    Of a row the terms of the bound and the learning rate are shown, those that it has, and the validation scores that
-    came last; TensorBoard gets all of it.
+    Shown are a row's terms of the bound, its learning rate and the latest validation scores; TensorBoard gets
+    everything.
 
     Args:
-        total: steps of the fit; None where nobody knows.
+        total: steps of the fit; None if unknown.
         quiet: show nothing.
         log_dir: also write scalars for TensorBoard there.
         unit: what is counted, if not steps.
@@ -46,9 +46,9 @@ class Progress(Callback):
         self.begin(0)
 
     def begin(self, step: int, total: int | None = None, label: str = "") -> None:
-        """A phase starts at this step: the fit itself, or one of so many steps that goes by a name.
+        """Begin a phase at this step: the fit itself, or one with a number of steps and a label of its own.
 
-        The name stands in front of a phase's lines, and of its scalars in TensorBoard, as in "MAP start/log_prior".
+        The label precedes the phase's lines and names its scalars in TensorBoard, as in "MAP start/log_prior".
         """
         self._finish_line()
         self.total, self.label = self.steps if total is None else total, label
@@ -82,7 +82,7 @@ class Progress(Callback):
             self.next_line = step + (step if self.total is None else self.total // 10)
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that is not overwritten."""
         if not self.quiet:
             self.stream.write((CLEAR if self.unfinished else "") + text + "\n")
             self.unfinished = False

@@ -1,7 +1,7 @@
-"""Ranks: the processes that fit together, and what they divide, add up and agree on, by torch.distributed.
+"""Ranks: the processes that share a fit, and what they divide, add up and agree on, by torch.distributed.
 
 A fit is the same fit on any number of ranks. All ranks keep the same parameters, optimiser state and random stream,
-each computes its `Share` of a step's bound, and terms and gradients are added up before anything is made of them.
+each computes its `Share` of a step's bound, and terms and gradients are added up before they are used.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:  # torch may come without it
 
 T = TypeVar("T")
 
-OUTGROWN = 0.25  # of a GPU's memory
-SMALL = 2**20  # bytes up to which a tensor is worth a copy to save a message
+SHARDED_FROM = 0.25  # of a GPU's memory: parameters, gradients and moments larger than this are sharded
+PACKED_UP_TO = 2**20  # bytes of a tensor that is summed together with others, in one message
 _apart: ContextVar[bool] = ContextVar("apart", default=False)
 
 
@@ -41,11 +41,11 @@ class Alone:
 
     @property
     def first(self) -> bool:
-        """Whether this is the rank that writes and speaks."""
+        """Whether this is the rank that writes files and prints."""
         return self.rank == 0
 
     def placed(self, options: PlanOptions, net: nn.Module) -> PlanOptions:  # noqa: ARG002
-        """The options of a plan as they are for this rank."""
+        """The options of a plan, with this rank's own device."""
         return options
 
     def shards(self, bound: Bound, asked: bool | None) -> bool:  # noqa: ARG002
@@ -55,15 +55,15 @@ class Alone:
         return False
 
     def part(self, data: Data, bound: Bound | None = None, *, divisible: bool = True) -> Any:  # noqa: ARG002
-        """This rank's examples of all batches: as many as others have, or those for its share of a bound.
+        """This rank's examples of every batch: an equal part, or with a bound those of its `Share`.
 
         Args:
-            divisible: False where a likelihood is of all examples together.
+            divisible: False where the likelihood needs all examples together.
         """
         return data
 
     def accumulate(self, bound: Bound, batch: Any, rng: torch.Generator, **how: Any) -> BoundTerms:
-        """`bound.accumulate` by all ranks together: each has the sums of terms and gradients."""
+        """`bound.accumulate` by all ranks together; each gets the sums of terms and gradients."""
         inputs, targets = batch
         return bound.accumulate(inputs, targets, rng, **how)
 
@@ -90,14 +90,14 @@ class Alone:
         return value
 
     def any_of(self, text: str) -> str:
-        """The first text of a rank that has one."""
+        """The first non-empty text of any rank."""
         return text
 
     def wait(self) -> None:
-        """Until the first rank is here."""
+        """Wait until the first rank calls this too."""
 
     def check_same(self, what: str, facts: dict[str, Any]) -> None:
-        """Raise where another rank is about to do something else."""
+        """Raise where these facts are not the same on every rank."""
 
 
 class Group(Alone):
@@ -107,7 +107,7 @@ class Group(Alone):
         self.rank, self.count = dist.get_rank(), dist.get_world_size()
 
     def placed(self, options: PlanOptions, net: nn.Module) -> PlanOptions:
-        """A GPU of its own for every rank, where any GPU was asked for or the network is on one; and no recordings."""
+        """The options with a GPU for each rank, if a GPU was asked for or the network is on one, and no recordings."""
         if options.get("capture"):
             raise ValueError("capture: expected None or False where several processes fit together, got True.")
         asked = options.get("device")
@@ -121,7 +121,7 @@ class Group(Alone):
         if asked is not None or device.type != "cuda":
             return bool(asked)
         held = 4 * sum(parameter.nbytes for parameter in bound.parameters())  # with gradients and two moments
-        return self.agreed(held > OUTGROWN * torch.cuda.get_device_properties(device).total_memory)
+        return self.agreed(held > SHARDED_FROM * torch.cuda.get_device_properties(device).total_memory)
 
     def part(self, data: Data, bound: Bound | None = None, *, divisible: bool = True) -> Part:
         index, count = (self.rank, self.count) if bound is None else self._share(bound).examples
@@ -186,7 +186,7 @@ class Group(Alone):
                 )
 
     def store(self, name: str) -> Store:
-        """Where ranks leave things for each other, under a name that all of them know."""
+        """A key-value store that all ranks share, under a common name."""
         from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 
         return PrefixStore(name, _get_default_store())
@@ -223,7 +223,7 @@ def joined(distributed: bool | None = None) -> Alone:
 
 @contextmanager
 def apart() -> Iterator[None]:
-    """Every fit inside is one of this process alone, whoever else there is."""
+    """Fits inside this context are fits of this process alone, even where there are other ranks."""
     before = _apart.set(True)
     try:
         yield
@@ -268,7 +268,7 @@ def _local_rank() -> int:
 
 
 def _gradients(parameters: Iterable[Tensor]) -> list[Tensor]:
-    """Of everything that is learned, in place; 0 where a parameter was not used, as it may have been elsewhere."""
+    """The gradients of all learned parameters; zeros where one was not used here, as other ranks may have used it."""
     found = []
     for parameter in parameters:
         if parameter.requires_grad:
@@ -278,10 +278,10 @@ def _gradients(parameters: Iterable[Tensor]) -> list[Tensor]:
 
 
 def _add(tensors: Sequence[Tensor]) -> None:
-    """Sums over all ranks, in place: small tensors together, each of the others by itself, all under way at once."""
-    small = [tensor for tensor in tensors if tensor.nbytes <= SMALL]
+    """Sum over all ranks, in place: small tensors packed into one message, all messages sent before any is awaited."""
+    small = [tensor for tensor in tensors if tensor.nbytes <= PACKED_UP_TO]
     packed = [torch.cat([tensor.reshape(-1) for tensor in small])] if small else []
-    large = [tensor for tensor in tensors if tensor.nbytes > SMALL]
+    large = [tensor for tensor in tensors if tensor.nbytes > PACKED_UP_TO]
     for work in [dist.all_reduce(tensor, async_op=True) for tensor in (*packed, *large)]:
         work.wait()
     for sums in packed:

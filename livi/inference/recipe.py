@@ -1,4 +1,4 @@
-"""The recipe: how long, how fast, how many samples, from where. Plain numbers, and the schedules they define."""
+"""`Recipe`: the numbers of a fit (steps, rates, samples, start), and the schedules that they define."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Self
 
 from livi import checks
 
-LOG_EVERY = 10  # steps from one row of history to the next; what is costly to know is computed there only
-VALUE_EVERY = 50  # and an entropy's value that costs more than its gradient at these; rows in between repeat the last
+LOG_EVERY = 10  # steps from one row of history to the next
+VALUE_EVERY = 50  # the same for an entropy whose value costs more than its gradient; rows in between repeat the last
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Recipe:
             nonlinear part, and for noises, observation noise and prior scale.
         warm_up: share of the steps over which the learning rate rises; it then falls to zero by a cosine.
         kl_warm_up: share of the steps over which the weight of the KL term rises from 0 to `temperature`.
-        temperature: T, the weight of the KL term in the end: the fit is of the posterior of the likelihood to the power
-            of 1 / T. 1 is Bayes' rule, less a "cold" posterior, surer than the data say. Images that are augmented
-            may want one, for an example in many versions counts as one.
+        temperature: T, the final weight of the KL term: the fit is of the posterior with the likelihood to the power
+            of 1 / T. 1 is Bayes' rule; below 1 the posterior is "cold", surer than the data say. Augmented images
+            may want that, since all versions of an example count as one.
         spread: standard deviation of the weights around their start.
         relative_spread: `spread` is a share of the root mean square of each parameter's start.
         num_samples, num_entropy_samples: weight vectors per component and step for the likelihood, and for the entropy.
@@ -40,7 +40,7 @@ class Recipe:
             not: clipping shortens the likelihood's rare large gradients but not the entropy's steady ones, and so
             favours spread.
         averaging: decay of an exponential moving average of the parameters that replaces them at the end, or None.
-        lengthened_from: of how many steps the warm-ups are shares, where the fit was lengthened since; None: of all.
+        lengthened_from: the number of steps that the warm-ups are shares of, where the fit was lengthened later.
     """
 
     steps: int = 4000
@@ -87,12 +87,12 @@ class Recipe:
 
     @property
     def named(self) -> frozenset[str]:
-        """What was said when this recipe was made, all of it where it comes from `dataclasses.replace`."""
+        """Names of the fields that were given when this recipe was made (all, if made by `dataclasses.replace`)."""
         found: frozenset[str] = self._named  # type: ignore[attr-defined]
         return found
 
     def over(self, other: Recipe) -> Recipe:
-        """What this recipe names, and the other one for the rest."""
+        """The other recipe, with the fields that this one names replaced."""
         values = {name: getattr(self, name) for name in self.named}
         if "num_samples" in values and "num_entropy_samples" not in values:
             values["num_entropy_samples"] = min(other.num_entropy_samples, values["num_samples"])
@@ -101,7 +101,7 @@ class Recipe:
         return replace(other, **values)
 
     def joined(self, other: Recipe) -> Recipe:
-        """What either of them names, and no more; this one's where both do.
+        """A recipe that names what either of them names; this one's value where both do.
 
         >>> Recipe(steps=100).joined(Recipe(steps=200, map_rate=1e-3)).named == {"steps", "map_rate"}
         True
@@ -109,11 +109,11 @@ class Recipe:
         return Recipe(**{name: getattr(one, name) for one in (other, self) for name in one.named})
 
     def lengthened(self, steps: int) -> Recipe:
-        """The same warm-ups, in steps, within a longer fit."""
+        """A longer fit, whose warm-ups take as many steps as before."""
         return self if steps == self.steps else replace(self, steps=steps, lengthened_from=self._first_steps)
 
     def lasting(self, steps: int) -> Recipe:
-        """The same for so many steps; where they are fewer, the start takes fewer in proportion."""
+        """The same with so many steps; where these are fewer, `map_steps` falls in proportion."""
         shorter = math.ceil(self.map_steps * min(1.0, checks.positive_int("steps", steps) / self.steps))
         return replace(self, steps=steps, map_steps=shorter)
 
@@ -130,7 +130,7 @@ class Recipe:
         return self.temperature * (1.0 if step >= rise else (step + 1) / (rise + 1))
 
     def entropy_weight(self, step: int) -> float:
-        """Weight of the entropy at a step: 0 where it is left out, so that the mean over steps is 1."""
+        """Weight of the entropy at a step: 0 where it is left out, else `entropy_every`; 1 on average."""
         return 0.0 if (step + 1) % self.entropy_every else float(self.entropy_every)
 
     @property
@@ -138,11 +138,11 @@ class Recipe:
         return self.steps if self.lengthened_from is None else self.lengthened_from
 
 
-# `inspect` would take the signature of `__new__`, which says nothing.
+# Otherwise `inspect` would show the signature of `__new__`, which names no fields.
 _CALL = inspect.signature(Recipe.__init__)
 Recipe.__signature__ = _CALL.replace(parameters=list(_CALL.parameters.values())[1:])  # type: ignore[attr-defined]
 
 
 def cosine(share: float) -> float:
-    """From 1 at the beginning to 0 at the end of a run of which this share is done."""
+    """Falls from 1 to 0 as the share of a run that is done rises from 0 to 1."""
     return 0.5 * (1.0 + math.cos(math.pi * share))

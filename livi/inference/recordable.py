@@ -43,7 +43,7 @@ def try_step(step: Callable[[], Any]) -> None:
 
 
 class WithoutMagma(TorchDispatchMode):
-    """Refuses what torch would take MAGMA for."""
+    """Raises a `CaptureError` for operations that torch would hand to MAGMA, which cannot be recorded."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -60,5 +60,5 @@ class WithoutMagma(TorchDispatchMode):
 
 
 def _many_large(matrices: Tensor) -> bool:
-    """More and larger ones than cuBLAS is given."""
+    """More than eight matrices of more than 512 rows, which torch does not hand to cuBLAS."""
     return matrices.shape[-1] > 512 and matrices.shape[:-2].numel() > 8

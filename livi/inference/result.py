@@ -1,4 +1,4 @@
-"""The posterior that a bound stands for: at the end of a fit, and at any step of it."""
+"""From a bound to a `Posterior`: at the end of a fit, and at any step of it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ CALIBRATION = 512  # examples to measure the BatchNorm statistics of drawn netwo
 
 
 class Result:
-    """Makes posteriors of bounds like the plan's.
+    """Makes posteriors from the plan's bound, or copies of it.
 
-    Inputs for BatchNorm are read from the data once, at the beginning: a DataLoader with a random stream of its own
-    then gives the same batches however often a posterior is asked for.
+    Inputs for BatchNorm are read from the data once, at the beginning, so that a DataLoader with a random stream of its
+    own gives the fit the same batches however often a posterior is made.
     """
 
     def __init__(self, prepared: Plan) -> None:
@@ -32,7 +32,7 @@ class Result:
     def posterior(
         self, bound: Bound, history: Sequence[Mapping[str, float]] = (), facts: Mapping[str, Any] | None = None
     ) -> Posterior:
-        """The posterior of this bound, with its parts and not copies of them; they no longer ask for gradients."""
+        """The posterior made of this bound's own parts, not copies; they no longer require gradients."""
         bound.requires_grad_(False)
         problem = self.prepared.problem
         if problem.integrated is None:
@@ -51,16 +51,16 @@ class Result:
         return Posterior(sampler, sampler.likelihood.observed, bound.prior, history=history, plan=facts)
 
     def copied(self, bound: Bound) -> Posterior:
-        """The posterior of a copy of this bound."""
+        """The posterior made of a copy of this bound."""
         facts = {"inputs": shapes_in_words(self.prepared.data.first()[0])}
         return self.posterior(copy.deepcopy(bound), facts=facts)
 
 
 def calibration_inputs(data: Data, count: int = CALIBRATION) -> Any:
-    """Inputs of so many examples, from all over the data where they are at hand: rows may come in an order.
+    """Inputs of so many examples, drawn from all of the data where it is in memory, since rows may be sorted.
 
-    Augmented, where the fit's are: a network belongs to the statistics that it was fitted under. Those of images as
-    they are cost 3 % of the NLL on CIFAR-10 (docs/benchmarks/images.md).
+    Augmented where the fit's are, since a network needs the statistics that it was fitted under: those of images that
+    are not augmented cost 3 % of the NLL on CIFAR-10 (docs/benchmarks/images.md).
     """
     if isinstance(data, TensorData):
         data = TensorData(data.inputs, data.targets, count, augment=data.augment)  # shuffled

@@ -1,4 +1,4 @@
-"""Going on from a checkpoint: the same fit again, by its own recipe, perhaps a longer one."""
+"""Resuming a fit from a checkpoint: by its own recipe, perhaps lengthened, on the same data and network."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from livi.inference.recipe import Recipe
 from livi.inference.rules import Chains
 from livi.model.likelihoods import Likelihood
 
-FREE = {  # what may be another number or name where the same fit goes on
+MAY_DIFFER = {  # facts of a plan that need not be the same when its fit is resumed
     "seconds_per_step",
     "seconds_per_map_step",
     "memory_bytes",
@@ -39,14 +39,14 @@ def plan_again(
     kept = Recipe(**before["recipe"] | {"betas": tuple(before["recipe"]["betas"])})
     asked, steps = (options.pop("recipe", None) or Recipe()).over(kept), options.pop("steps", None)
     options.pop("budget", None)  # the fit's length is known by now
-    asked = asked if steps is None else replace(asked, steps=steps, map_steps=kept.map_steps)  # the start had its share
-    # Lengthened before, the fit may be asked for by the recipe of its first run, which knows nothing of that.
+    asked = asked if steps is None else replace(asked, steps=steps, map_steps=kept.map_steps)  # the start is over
+    # The user may pass the recipe of the first run, which does not know that the fit was lengthened since.
     asked = replace(asked, lengthened_from=kept.lengthened_from)
-    chained = before.get("chains")  # a recipe that is named leaves no room for the rule that has chains follow
+    chained = before.get("chains")  # passing a recipe, as below, would switch off the rule that adds chains
     if options.setdefault("polish", chained is not None) not in (None, chained is not None):
         raise ValueError(f"checkpoint: expected polish={chained is not None} as before, got {options['polish']}.")
     options["polish"] = chained is not None
-    if options.get("components") is None and options.get("family") is None:  # likewise of the rule for mixtures
+    if options.get("components") is None and options.get("family") is None:  # likewise the rule for mixtures
         options["components"] = before.get("components")
     prepared = plan(net, data, likelihood, seed=seed, recipe=asked, **options)
     prepared = replace(prepared, chains=None if chained is None else Chains(**chained))
@@ -57,7 +57,7 @@ def plan_again(
                 f"and is {value}; pass the same arguments, or another checkpoint file."
             )
     now = prepared.summary()
-    for name in sorted((now.keys() & before.keys()) - FREE, key=lambda name: (name != "num_data", name)):
+    for name in sorted((now.keys() & before.keys()) - MAY_DIFFER, key=lambda name: (name != "num_data", name)):
         if before.get(name) != now[name]:
             raise ValueError(
                 f"checkpoint: expected the same fit as before, but {_difference(name, before.get(name), now[name])}; "
@@ -75,7 +75,7 @@ FINGERPRINTS = {
 
 
 def _difference(name: str, before: Any, now: Any) -> str:
-    """What was and is, of the innermost part that differs."""
+    """In words, what the innermost differing part was and is."""
     if name in FINGERPRINTS:
         return FINGERPRINTS[name]
     if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):

@@ -10,8 +10,8 @@ from livi.posterior.diagnostics.estimate import Estimate
 from livi.posterior.pareto import largest_shape
 from livi.posterior.posterior import Posterior
 
-FEWEST = 20.0  # effective draws, below which an average over them is one over a few networks
-ALIKE = 0.9  # effective share of the draws from which on weights are all but equal, and their tail decides nothing
+FEWEST = 20.0  # effective draws; averages over fewer are averages over a few networks
+ALIKE = 0.9  # effective share of the draws above which weights are so nearly equal that their tail is irrelevant
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,14 @@ class ReweightReport:
 
     @classmethod
     def of(cls, posterior: Posterior) -> ReweightReport:
-        """Of a posterior that was reweighted, also after loading it."""
+        """The report on a reweighted posterior, which its file keeps too."""
         if "reweight" not in posterior.plan:
             raise ValueError("posterior: expected one that livi.reweight returned, got one that is not reweighted.")
         known = {name: _read(value) for name, value in posterior.plan["reweight"].items()}
         return cls(**known)
 
     def facts(self) -> dict[str, Any]:
-        """As JSON-able values, None for what is not a number; `of` reads them."""
+        """The report as JSON-able values, None for NaN; `of` reads them."""
         return {name: _written(value) for name, value in asdict(self).items()}
 
     @property

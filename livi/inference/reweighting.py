@@ -32,7 +32,7 @@ from livi.posterior.pareto import effective, pareto_shape, smoothed
 from livi.posterior.posterior import Posterior
 
 BLOCK = 1e8  # multiplications of the networks that are evaluated at a time
-NUMBERS = 2**23  # in the matrices and latents behind the densities of the draws that are weighted at a time
+NUMBERS = 2**23  # in the matrices and latents for the densities of a block of draws
 
 
 def reweight(
@@ -87,7 +87,7 @@ def reweight(
     sampler = _with_density(posterior)
     started = time.perf_counter()
     target = ChainTarget.of(posterior, data, unpack)
-    for text in _surprises(posterior, target, data, unpack):
+    for text in _doubts(posterior, target, data, unpack):
         warn(text)
     rng = torch.Generator(posterior.layout.device).manual_seed(seed)
     show = Progress(num_samples, quiet=not progress, unit="draws")
@@ -110,10 +110,10 @@ def reweight(
 
 
 def _with_density(posterior: Posterior) -> ImplicitPosterior:
-    """The part of the posterior that is weighted.
+    """The implicit posterior whose draws are weighted: the sampler itself, or that of the earlier layers.
 
     Raises:
-        TypeError, ValueError: log q is not known, or not affordable.
+        TypeError, ValueError: its log q is not known, or not affordable.
     """
     sampler = posterior.sampler
     remedy = "use livi.polish, which needs no log q"
@@ -140,11 +140,11 @@ def _with_density(posterior: Posterior) -> ImplicitPosterior:
 
 @dataclass(frozen=True)
 class _Weighed:
-    """Draws of q, and log p(D, theta) - log q(theta) of each; where it is not a number, -inf."""
+    """Draws of q, and log p(D, theta) - log q(theta) of each; -inf where that is not finite."""
 
     theta: Tensor  # (S, m')
     log_weights: Tensor  # (S,)
-    components: Tensor  # (S,) that they come from
+    components: Tensor  # (S,) the mixture component that each comes from
     density_error: Tensor  # (S,)
 
 
@@ -157,7 +157,7 @@ def _weighed(
     rng: torch.Generator,
     show: Progress,
 ) -> _Weighed:
-    """Block by block; Ctrl-C ends it behind a block."""
+    """Draws and their log weights, block by block; Ctrl-C stops after the present block and keeps what there is."""
     components, latent_dim = sampler.num_components, largest_latent_dim(sampler)
     affordable = NUMBERS // (latent_dim * (latent_dim + 2 * num_importance))
     size = components * max(1, min(250, affordable) // components)
@@ -185,14 +185,14 @@ def _weighed(
 
 
 def _log_joint(problem: Problem, theta: Tensor) -> Tensor:  # (S, m') -> (S,)
-    """log p(D, theta), of some rows at a time."""
+    """log p(D, theta), some rows at a time."""
     batch = problem.data.first()
     size = max(1, int(BLOCK / (len(batch[1]) * work_on_example(problem))))
     return torch.cat([torch.stack(problem.on_batch(rows, batch)).sum(0) for rows in theta.split(size)])
 
 
 def _log_prob_of_scales(problem: Problem) -> float:
-    """What the log joint counts for scales of the prior, which are given here."""
+    """The part of the log joint that is log p of the prior's scales, which are held fixed here."""
     likelihood = problem.likelihood
     priors = [problem.prior, likelihood.prior if isinstance(likelihood, Marginal) else None]
     return sum(float(prior.log_prob_of_scales()) for prior in priors if isinstance(prior, Normal | Relevance))
@@ -219,8 +219,8 @@ def _report(weighed: _Weighed, weights: Tensor, rows: Tensor, components: int, s
     )
 
 
-def _surprises(posterior: Posterior, target: ChainTarget, data: Any, unpack: Unpack | None) -> list[str]:
-    """In what the weighted draws will be of something else than the posterior that they come from."""
+def _doubts(posterior: Posterior, target: ChainTarget, data: Any, unpack: Unpack | None) -> list[str]:
+    """Warnings where the weights' target is not what the given posterior and data suggest."""
     found = other_data(posterior, target, data, unpack, "reweight", "the weights are")
     if posterior.temperature != 1.0:
         found.append(

@@ -53,16 +53,16 @@ from livi.model.likelihoods import Categorical, HeteroscedasticGaussian
 from livi.model.problem import Problem
 from livi.network import Layout, Loop, as_call, multiplications
 
-COMPONENTS = 5  # of a mixture that is livi's own choice
+COMPONENTS = 5  # of a mixture by default
 FEWEST = 600  # steps of a large network
-MANY = 5_000  # labels, for a mixture that is livi's own choice
-SHARE_OF_STARTS = 3 / 11  # of a mixture's gradients, those of the MAP fits that its components start at
+MANY = 5_000  # fewest labels for a mixture by default
+SHARE_OF_STARTS = 3 / 11  # share of a mixture's gradients that its MAP fits take
 BUDGET = 1.5e7  # multiplications for the Gram matrices of a step's samples, of which there are at least four
 
 
 @dataclass(frozen=True)
 class Size:
-    """What the rules look at.
+    """The sizes of a problem, which the rules depend on.
 
     Args:
         work: multiplications of one pass over a batch, for one weight vector.
@@ -70,7 +70,7 @@ class Size:
         labels: of one example; a text has one a character.
         one_by_one: weight vectors are evaluated one after the other, which makes many of them slow.
         gram: multiplications that the evidence of an integrated last layer takes, for one weight vector.
-        polished: Markov chains will follow, for which a short fit is start enough.
+        polished: Markov chains will follow, which need a short fit only.
     """
 
     layout: Layout
@@ -112,9 +112,9 @@ class Size:
 
     @property
     def narrowing(self) -> float:
-        """How much narrower the posterior of so many examples is than that of a full batch of them, about.
+        """About how much narrower the posterior is than that of as many examples as a full batch has at most.
 
-        A fit that starts much wider than its posterior begins far below its MAP estimate. Of 43,000 rows with a noise
+        A fit that starts much wider than its posterior begins far below its MAP estimate: on 43,000 rows with a noise
         that varies, one fit of 3,000 steps ended 75,000 nats below it.
         """
         return min(1.0, math.sqrt(FULL_BATCH / self.num_data))
@@ -122,7 +122,7 @@ class Size:
 
 @dataclass(frozen=True)
 class BySize:
-    """A choice of family, generator or noise that is made by what the rules look at, and not by the layout alone."""
+    """A choice of family, generator or noise that depends on the `Size`, and not on the layout alone."""
 
     make: Callable[[Size], Any]
 
@@ -173,14 +173,14 @@ def default_entropy(size: Size) -> EntropyEstimator:
 
 
 def default_components(size: Size) -> int:
-    """A mixture for networks of 5,000 to a million weights that tell classes, of which many labels are known."""
+    """A mixture for classifiers of 5,000 to a million weights with many labels; else one component."""
     middle = MIDDLE < size.num_params <= LARGE
     several = size.classes and size.gram is None and middle and size.num_data * size.labels >= MANY
     return COMPONENTS if several else 1
 
 
 def default_recipe(size: Size, components: int = 1) -> Recipe:
-    """As many samples per component as 100 million multiplications per step afford, at most 2 d; fewer for larger m.
+    """The schedule: as many samples per component as 100 million multiplications per step afford, up to a limit.
 
     Large networks are trained for a hundred epochs, within limits: few examples need few steps.
     """
@@ -215,10 +215,10 @@ def default_recipe(size: Size, components: int = 1) -> Recipe:
 
 
 def _of_a_mixture(alone: Recipe, components: int) -> Recipe:
-    """For as many gradients as an ensemble of five takes, or of as many members as there are components beyond five.
+    """The schedule of a mixture: as many gradients as an ensemble of five, or of as many as components.
 
-    Components make up for what each of them misses, so that each may be fitted for a shorter time, and with fewer
-    samples a step, than one that is alone; but not for less than 600 steps, start and rest.
+    Components make up for what each of them misses, so that each is fitted for fewer steps and with fewer samples than
+    a single one; but for at least 600 steps, in the start and in the rest.
     """
     gradients = max(COMPONENTS, components) * alone.map_steps
     samples = min(alone.num_samples, max(1, 8 // components))
@@ -228,10 +228,10 @@ def _of_a_mixture(alone: Recipe, components: int) -> Recipe:
 
 
 def _of_many_examples(recipe: Recipe, size: Size, components: int) -> Recipe:
-    """Forty epochs, of which 3,000 steps at least and 20,000 at most: the more there is to see, the longer it takes.
+    """The schedule for regressions with many examples: forty epochs, but 3,000 to 20,000 steps.
 
-    The posterior of many numbers is narrow, so that a few samples a step are enough, and the noise of minibatches is
-    what takes time to average out.
+    Their posterior is narrow, so that a few samples a step are enough, and it is the noise of minibatches that takes
+    time to average out.
     """
     steps = min(20_000, max(3_000, 40 * size.steps_per_epoch))
     return replace(
@@ -245,7 +245,7 @@ def _of_many_examples(recipe: Recipe, size: Size, components: int) -> Recipe:
 
 
 def _with_exact_last_layer(size: Size, gram: float, components: int) -> Recipe:
-    """As many samples as the evidence affords: at least 4 for a middle-sized network, otherwise at least 16."""
+    """The schedule with an exact last layer: as many samples as the evidence affords, but at least 4 or 16."""
     if size.features_only:
         return _features_recipe(min(64, max(4, int(BUDGET / gram))), size.num_data, components)
     work = size.num_data * size.num_params
@@ -256,13 +256,13 @@ def _with_exact_last_layer(size: Size, gram: float, components: int) -> Recipe:
 
 
 def _features_recipe(num_samples: int, num_data: int, components: int) -> Recipe:
-    """For a middle-sized network with an exact last layer, rates chosen on held-out training rows of ten tables.
+    """The schedule of a middle-sized network with an exact last layer, chosen on held-out rows of ten tables.
 
-    Of few examples, from the network's own weights and at high rates: random features with an exact last layer already
-    fit well, where a MAP estimate of them is too sure, and takes the noise with it. Of many, whose posterior is narrow,
-    from a MAP estimate and at low rates, which find their way from there only.
+    For few examples: from the network's own weights, at high rates. Random features with an exact last layer already
+    fit well, whereas MAP estimates of them overfit and make the noise too small. For many examples, whose posterior is
+    narrow: from a MAP estimate, at low rates, which would not get far from random weights.
 
-    A step on more examples takes longer and says more: from 1,024 on fewer of them do.
+    A step on more examples takes longer and tells more, so that fewer steps are taken from 1,024 examples on.
     """
     few = Recipe(
         steps=600 if num_data <= 1024 else 450,
@@ -293,7 +293,7 @@ class Chains:
     weighting: Literal["equal", "stacked"] = "equal"
 
     def lasting(self, share: float) -> Chains:
-        """Shorter ones, for a fit of which only a share is asked for."""
+        """Chains shortened by this share, for a fit that is shortened."""
         steps = max(100, round(min(1.0, share) * self.steps))
         return replace(self, steps=steps, draws=min(self.draws, self.chains * int((1.0 - self.warm_up) * steps)))
 
@@ -308,27 +308,26 @@ FROM_MODES_MAP_STEPS = 300
 
 
 def wants_polish(problem: Problem) -> bool:
-    """A mean and a noise that are both the network's, middle-sized, all examples in one batch.
+    """Whether mean and noise are both outputs of a middle-sized network, and all examples are one batch.
 
-    Such posteriors are so stiff that a variational fit ends behind the network that it starts from, and chains do not
-    (docs/benchmarks/polish.md).
+    Such posteriors are so stiff that a variational fit predicts worse than the network that it starts from, and chains
+    do not (docs/benchmarks/polish.md).
     """
     middle = SMALL < problem.layout.num_params <= MIDDLE and problem.integrated is None
     return middle and _one_batch(problem.data) and isinstance(problem.likelihood, HeteroscedasticGaussian)
 
 
 def wants_conditional(problem: Problem) -> bool:
-    """Labels, a middle-sized network, all examples in one batch: its last layer is then inferred given the others.
+    """Whether the last layer is inferred given the others: for labels, a middle-sized network, and one batch.
 
-    Where that is quick, which `integrate_last_layer` finds out.
-
-    Chosen on validation rows by `python -m benchmarks.choose_classes` (docs/benchmarks/classes.md).
+    Only where that is quick, which `integrate_last_layer` decides. Chosen on validation rows by
+    `python -m benchmarks.choose_classes` (docs/benchmarks/classes.md).
     """
     return problem.classes and not against_conditional(problem)
 
 
 def against_conditional(problem: Problem) -> str:
-    """Why the last layer of labels is sampled unless it is asked for otherwise; "" where nothing speaks for that."""
+    """The reason why the last layer of labels is sampled by default; empty if it is inferred given the others."""
     weights, data = problem.layout.num_params, problem.data
     if not SMALL < weights <= MIDDLE:
         return (
@@ -344,17 +343,17 @@ def against_conditional(problem: Problem) -> str:
 
 
 def _one_batch(data: Data) -> bool:
-    """All examples are at hand, few enough for every step, and the same at every epoch."""
+    """Whether the data are in memory, all in one batch, and the same at every epoch."""
     return isinstance(data, TensorData) and data.steps_per_epoch == 1 and data.augment is None
 
 
 def from_trained(recipe: Recipe) -> Recipe:
-    """For a network that is trained already: no MAP fit, and fewer steps."""
+    """The schedule for a network that is trained already: no MAP fit, and fewer steps."""
     return replace(recipe, map_steps=0, map_restarts=1, steps=max(min(600, recipe.steps), recipe.steps // 2))
 
 
 def from_posterior(recipe: Recipe) -> Recipe:
-    """For a posterior that is fitted already: as `from_trained`, without a KL warm-up, and at 0.3 of the rates.
+    """The schedule for a posterior that is fitted already: as `from_trained`, without KL warm-up, at 0.3 of the rates.
 
     At full rates a fit first loses what was learned: on 60 points of a sine, last layer sampled, one seed, 400 steps
     after 1,500 ended 2.6 nats lower at full rates, and 0.3 nats higher at 0.3 of them.

@@ -1,15 +1,15 @@
-"""How much each of several chains counts: weights by which they predict, together, rows that they have not seen.
+"""Stacking: weights of several chains by how well their mixture predicts data points left out.
 
-Chains on a network often stay where they began, and then how many of them are in a mode says nothing of its mass. Equal
-weights let poor modes spoil the average. Stacking (Yao, Vehtari and Gelman 2022, "Stacking for non-mixing Bayesian
-computations") takes the weights w of the mixture of chains with the best score on data points left out,
+Chains on a network often stay in the mode where they began, and then the number of chains in a mode says nothing about
+its mass, and equal weights let poor modes spoil the average. Stacking (Yao, Vehtari and Gelman 2022, "Stacking for
+non-mixing Bayesian computations") takes the weights w of the chains that maximise the score on points left out,
 
     sum_i log sum_c w_c p_c(y_i | y_-i),
 
 in which p_c(y_i | y_-i) comes from the draws of chain c by importance sampling. That score is at least that of the best
-chain alone, and that of equal weights. But it is known from the data that the chains were run on, and a few of these
-can decide between chains that are as good, so that every chain is credited with some of them beforehand: it costs at
-most 0.07 nats a point with eight chains, and chains that agree get equal weights.
+chain alone, and that of equal weights. But it is estimated from the data that the chains were run on, and a few points
+can decide between equally good chains. So every chain is credited with some points beforehand, which costs at most
+0.07 nats a point with eight chains and gives chains that agree equal weights.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 ITERATIONS = 500
-LEAST = 0.01  # of all data points, that every chain is credited with, lest a few decide alone
+LEAST = 0.01  # share of all data points that every chain is credited with
 
 
 def left_out_scores(log_likelihood: Tensor) -> Tensor:  # (T, C, N) -> (C, N)
@@ -53,10 +53,10 @@ def stacked(scores: Tensor, counts: Tensor | None = None, least: float = LEAST) 
 
 
 def picked(weights: Tensor, draws: int, each: int) -> list[list[int]]:
-    """Which draws of each chain to keep, of `each` that it has, so that about `draws` are kept in the weights' shares.
+    """Numbers of the draws to keep of each chain, which has `each`: about `draws` in all, in the weights' proportions.
 
-    At equal distances along the chain. Where one would have to give more than it has, all give less: it is the shares
-    that count.
+    They are evenly spaced along the chain. Where a chain would have to give more than it has, all give fewer, so that
+    the proportions hold.
 
     >>> picked(torch.tensor([0.25, 0.75]), draws=8, each=6)
     [[1, 4], [0, 1, 2, 3, 4, 5]]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from livi.draws import global_stream, normal, uniform
 from livi.inference.capture import Stepper
-from livi.inference.chains import widest
+from livi.inference.chains import log_density_range
 from livi.inference.optimiser import adam, for_optimiser, set_rate
 from livi.inference.own_noise import fit_noise, learned_beside
 from livi.inference.progress import Progress
@@ -24,7 +24,7 @@ from livi.model.problem import Problem
 from livi.network import Layout
 from livi.network.evaluation import synchronise
 
-TEMPERATURE = 3.0  # nats
+TEMPERATURE = 3.0  # nats, by which odds of starts fall by a factor e
 
 
 class Starts(NamedTuple):
@@ -37,12 +37,12 @@ class Starts(NamedTuple):
     def pick(self, count: int, seed: int) -> Tensor:  # (count, m)
         """The best row, or for a mixture so many different ones, drawn with odds exp(log joint / 3).
 
-        The best few of many rows are often one mode found again and again. A mode's height is not its mass, from which
-        it differs by a few nats, so rows within a few nats of the best have about its chance, and others none. Rows
-        further below it than a posterior is wide are no starts: where too few are left, they come again.
+        The best few of many rows are often one mode found again and again. A mode's height differs from its mass by a
+        few nats, so rows within a few nats of the best get about the same chance. Rows further below the best than
+        draws of a posterior differ are excluded; where too few are left, these are repeated.
         """
         joint = self.log_joint.double().cpu().nan_to_num(nan=-math.inf)
-        sound = (joint >= joint[0] - widest(self.theta.shape[1])).nonzero()[:, 0]
+        sound = (joint >= joint[0] - log_density_range(self.theta.shape[1])).nonzero()[:, 0]
         if count == 1 or len(sound) == 0:
             return self.theta[:count]
         if count >= len(sound):
@@ -57,7 +57,7 @@ def map_weights(problem: Problem, recipe: Recipe, *, seed: int, capture: bool | 
     """The MAP estimates of a whole `MapStart`, best first.
 
     Raises:
-        KeyboardInterrupt: there is no use for half of it.
+        KeyboardInterrupt: on Ctrl-C; unlike `MapStart.run`, this keeps no unfinished weights.
     """
     search = MapStart(problem, recipe, seed=seed, capture=capture)
     starts = search.run()
@@ -67,7 +67,7 @@ def map_weights(problem: Problem, recipe: Recipe, *, seed: int, capture: bool | 
 
 
 def best_map_weights(problem: Problem, recipe: Recipe, *, seed: int, capture: bool | None = None) -> Starts:
-    """The best of them alone, with a likelihood whose parameters are the best for it and not for all of them."""
+    """The best of several MAP estimates, with the likelihood's parameters refitted for this one alone."""
     limits = problem.likelihood.lower_limits()
     starts = map_weights(problem, recipe, seed=seed, capture=capture)
     best = Starts(*(values[:1] for values in starts))
@@ -85,7 +85,7 @@ class MapStart:
     likelihood's parameters are fitted: a MAP estimate of the prior's scale would shrink it to nothing.
 
     Attributes:
-        interrupted: whether Ctrl-C ended the run; what was found by then is what `run` returns.
+        interrupted: whether Ctrl-C ended the run, which then returned the weights found so far.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class MapStart:
         self.interrupted = False
 
     def run(self, save: Callable[[], None] | None = None, save_every: int = 500) -> Starts:
-        """The weights, best first. Ctrl-C stops early and keeps what has been found; `save` is called now and then."""
+        """The weights, best first; on Ctrl-C those found so far. `save` is called every `save_every` steps."""
         recipe, group = self.recipe, self.ascent.optimiser.param_groups[0]
         self.progress.begin(self.step, max(1, recipe.map_steps), "MAP start")
         try:
@@ -180,7 +180,7 @@ class _Ascent:
 
 
 def ranked(problem: Problem, theta: Tensor, recipe: Recipe) -> Starts:
-    """Rows of weights by their density over all data, best first; as they are where nothing was fitted."""
+    """Rows of weights by their joint density with all data, best first; in their own order if none was fitted."""
     log_likelihood, log_prior = problem.on_data(theta.detach())
     score = _finite(log_likelihood + log_prior)
     if not bool(torch.isfinite(score).any()):
@@ -193,7 +193,7 @@ def ranked(problem: Problem, theta: Tensor, recipe: Recipe) -> Starts:
 
 
 def measure_start(problem: Problem, rows: int) -> float:
-    """Seconds of one step of so many rows towards the MAP estimate. Nothing is changed."""
+    """Seconds of one MAP step for so many rows. Nothing is changed."""
     theta = problem.layout.flatten().expand(rows, -1).clone().requires_grad_()
     parameters = [theta, *problem.likelihood.parameters()]
     batch, seconds = problem.data.first(), float("inf")
@@ -208,7 +208,7 @@ def measure_start(problem: Problem, rows: int) -> float:
 
 
 def _forget_non_finite(optimiser: torch.optim.Optimizer) -> None:
-    """One restart that ran away must not take the others along through what they share."""
+    """Zero non-finite gradients, lest one diverged restart spoil the others through the parameters they share."""
     for group in optimiser.param_groups:
         for parameter in group["params"]:
             if parameter.grad is not None:
@@ -216,13 +216,13 @@ def _forget_non_finite(optimiser: torch.optim.Optimizer) -> None:
 
 
 def _finite(scores: Tensor) -> Tensor:
-    """With those that are not, of either sign, as the worst there can be."""
+    """The scores, with -inf in place of any that is not finite."""
     return scores.where(torch.isfinite(scores), -math.inf)
 
 
 @torch.no_grad()
 def _replace_lost(theta: Tensor, joint: Tensor) -> None:
-    """Rows with a non-finite density go on from the best row."""
+    """Replace rows with a non-finite density by the best row."""
     score = _finite(joint)
     theta.copy_(torch.where(torch.isfinite(score)[:, None], theta, theta[score.argmax()]))
 
@@ -230,7 +230,7 @@ def _replace_lost(theta: Tensor, joint: Tensor) -> None:
 def initial_weights(layout: Layout, count: int, seed: int) -> Tensor:  # (count, m)
     """The module's weights, then fresh draws from its layers' own initialisers (or, without one, perturbed weights)."""
     rows = [layout.flatten()]
-    # A user's own manual_seed(seed) made the module: others are drawn. Torch's generators take 64 bits.
+    # Another seed than the user's, whose manual_seed(seed) may have made the module. Torch's generators take 64 bits.
     with global_stream(1_000_003 * (seed + 1) % 2**64, layout.device):
         rows += [_reinitialised(layout) for _ in range(count - 1)]
     return torch.stack(rows).clone()

@@ -1,4 +1,4 @@
-"""Stopping a fit that no longer gets better, and keeping the best of it."""
+"""`EarlyStopping`: ends a fit that no longer improves, and keeps its best parameters."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class EarlyStopping(Callback):
         self.patience, self.metric = checks.positive_int("patience", patience), metric
         self.best: float | None = None
         self.best_step: int | None = None
-        self.waited = 0  # validations since then
+        self.waited = 0  # validations since the best one
         self._parameters: dict[str, Tensor] | None = None
 
     def check(self, metrics: tuple[str, ...]) -> None:

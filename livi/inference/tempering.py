@@ -1,16 +1,16 @@
-"""A population of chains from the prior to the posterior: where they end up in several modes, in the modes' own shares.
+"""Sequential Monte Carlo from the prior to the posterior: chains end up in several modes, in the modes' own shares.
 
-Chains that do not cross between modes keep whatever shares they started in, wherever that was. Draws of the prior that
-are cooled slowly do not: with log p_b(theta) = log p(theta) + b log p(D | theta) and b from 0 to 1 (sequential Monte
-Carlo, Del Moral, Doucet and Jasra 2006), each rise of b by h multiplies the weight of a chain by p(D | theta)^h. When
-weights have become unequal, chains are drawn anew in their proportions, poor ones ending and good ones going on more
-than once, and steps at every temperature move them apart. The population is distributed as the posterior in the
-limit of many chains, whatever its modes, and the mean weights multiply to an estimate of the evidence p(D).
+Chains that do not cross between modes keep the shares that they started with. Draws of the prior that are cooled slowly
+do not: with log p_b(theta) = log p(theta) + b log p(D | theta) and b from 0 to 1 (Del Moral, Doucet and Jasra 2006),
+each rise of b by h multiplies the weight of a chain by p(D | theta)^h. When weights have become unequal, chains are
+resampled in proportion to them, and steps at every temperature move copies apart. In the limit of many chains the
+population is distributed as the posterior, whatever its modes, and the product of the mean weights estimates the
+evidence p(D).
 
-How far b rises at a time is chosen for an effective sample size: of the weights' change, 0.9 of all chains. The number
-of temperatures grows with what the data say, not with the number of chains: 6 on toy problem A, 36 on B. With 5 steps
-at each in place of 20 as few as 3 of B's 256 draws are the ancestors of all chains, and shares of modes go wrong on
-some seeds (docs/benchmarks/polish.md).
+Each rise of b is chosen such that its weights have an effective sample size of 0.9 of all chains. The number of
+temperatures grows with what the data say, not with the number of chains: 6 on toy problem A, 36 on B. With 5 steps at
+each in place of 20 as few as 3 of B's 256 draws are the ancestors of all chains, and shares of modes go wrong on some
+seeds (docs/benchmarks/polish.md).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from livi.inference.chains import Differentiated, LogDensity, MovingChains, diff
 from livi.inference.resampling import resampled
 
 KEPT = 0.9  # effective share of the chains in one rise of the inverse temperature
-RENEWED = 0.5  # effective share below which chains are drawn anew
-STEPS = 20  # at each temperature, about as many as it takes to forget a place at the first ones
+RESAMPLED = 0.5  # effective share below which chains are resampled
+STEPS = 20  # at each temperature; about as many as chains need to move apart at the first temperatures
 MOST = 2000  # temperatures
 
 
@@ -37,10 +37,9 @@ class Population:
 
     Attributes:
         theta: one row for each chain, equally likely.
-        temperatures: that they went through.
-        gradients: of one chain.
-        ancestors: of how many draws of the prior they come; few of many say that the others were lost, and weights
-            along with them.
+        temperatures: how many they went through.
+        gradients: how many one chain took.
+        ancestors: from how many draws of the prior they descend; where few, the shares of modes are unreliable.
         log_evidence: estimate of log p(D), given all scales.
     """
 
@@ -61,7 +60,7 @@ def anneal(
     rng: torch.Generator | None = None,
     steps: int = STEPS,
 ) -> Population:
-    """Take draws of the prior to the posterior.
+    """Move draws of the prior to the posterior.
 
     Args:
         target: log p(D, theta) and its gradient.
@@ -93,7 +92,7 @@ def anneal(
         log_evidence += float(log_weights.logsumexp(0) - before)
         path.inverse = 1.0 if rise >= 1.0 - path.inverse else path.inverse + rise
         chains.value, chains.gradient = path.between(parts)
-        if path.inverse == 1.0 or _effective(log_weights) < RENEWED:
+        if path.inverse == 1.0 or _effective(log_weights) < RESAMPLED:
             rows = resampled(log_weights, len(log_weights), rng)
             origin, log_weights = origin[rows], torch.zeros_like(log_weights)
             chains.take(rows)

@@ -1,4 +1,4 @@
-"""Validation: examples that are not fitted, and how well the posterior of the moment predicts them."""
+"""Validation: how well the posterior predicts held-out examples while it is fitted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from livi.model.data.conversion import is_column
 from livi.posterior.metrics import METRICS
 from livi.posterior.posterior import Posterior
 
-TIMES = 20  # validations per fit, where nothing is said
+TIMES = 20  # validations per fit by default
 DRAWS = 32  # networks that predict together, drawn from the same random numbers at every validation
 SCORES = ("nll", "accuracy", "rmse")
 EXAMPLES = 8192  # at a time
@@ -62,23 +62,23 @@ class Validation:
                 if weight == [0.0]:
                     continue
                 prediction = posterior.predict(inputs, num_samples=DRAWS)
-                for place, name in enumerate(SCORES):
+                for column, name in enumerate(SCORES):
                     metric, count = METRICS[name], _count(name, prediction, targets)
                     if not metric.applies_to(prediction):
                         continue
                     if not metric.applies_to(prediction, targets):
-                        counts[place] = -math.inf  # of some of the examples alone it would mislead
+                        counts[column] = -math.inf  # a score of some of the examples alone would mislead
                     elif count:
                         value = metric(prediction, targets)
-                        totals[place] += count * (value**2 if name == "rmse" else value)
-                        counts[place] += count
+                        totals[column] += count * (value**2 if name == "rmse" else value)
+                        counts[column] += count
         sums = zip(SCORES, self.ranks.total(totals), self.ranks.total(counts), strict=True)
         means = {name: total / count for name, total, count in sums if count > 0.0}
         return {name: math.sqrt(value) if name == "rmse" else value for name, value in means.items()}
 
 
 def _count(name: str, prediction: Any, targets: Tensor) -> int:
-    """Of how many values a batch's score is the mean."""
+    """The number of values that a batch's score is the mean of."""
     ignored = getattr(prediction, "ignore_index", None)
     if ignored is not None and (name == "accuracy" or (name == "nll" and targets.ndim == 1)):
         return int((targets != ignored).sum())
@@ -113,7 +113,7 @@ def validation_of(
 
 
 def split_off(data: Any, share: float, seed: int) -> tuple[Any, Any]:
-    """The data without a share of its examples, and that share, both in their order; the seed decides which.
+    """Split a random share of the examples off: the others, then that share, each in the order of the data.
 
     >>> kept, held = split_off((torch.arange(10.0), torch.arange(10.0)), 0.2, seed=0)
     >>> len(kept[1]), len(held[1])
@@ -160,5 +160,5 @@ def _is_pair(data: Any) -> bool:
 
 
 def named(scores: Mapping[str, float]) -> dict[str, float]:
-    """The scores as they stand in a row of history."""
+    """The scores under the names that they have in a row of history."""
     return {f"{PREFIX}{name}": value for name, value in scores.items()}

@@ -1,4 +1,4 @@
-"""Up to how many weights a network is small, middle or large, and the prior of each where the user has none."""
+"""The sizes up to which a network counts as small, middle or large, and the default prior of each."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class Prior(Specified, nn.Module):
         raise NotImplementedError
 
     def differentiated(self) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-        """`log_prob` of rows with its gradient, (S, m) -> (S,), (S, m), the prior's scales being what they are now.
+        """A function from rows to `log_prob` and its gradient, (S, m) -> (S,), (S, m), at the prior's present scales.
 
         To be called under torch.no_grad.
         """
@@ -46,7 +46,7 @@ class Prior(Specified, nn.Module):
         )
 
     def std(self, num_params: int) -> Tensor | None:  # noqa: ARG002
-        """The standard deviation of each of m weights, (m,), as it is now; None where it is not known, as here."""
+        """The present standard deviation of each of m weights, (m,); None where it is unknown, as here."""
         return None
 
     def split(self, chosen: Tensor) -> tuple[Prior, Prior]:  # noqa: ARG002
@@ -139,7 +139,7 @@ class _Scaled(Prior):
         raise NotImplementedError
 
     def groups_of(self, num_params: int) -> Tensor:  # (m,)
-        """Which of the scales each of m weights has.
+        """The number of the scale that each of m weights has.
 
         Raises:
             ValueError: the scales are for another number of weights.
@@ -189,7 +189,7 @@ class Normal(_Scaled):
         return normal(shape, rng, self.log_scale.dtype, self.log_scale.device)
 
     def log_prob_of_scales(self) -> Tensor:  # ()
-        """What `log_prob` counts for the scales themselves: nothing."""
+        """The part of `log_prob` that is a density of the scales themselves: 0."""
         return torch.zeros_like(self.log_scale).sum()
 
     def split(self, chosen: Tensor) -> tuple[Prior, Prior]:
@@ -316,7 +316,7 @@ class Relevance(Prior):
         return -0.5 * ((self.log_scale - self.log_start) / self.spread).square().sum()
 
     def groups_of(self, num_params: int) -> Tensor:  # (m,)
-        """Which of the scales each of m weights has.
+        """The number of the scale that each of m weights has.
 
         Raises:
             ValueError: the groups are of another number of weights.
@@ -336,7 +336,7 @@ class Relevance(Prior):
         return self._part(groups[~chosen], ~taken), self._part(groups[chosen], taken)
 
     def _part(self, groups: Tensor, kept: Tensor) -> Relevance:
-        """Of these weights' groups, and these scales, numbered anew."""
+        """The prior of some weights, given by their groups, with the `kept` scales, which are numbered anew."""
         number = kept.long().cumsum(0) - 1
         start = torch.ones_like(self.log_start[kept])
         part = Relevance(number[groups], start, spread=self.spread, gain=self.gain, learned=self.learned)
@@ -385,7 +385,7 @@ def _of_normal(prior: Prior, scale: Tensor) -> Callable[[Tensor], tuple[Tensor, 
 
 
 def _check_groups(groups: Tensor, start: Tensor) -> None:
-    """Every weight has one of the scales."""
+    """Raise unless every weight has one of the scales."""
     if groups.ndim != 1 or start.ndim != 1 or int(groups.max()) >= len(start) or int(groups.min()) < 0:
         raise ValueError(
             f"groups: expected one number for each weight, from 0 to below {len(start)} as there are start scales, "
@@ -394,6 +394,6 @@ def _check_groups(groups: Tensor, start: Tensor) -> None:
 
 
 def _check_apart(groups: Tensor, chosen: Tensor) -> None:
-    """No learned scale belongs to weights of both kinds."""
+    """Raise where a learned scale belongs to chosen and to other weights."""
     if bool(torch.isin(groups[chosen], groups[~chosen]).any()):
         raise ValueError("a learned scale of the prior is shared by the last layer and other weights")

@@ -1,4 +1,4 @@
-"""The problem: which weights, given what data, under which likelihood and prior. Made once, used by every method."""
+"""`Problem`: which weights, given what data, under which likelihood and prior. Made once, used by every method."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Problem:
         strategy: how many weight vectors are evaluated together.
         integrated: the last layer where it is integrated out; layout, likelihood and prior are then those of the
             earlier weights, and the likelihood is the evidence of their features.
-        why_sampled: the last layer, in words, where it is not.
+        why_sampled: the reason why the last layer is not integrated out.
         autocast: run the network in this dtype, as in `livi.plan`; chains, and features of a last layer that is
             integrated out, stay in full precision.
 
@@ -93,30 +93,20 @@ class Problem:
         device: torch.device | str | None = None,
         standardise: bool | str | InputScaling = "auto",
     ) -> Problem:
-        """From what the user has, which is copied, after a trial on the first batch. Arguments as in `livi.plan`.
+        """From the user's network, data and likelihood, after a trial on the first batch. Arguments as in `livi.plan`.
 
-        An `InputScaling` in place of `standardise` is that of an earlier fit, and the likelihood is as it is.
+        Network and likelihood are copied. `standardise` may also be the `InputScaling` of an earlier fit; the
+        likelihood's units are then left as they are.
 
         Raises:
             TypeError, ValueError: network, data and likelihood do not go together; the message says how.
         """
-        if not isinstance(likelihood, Likelihood):
-            a_class = isinstance(likelihood, type)
-            got = f"the class {likelihood.__name__}" if a_class else type(likelihood).__name__
-            remedy = f"pass {likelihood.__name__}()" if a_class else "FunctionLikelihood takes a log_prob of your own"
-            raise TypeError(
-                f"likelihood: expected one of livi's such as Gaussian() or Categorical(), got {got}; {remedy}."
-            )
+        _check_likelihood(likelihood)
         _check_network(net)
         module = copy.deepcopy(net) if device is None else copy.deepcopy(net).to(checks.device(device))
         scaling = standardise if isinstance(standardise, InputScaling) else None
         layout = Layout(module, include, exclude, forward=forward, scaling=scaling)
-        checks.has_doubles("net", layout.device)
-        if layout.dtype not in (torch.float32, torch.float64):
-            raise ValueError(
-                f"net: expected weights in float32 or float64, got {layout.dtype}; fit `net.float()`, with "
-                "autocast=torch.bfloat16 where speed matters."
-            )
+        _check_dtype(layout)
         batches = as_data(
             data,
             device=layout.device,
@@ -150,7 +140,7 @@ class Problem:
 
     @property
     def classes(self) -> bool:
-        """The targets are labels."""
+        """Whether the targets are labels."""
         return are_labels(self.likelihood)
 
     def log_likelihood(self, theta: Tensor, batch: Batch) -> Tensor:  # (S, m) -> (S, B)
@@ -159,11 +149,11 @@ class Problem:
         return log_likelihood(layout, likelihood, theta, batch, strategy=self.strategy, autocast=self.autocast)
 
     def outputs(self, theta: Tensor, inputs: Any) -> Any:  # (S, m) -> (S, B, ...)
-        """The network's, for which `log_likelihood` is that of the targets."""
+        """The network's outputs, from which `log_likelihood` is computed."""
         return network_outputs(self.layout, theta, inputs, strategy=self.strategy, autocast=self.autocast)
 
     def batches(self, most: int = 40) -> Iterator[Batch]:
-        """One epoch's, at most so many, without examples that come twice."""
+        """At most so many batches of one epoch, without repeated examples."""
         return itertools.islice(_each_once(self.data), most)
 
     def on_batch(self, theta: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:  # (S, m) -> (S,), (S,)
@@ -172,7 +162,7 @@ class Problem:
 
     @torch.no_grad()
     def on_data(self, theta: Tensor, most: int = 40) -> tuple[Tensor, Tensor]:  # (S, m) -> (S,), (S,)
-        """The same from `batches`, by the number of their examples."""
+        """log p(D | theta) and log p(theta), estimated from `batches`."""
         total, seen, log_prior = torch.zeros_like(theta[:, 0]), 0, torch.zeros_like(theta[:, 0])
         for batch in self.batches(most):
             fit, log_prior = self.on_batch(theta, batch)
@@ -180,8 +170,25 @@ class Problem:
         return total / max(1, seen), log_prior
 
 
+def _check_likelihood(likelihood: Likelihood) -> None:
+    if not isinstance(likelihood, Likelihood):
+        a_class = isinstance(likelihood, type)
+        got = f"the class {likelihood.__name__}" if a_class else type(likelihood).__name__
+        remedy = f"pass {likelihood.__name__}()" if a_class else "FunctionLikelihood takes a log_prob of your own"
+        raise TypeError(f"likelihood: expected one of livi's such as Gaussian() or Categorical(), got {got}; {remedy}.")
+
+
+def _check_dtype(layout: Layout) -> None:
+    checks.has_doubles("net", layout.device)
+    if layout.dtype not in (torch.float32, torch.float64):
+        raise ValueError(
+            f"net: expected weights in float32 or float64, got {layout.dtype}; fit `net.float()`, with "
+            "autocast=torch.bfloat16 where speed matters."
+        )
+
+
 def _check_network(net: nn.Module) -> None:
-    """A module that runs at other weights than its own."""
+    """Raise unless this is a module that can run at other weights than its own."""
     if not isinstance(net, nn.Module):
         raise TypeError(f"net: expected a torch.nn.Module, got {type(net).__name__}.")
     for name, part in net.named_modules():
@@ -199,14 +206,14 @@ def _check_network(net: nn.Module) -> None:
 
 
 def _each_once(data: Data) -> Iterable[Batch]:
-    """One epoch's batches; of tensors, without the examples that fill up the last one.
+    """One epoch's batches; for tensors, without the repeated examples that fill up the last batch.
 
-    If that leaves one example, it joins the batch before: BatchNorm may have to normalise by it.
+    A single example that is left joins the batch before, since BatchNorm cannot normalise by one.
     """
-    return merged(_cut(data), 2) if isinstance(data, TensorData) and data.batch_size > 1 else data.epoch(0)
+    return merged(_without_repeats(data), 2) if isinstance(data, TensorData) and data.batch_size > 1 else data.epoch(0)
 
 
-def _cut(data: TensorData) -> Iterator[Batch]:
+def _without_repeats(data: TensorData) -> Iterator[Batch]:
     left = data.num_data
     for inputs, targets in data.epoch(0):
         if len(targets) > left:
@@ -225,10 +232,10 @@ def network_outputs(
     batch_statistics: bool = True,
     autocast: torch.dtype | None = None,
 ) -> Any:  # (S, B, ...)
-    """What the network says at each weight vector, in the module's dtype.
+    """The network's outputs at each weight vector, in the module's dtype.
 
     Args:
-        batch_statistics: BatchNorm by the batch at hand; False uses the module's buffers.
+        batch_statistics: BatchNorm by the batch's own statistics; False uses the module's buffers.
         autocast: run the network in this dtype by torch.autocast.
     """
     args, kwargs = as_call(inputs)
@@ -249,7 +256,7 @@ def log_likelihood(
     batch_statistics: bool = True,
     autocast: torch.dtype | None = None,
 ) -> Tensor:  # (S, B)
-    """log p(y | x, theta) of each example at each weight vector, of outputs as in `network_outputs`."""
+    """log p(y | x, theta) of each example at each weight vector; options as in `network_outputs`."""
     inputs, targets = batch
     outputs = network_outputs(
         layout, theta, inputs, strategy=strategy, batch_statistics=batch_statistics, autocast=autocast
@@ -264,12 +271,12 @@ def log_likelihood(
 
 
 def are_labels(likelihood: Likelihood) -> bool:
-    """What this is a likelihood of; weights of the examples change nothing about it."""
+    """Whether this is a likelihood of labels, perhaps with weights of the examples."""
     return isinstance(likelihood.base if isinstance(likelihood, Weighted) else likelihood, ClassificationLikelihood)
 
 
 def chosen_for(choice: Choice[T], layout: Layout) -> T | None:
-    """The object that the user chose, or had made for this layout."""
+    """The object that the user chose, made for this layout if the choice is a function."""
     if callable(choice) and not isinstance(choice, nn.Module):
         return choice(layout)
     return choice  # type: ignore[return-value]  # a module is callable too, but is the object itself

@@ -1,4 +1,4 @@
-"""The trial on the first batch: what is better said before a fit than after it."""
+"""The trial on the first batch: mistakes in network, data and likelihood are reported before a fit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SORTED = 10**7  # numbers, of more it would take seconds to find those that stan
 
 
 class Trial(NamedTuple):
-    """What came of running a first batch."""
+    """The results of a first batch."""
 
     unused: tuple[str, ...]  # parameters without effect
     outputs: Any
@@ -52,7 +52,7 @@ def in_usable_batches(layout: Layout, data: TensorData | LoaderData) -> TensorDa
 
 @torch.no_grad()
 def _needs_several(layout: Layout, inputs: Any) -> bool:
-    """Whether BatchNorm has nothing to normalise a single example by, as behind a linear layer."""
+    """Whether the network's BatchNorm fails on a single example, as it does behind a linear layer."""
     if not all_batch_norms(layout.module):
         return False
     one = pytree.tree_map(lambda leaf: leaf[:1] if isinstance(leaf, Tensor) and leaf.ndim else leaf, inputs)
@@ -67,7 +67,7 @@ def _needs_several(layout: Layout, inputs: Any) -> bool:
 
 
 def try_first_batch(layout: Layout, data: Data, likelihood: Likelihood) -> Trial:
-    """Raises where the network does not run, no parameter matters, or outputs and targets do not go together."""
+    """Raise where the network does not run, no parameter matters, or outputs and targets do not fit together."""
     inputs = data.first()[0]
     args, kwargs = as_call(inputs)
     try:
@@ -81,7 +81,7 @@ def try_first_batch(layout: Layout, data: Data, likelihood: Likelihood) -> Trial
 
 
 def _try_targets(outputs: Any, data: Data, likelihood: Likelihood) -> None:
-    """Those of the first batch, and then all: of tensors now, of batches as they come, so that rows can be named."""
+    """Check the targets: those in tensors now, those in batches when they are read, so that errors can name rows."""
     reason: TargetError | None = None
     try:
         likelihood.log_prob(outputs, data.first()[1])
@@ -103,11 +103,11 @@ def warn_of_doubts(
     data: TensorData | LoaderData,
     others: tuple[str, ...] = (),
 ) -> None:
-    """Parameters that do not matter, images of bytes, codes among numbers, outputs that are no logits, targets out of
-    a prior's reach.
+    """Warn of parameters that do not matter, images of bytes, codes among numbers, outputs that are no logits, and
+    targets out of a prior's reach.
 
     Args:
-        others: what else is to be said, such as of digits that the data lost where they took the network's dtype.
+        others: further warnings, such as of digits that the data lost in the network's dtype.
     """
     batch = data.first()
     doubts = _doubts(*trial, layout, likelihood, batch)
@@ -169,7 +169,7 @@ def _doubts(
 
 @torch.no_grad()
 def _on_bytes(layout: Layout, inputs: Any) -> Iterator[str]:
-    """Images (B, C, H, W) of whole numbers up to 255 that go into a convolution as they are."""
+    """A doubt about images (B, C, H, W) of whole numbers up to 255 that enter a convolution as they are."""
     if not isinstance(inputs, Tensor) or inputs.ndim != 4 or layout.scaling is not None:
         return
     if not (20 < float(inputs.max()) <= 255 and float(inputs.min()) >= 0 and bool((inputs == inputs.round()).all())):
@@ -184,22 +184,22 @@ def _on_bytes(layout: Layout, inputs: Any) -> Iterator[str]:
 
 
 def _on_codes(layout: Layout, inputs: Any) -> Iterator[str]:
-    """Numbers so far from all others of their column (N, p) that in standard deviations of it those are alike."""
+    """Doubts about numbers so far from the rest of their column (N, p) that standardising makes the rest alike."""
     if layout.scaling is None or not isinstance(inputs, Tensor) or inputs.ndim != 2 or inputs.numel() > SORTED:
         return
-    for place, column in enumerate(inputs.detach().cpu().double().numpy().T):
+    for index, column in enumerate(inputs.detach().cpu().double().numpy().T):
         apart = far_out(column)
         if apart.any():
             usual, count = column[~apart], int(apart.sum())
             yield (
-                f"inputs: column {place} has {count} number{'s' * (count > 1)} such as {column[apart][0]:g} where all "
+                f"inputs: column {index} has {count} number{'s' * (count > 1)} such as {column[apart][0]:g} where all "
                 f"others are {usual.min():g} to {usual.max():g}, which standardising makes alike; replace what stands "
                 "for a missing value, correct what is a mistake, or clip the column."
             )
 
 
 def _on_probabilities(likelihood: Likelihood, outputs: Tensor) -> Iterator[str]:
-    """Outputs (B, C, ...) that are probabilities already, which a likelihood of logits would squash again."""
+    """A doubt about outputs (B, C, ...) that are probabilities, to which the likelihood would apply a softmax again."""
     if type(likelihood) is Categorical and bool((outputs >= 0).all()):
         sums = outputs.sum(1)
         if torch.allclose(sums, torch.ones_like(sums), rtol=0.0, atol=1e-3):
@@ -216,7 +216,7 @@ def _from_0_to_1(outputs: Any) -> bool:
 
 @torch.no_grad()
 def _always_from_0_to_1(layout: Layout, inputs: Any) -> bool:
-    """Also of weights a thousand times as large, of either sign: small logits alone may lie between 0 and 1."""
+    """Whether outputs stay in [0, 1] at weights a thousand times as large, of either sign, as no logits would."""
     args, kwargs = as_call(inputs)
     far = [layout.apply(sign * LARGE * layout.flatten(), *args, batch_statistics=True, **kwargs) for sign in (1, -1)]
     found = [each[0] if isinstance(each, tuple) else each for each in far]

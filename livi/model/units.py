@@ -1,4 +1,4 @@
-"""Natural units: inputs and targets far from order one, fitted as if they were not, and answered in the user's units.
+"""Natural units: inputs and targets far from order one are standardised inside, and answers are in the user's units.
 
 Data stay as they are. What changes is how the network is called, by an `InputScaling` of its layout, and what its
 outputs mean, by the centre and unit of the likelihood: so predictions, scores, validation, files and all that goes on
@@ -21,8 +21,8 @@ from livi.model.likelihoods import Likelihood, Weighted, pass_weights
 from livi.model.likelihoods.located import Located, columns_of, far_from_one
 from livi.network import InputScaling, Layout, as_call
 
-EXAMPLES = 2048  # of batches, from which centres and spreads are taken; of tensors, all
-LITTLE = math.log(100.0)  # the logarithm of how many times smaller than targets predictions say nothing of their size
+EXAMPLES = 2048  # from which centres and spreads are taken where data come in batches; of tensors, all are used
+LITTLE = math.log(100.0)  # sizes of predictions and targets that differ more (as logarithms) are of other units
 
 
 def in_natural_units(
@@ -31,10 +31,10 @@ def in_natural_units(
     """The network's layout and the likelihood, for outputs and inputs of order one.
 
     Args:
-        standardise: True does so, False changes nothing. "auto" looks at both sides by themselves. Inputs (B, p) are
-            scaled where the largest root mean square of a column is above 10 or below 1/10, and where that leaves the
-            network what it is (`only_reparametrises`). Targets are, where the root mean square of an output's is,
-            unless the network speaks their units as it is (`speaks_units`): trained on them, or ending in them.
+        standardise: True scales both, False neither; "auto" decides for each side. Inputs (B, p) are scaled where the
+            largest root mean square of a column is above 10 or below 1/10, and scaling is a mere change of variables
+            (`only_reparametrises`). Targets are scaled where the root mean square of an output's targets is beyond
+            these limits, unless the network's outputs are in their units already (`speaks_units`).
 
     Raises:
         ValueError: True for inputs that are not one tensor of numbers, or for a likelihood of another kind of outputs.
@@ -69,15 +69,17 @@ def in_natural_units(
 
 @torch.no_grad()
 def only_reparametrises(scaling: InputScaling, layout: Layout, inputs: Any) -> bool:
-    """Whether scaled inputs leave the network the same functions: they enter linear layers alone.
+    """Whether a network of scaled inputs can represent the same functions, since they enter linear layers alone.
 
     W x + b = (W spread) x' + (b + W centre) for x = centre + spread x', so that it is the same network at other weights
     of those layers, if they have a stochastic weight and bias. Found by trial: outputs must agree, which they do not
     where inputs are used elsewhere too, or where the network has units of its own.
     """
     args, kwargs = as_call(inputs)
+    before = layout.apply(layout.flatten(), *args, batch_statistics=True, **kwargs)
+    # In its first pass a layout hands on copies of the inputs, which no layer can be seen to take.
     with entered_by(layout.module, args[0], (nn.Linear,)) as entered:
-        before = layout.apply(layout.flatten(), *args, batch_statistics=True, **kwargs)
+        layout.apply(layout.flatten(), *args, batch_statistics=True, **kwargs)
     weights: dict[str, Tensor] = dict(layout.module.named_parameters())
     stochastic = {slot.name for slot in layout.slots}
     for name in entered:
@@ -93,7 +95,7 @@ def only_reparametrises(scaling: InputScaling, layout: Layout, inputs: Any) -> b
 
 @torch.no_grad()
 def unscaled(layout: Layout, inputs: Any) -> Iterator[str]:
-    """What to say of inputs far from order one that stay as they are, for they enter a layer that is fixed."""
+    """A warning about inputs far from order one that are not scaled because they enter a layer with fixed weights."""
     first = _first(inputs, layout)
     if layout.scaling is not None or first is None or not _far_inputs(first):
         return
@@ -120,11 +122,11 @@ def _far_inputs(columns: Tensor) -> bool:  # (N, p)
 
 @torch.no_grad()
 def speaks_units(likelihood: Likelihood, located: Likelihood, layout: Layout, batch: Batch) -> bool:
-    """Whether the network's outputs at its own weights are numbers in units of the targets, rather than of order one.
+    """Whether the network's outputs, at its own weights, are in units of the targets rather than of order one.
 
-    They must make the targets at least as likely as the same outputs in units of the targets' spread would. That is
-    not enough where targets are centred: numbers of order one are then as good as a constant. So predictions must also
-    be nearer in size to the targets than to one.
+    They must make the targets at least as likely as the same outputs in units of the targets' spread do. That is not
+    enough for centred targets, for which numbers of order one are as good as a constant. So predictions must also be
+    nearer in size to the targets than to one.
     """
     inputs, targets = batch
     args, kwargs = as_call(inputs)
@@ -160,7 +162,7 @@ def _examples(data: Data) -> Batch:
 
 
 def _first(inputs: Any, layout: Layout) -> Tensor | None:
-    """The one tensor of floating numbers that enters the network; None where there are others."""
+    """The inputs, if they are one tensor of floating-point numbers; else None."""
     if layout.forward is pass_weights and isinstance(inputs, tuple | list):
         inputs = inputs[0]
     return inputs if isinstance(inputs, Tensor) and inputs.is_floating_point() else None
@@ -172,7 +174,7 @@ def _scaled(layout: Layout, scaling: InputScaling) -> Layout:
 
 @contextmanager
 def entered_by(module: nn.Module, inputs: Tensor, kinds: tuple[type[nn.Module], ...]) -> Iterator[list[str]]:
-    """Inside, layers of these kinds that these very inputs enter are noted, by their names and a dot."""
+    """A context that yields a list, to which the name of each layer (with a dot) that these inputs enter is added."""
     noted: list[str] = []
 
     def note(name: str) -> Any:
@@ -192,7 +194,7 @@ def entered_by(module: nn.Module, inputs: Tensor, kinds: tuple[type[nn.Module], 
 
 
 def _agree(one: Any, other: Any) -> bool:
-    """Up to the rounding of numbers far from order one."""
+    """Whether outputs agree, up to the rounding of numbers far from order one."""
     pairs = zip(pytree.tree_leaves(one), pytree.tree_leaves(other), strict=True)
     tensors = [(a, b) for a, b in pairs if isinstance(a, Tensor) and a.is_floating_point()]
     return all(bool(((a - b).abs() <= 0.01 * a.abs().amax().clamp_min(1e-12)).all()) for a, b in tensors)

@@ -14,7 +14,7 @@ class FitWarning(UserWarning):
 
 
 def warn(text: str) -> None:
-    """A `FitWarning` at the line that called this package, through however many of its functions."""
+    """Issue a `FitWarning` at the line of the user's code that called this package."""
     frame: FrameType | None = sys._getframe()
     level = 1
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in OURS:

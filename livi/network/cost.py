@@ -1,4 +1,4 @@
-"""What one pass of a module costs, counted rather than timed: it depends on sizes alone, on every machine the same."""
+"""The cost of one pass of a module, counted in multiplications and not timed, so that it is the same everywhere."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _GROUPED_TOO_SLOW = {"cpu": 2.5e6, "cuda": 1e9}
 
 @torch.no_grad()
 def multiplications(layout: Layout, *args: Any, **kwargs: Any) -> int:
-    """Of one forward pass at one theta: matrix products, convolutions, attention, and recurrent layers.
+    """Multiplications of a forward pass at one theta: matrix products, convolutions, attention, recurrent layers.
 
-    At least one for each weight and example, whatever the module computes with its weights.
+    At least one is counted for each weight and example.
 
     >>> multiplications(Layout(nn.Linear(3, 2)), torch.ones(5, 3))  # with the bias
     40
@@ -49,10 +49,10 @@ def multiplications(layout: Layout, *args: Any, **kwargs: Any) -> int:
 
 
 def suitable_strategy(layout: Layout, *args: Any, **kwargs: Any) -> Strategy:
-    """How to evaluate many weight vectors on such inputs: by a rule, so that no clock decides how a fit rounds.
+    """How to evaluate many weight vectors on such inputs: by a rule, since a clock would change how a fit rounds.
 
-    `Vmap`, but `Loop` where the module has an operation that cannot be batched, and for large convolutions; these have
-    images channels last on a GPU, where the module can take them.
+    `Vmap`, except `Loop` for modules with an operation that cannot be batched and for large convolutions; the latter
+    get images in channels-last format on a GPU, if the module accepts them.
     """
     theta = layout.flatten().expand(2, -1)
     try:

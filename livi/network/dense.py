@@ -1,8 +1,8 @@
-"""Linear layers with elementwise activations between them, at many weight vectors at once.
+"""Fast evaluation of linear layers with elementwise activations at many weight vectors: one batched product a layer.
 
-What vmap does for any module, written out for this one kind: a batched product for each layer, in which examples are
-the last axis, so that no product has fewer than their number of columns. Where the networks are small, as those of
-tables are, vmap and the module's calls take longer than the arithmetic (docs/benchmarks/evaluation.md).
+It replaces vmap, which serves any module: for small networks, such as those of tables, vmap and the module's own calls
+take longer than the arithmetic (docs/benchmarks/evaluation.md). Examples are the last axis, which makes the products
+wide.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Layer = tuple[str, nn.Module]
 
 
 def dense_layers(layout: Layout, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Layer] | None:
-    """The layers by name, in order, if the call is one that `apply_dense` can make; else None.
+    """The layers by name, in order, where `apply_dense` can make this call; else None.
 
-    That is an nn.Sequential, or several inside each other, of nn.Linear and of activations without weights, on rows of
-    numbers; all of it, or what enters one of its layers.
+    It can for an nn.Sequential (perhaps of others) of nn.Linear and of activations without weights, on rows of numbers;
+    and for the part of it before one of its layers.
     """
     plain = type(layout) is Layout and not kwargs and len(args) == 1 and isinstance(args[0], Tensor)
-    if not plain or not _known(layout.forward) or args[0].ndim != 2:
+    if not plain or not _is_own_forward(layout.forward) or args[0].ndim != 2:
         return None
     if args[0].dtype != layout.dtype or args[0].device != layout.device:
         return None
@@ -53,12 +53,12 @@ def apply_dense(layout: Layout, layers: list[Layer], theta: Tensor, inputs: Tens
         if isinstance(layer, nn.Linear):
             values = _linear(values, name, layer, weights)
         else:
-            values = untouched(layer, values) if values.ndim == 2 else layer(values)  # which may be the user's yet
+            values = untouched(layer, values) if values.ndim == 2 else layer(values)  # 2: perhaps the user's tensor
     return values.expand(len(theta), *values.shape[-2:]).transpose(1, 2)
 
 
 def _linear(values: Tensor, name: str, layer: nn.Linear, weights: dict[str, Tensor]) -> Tensor:
-    """A linear layer: parameters that are not stochastic are as they are in the module, for all weight vectors."""
+    """One linear layer at all weight vectors, which share any parameter that is not stochastic."""
     weight = weights.get(inside(name, "weight"), layer.weight.detach())
     bias = None if layer.bias is None else weights.get(inside(name, "bias"), layer.bias.detach())
     if values.ndim == 2 and bias is not None and bias.ndim > 1:
@@ -72,19 +72,19 @@ def _linear(values: Tensor, name: str, layer: nn.Linear, weights: dict[str, Tens
 
 
 def untouched(layer: nn.Module, values: Tensor) -> Tensor:
-    """The layer's outputs, and its inputs left as they are also by an activation that would write over them."""
+    """The layer's outputs, computed on a copy where the layer would overwrite its inputs."""
     outputs: Tensor = layer(values.clone() if getattr(layer, "inplace", False) else values)
     return outputs
 
 
-def _known(forward: Any) -> bool:
-    """Whether the pass is that of the module, or of the part of it that comes before a layer."""
+def _is_own_forward(forward: Any) -> bool:
+    """Whether the module itself is called, or the part of it before a layer; not a function of the user's."""
     return forward is None or (isinstance(forward, Entering) and not forward.beside and forward.inner is None)
 
 
 def _leaves(name: str, module: nn.Module) -> Iterator[Layer]:
     if type(module) is nn.Sequential and without_hooks(module):
-        for part, child in module._modules.items():  # a layer that stands twice runs twice
+        for part, child in module._modules.items():  # a layer that is listed twice runs twice
             if child is not None:
                 yield from _leaves(inside(name, part), child)
     else:
@@ -92,11 +92,11 @@ def _leaves(name: str, module: nn.Module) -> Iterator[Layer]:
 
 
 def _is_linear(layer: nn.Module) -> bool:
-    """An nn.Linear that computes as torch's own does, with a weight of its own that nothing else makes."""
+    """An nn.Linear with torch's own forward, and a weight that is a parameter, not made by a parametrisation."""
     own = isinstance(layer, nn.Linear) and type(layer).forward is nn.Linear.forward and without_hooks(layer)
-    return own and not layer._modules and layer._parameters.get("weight") is not None  # parametrisations are modules
+    return own and not layer._modules and layer._parameters.get("weight") is not None  # a parametrisation is a module
 
 
 def inside(name: str, part: str) -> str:
-    """The name of a part of the module of this name."""
+    """The dotted name of a part of a module: `part` itself where the module's name is empty."""
     return f"{name}.{part}" if name else part

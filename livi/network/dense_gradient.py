@@ -1,4 +1,4 @@
-"""Linear layers with elementwise activations between them, and the gradient of what is made of their outputs.
+"""As `dense.py`, with a backward pass written out: outputs at many weight vectors, and gradients in the weights.
 
 `livi.network.dense` with the backward pass written out as well. For networks as small as those of tables, autograd's
 own work takes about as long as the arithmetic (docs/benchmarks/evaluation.md).
@@ -19,8 +19,8 @@ from livi.network.scaling import scaled
 COLUMNS = 8  # a product of a multiple of so many is twice as quick as one of a few less
 
 
-class _Place(NamedTuple):
-    """A layer, and which slots of theta its parameters are; None for what is fixed, or not there."""
+class _LayerSlots(NamedTuple):
+    """A layer, and the numbers of the slots of theta that are its parameters; None for a fixed or missing one."""
 
     layer: nn.Module
     weight: int | None
@@ -28,23 +28,23 @@ class _Place(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """What a backward pass needs of the forward one."""
+    """What the backward pass needs from the forward pass."""
 
     weights: list[Tensor | None]  # of each layer, (S, out, in)
     values: list[Tensor]  # that enter each layer, and the outputs: (S, width, B)
 
 
 class DenseGradient:
-    """Such layers on one set of inputs: outputs at many weight vectors, and products with the transposed Jacobian."""
+    """Layers of `dense_layers` on fixed inputs: outputs at many weight vectors, and their gradients."""
 
     def __init__(self, layout: Layout, layers: list[Layer], inputs: Tensor) -> None:  # as of `dense_layers`
         self.shapes = [slot.shape for slot in layout.slots]
         self.sizes = [slot.numel for slot in layout.slots]
         numbers = {name: i for i, slot in enumerate(layout.slots) for name in slot.names}
         self.places = [
-            _Place(layer, numbers.get(inside(name, "weight")), numbers.get(inside(name, "bias")))
+            _LayerSlots(layer, numbers.get(inside(name, "weight")), numbers.get(inside(name, "bias")))
             if isinstance(layer, nn.Linear)
-            else _Place(layer, None, None)
+            else _LayerSlots(layer, None, None)
             for name, layer in layers
         ]
         moved = [i for i, place in enumerate(self.places) if place.weight is not None or place.bias is not None]
@@ -57,7 +57,7 @@ class DenseGradient:
         self.entering = self.filled[:, : values.shape[1]].t()  # the lowest of those layers, (width, B)
 
     def outputs(self, theta: Tensor) -> tuple[Tensor, Recorded]:  # (S, m) -> (S, B, out)
-        """The outputs, and what `gradient` needs to know of them."""
+        """The outputs, and what `gradient` needs from this pass."""
         rows = len(theta)
         split = theta.split(self.sizes, 1)
         parts = [part.reshape(rows, *shape) for part, shape in zip(split, self.shapes, strict=True)]
@@ -98,5 +98,5 @@ class DenseGradient:
 
 
 def _added(first: Tensor | None, second: Tensor) -> Tensor:
-    """Of a parameter that stands in several layers, what each of them contributes."""
+    """The sum of gradients of a parameter that is used in several layers."""
     return second if first is None else first + second

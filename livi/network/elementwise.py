@@ -1,4 +1,4 @@
-"""Elementwise activations with their slopes, and what can be said of a module without calling it."""
+"""Elementwise activations with their derivatives, and checks of whether a module is one."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from torch.nn import functional as F
 
 
 def is_plain(module: nn.Module, *kinds: type[nn.Module]) -> bool:
-    """Of exactly one of these classes, with no hook that could change what it does."""
+    """Whether a module is of exactly one of these classes, without hooks that could change what it does."""
     return type(module) in kinds and without_hooks(module)
 
 
 def without_hooks(module: nn.Module) -> bool:
-    """Nothing but its class decides what a call does."""
+    """Whether a call runs the forward of its class and nothing else."""
     return not module._forward_hooks and not module._forward_pre_hooks and "forward" not in vars(module)
 
 
 def is_elementwise(module: nn.Module) -> bool:
-    """Whether `with_slope` knows the activation; another one may mix its inputs, or change while it is used."""
+    """Whether `with_slope` knows the activation. Others may mix their inputs, or have a state."""
     return is_plain(module, *_SLOPES)
 
 
@@ -32,9 +32,9 @@ def with_slope(activation: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def pulled_back(activation: nn.Module, flow: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """What flows into the outputs y of an elementwise activation times its slopes at x, in place of what flowed.
+    """The gradient with respect to x of an activation y = f(x), from that with respect to y, which is overwritten.
 
-    By the kernel of torch's own backward pass, where it is at hand.
+    Computed by the kernel of torch's own backward pass, where there is one.
     """
     kernel = _KERNELS.get(type(activation))
     if kernel is None:

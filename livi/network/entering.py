@@ -1,4 +1,4 @@
-"""What enters a layer of a network, as an output of its own."""
+"""A network cut off before one of its layers: what enters the layer is the output."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Entering:
     """A `forward` of a `Layout` that returns what enters a layer. (A class, unlike a closure, can be pickled.)
 
     Args:
-        last: the name of that layer, which runs once.
-        beside: with the network's columns from the second on behind it.
-        inner: the forward of the user's own.
+        last: the name of that layer, which must run once.
+        beside: append the network's own output columns, from the second on.
+        inner: the user's own forward function, if any.
     """
 
     last: str
@@ -41,7 +41,7 @@ class Entering:
 
 @contextmanager
 def entries(module: nn.Module, names: Iterable[str]) -> Iterator[list[tuple[str, Tensor]]]:
-    """Inside, what enters each of these layers is noted, in the order in which they run."""
+    """A context that yields a list, to which the name and input of each of these layers is added when it runs."""
     noted: list[tuple[str, Tensor]] = []
 
     def note(name: str) -> Any:

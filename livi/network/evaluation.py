@@ -110,7 +110,7 @@ def _loop(function: Callable[[Tensor, dict[str, Tensor]], Any], theta: Tensor, o
 
 
 def as_wanted(strategy: Strategy | None, call: Any) -> Any:
-    """What the module is called with, images in the memory format that is wanted."""
+    """The arguments of a call, with images in the memory format of the strategy."""
     if not (isinstance(strategy, Loop) and strategy.channels_last):
         return call
 
@@ -152,7 +152,7 @@ def synchronise(tensor: Tensor) -> None:
 
 @cache
 def wake_autograd(device: torch.device) -> None:
-    """Give the thread in which a GPU's gradients are computed its context.
+    """Create the CUDA context of the thread in which autograd computes a GPU's gradients.
 
     Where a matrix product is that thread's first work, torch warns that there is none.
     """

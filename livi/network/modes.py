@@ -1,4 +1,4 @@
-"""How the user's module runs while theta is being evaluated, and how it is left exactly as it was found."""
+"""The modes in which the user's module runs while theta is evaluated; afterwards all its flags are restored."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def evaluation_mode(module: nn.Module, by_batch: Collection[_BatchNorm] = ()) ->
 
 
 class _Unfused:
-    """Fused attention off while any thread is inside: the first turns it off, and the last out turns it on again."""
+    """Turns fused attention off while any thread is inside; the last one to leave turns it on again."""
 
     def __init__(self) -> None:
         self._counting, self._inside, self._before = Lock(), 0, ExitStack()

@@ -22,7 +22,7 @@ from livi.network.turns import turn_of
 
 Forward = Callable[..., Any]
 
-_NEARBY = 1e-3  # how far from the weights a parameter is looked at that seems unused
+_NEARBY = 1e-3  # distance from the weights at which a parameter that seems unused is checked again
 
 
 class _Called(nn.Module):
@@ -64,7 +64,7 @@ class Layout:
     torch.Size([5, 1])
     """
 
-    overwrites: bool | None = None  # whether the module writes over its inputs; known from its first pass on
+    overwrites: bool | None = None  # whether the module writes over its inputs; None before its first pass
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Layout:
 
     @property
     def turn(self) -> AbstractContextManager[Any]:
-        """`with layout.turn:` keeps other threads from running this network, or looking at it, until one is done."""
+        """A lock: `with layout.turn:` keeps other threads from running or reading this network meanwhile."""
         return turn_of(self.module)
 
     @property
@@ -108,7 +108,7 @@ class Layout:
 
     @property
     def patterns(self) -> list[str]:
-        """The names of its parameters as patterns that match nothing else, for another layout of the same."""
+        """Patterns that match exactly these parameters, for another layout of the same ones."""
         return [escape(slot.name) for slot in self.slots]
 
     def flatten(self, tensors: Mapping[str, Tensor] | None = None) -> Tensor:  # (m,)
@@ -126,9 +126,9 @@ class Layout:
         return checks.vector("weights", torch.cat(parts), self.num_params)
 
     def unflatten(self, theta: Tensor) -> dict[str, Tensor]:  # (..., m) -> name: (..., *shape)
-        """Theta under the parameters' names: views, but on a GPU copies of what begins at no multiple of 16 bytes.
+        """Theta as a dict of named parameters: views, except copies of those on a GPU that are not 16-byte aligned.
 
-        Kernels for convolutions take such addresses for granted.
+        Kernels for convolutions assume that alignment.
         """
         if theta.shape[-1:] != (self.num_params,):
             raise ValueError(f"theta: expected a last axis of {self.num_params}, got shape {tuple(theta.shape)}.")
@@ -175,7 +175,7 @@ class Layout:
                 return self.call(theta, args, kwargs, buffers)
 
     def evaluation(self, batch_statistics: bool) -> AbstractContextManager[None]:
-        """The state in which the module is a function of theta, for whoever has its turn; see `livi.network.modes`."""
+        """A context in which the module is a function of theta, for a thread that holds `turn`; see `modes.py`."""
         return evaluation_mode(self.module, self.batch_norms.values() if batch_statistics else ())
 
     def call(
@@ -205,7 +205,7 @@ class Layout:
         return outputs if self.forward is not None else _logits_of(outputs)
 
     def check_buffers(self, buffers: Mapping[str, Tensor], num_samples: int | None = None) -> None:
-        """The module has buffers of these names and shapes; with num_samples, each may have that many rows in front."""
+        """Raise unless the module has buffers of these names and shapes, perhaps with num_samples rows in front."""
         known = dict(self.module.named_buffers())
         for name, buffer in buffers.items():
             if name not in known:
@@ -218,9 +218,9 @@ class Layout:
                 raise ValueError(f"buffers[{name!r}]: expected shape {shape}{rows}, got {tuple(buffer.shape)}.")
 
     def verify(self, *args: Any, **kwargs: Any) -> tuple[str, ...]:
-        """The stochastic parameters that these inputs' outputs do not depend on (their posterior is the prior).
+        """Names of the stochastic parameters that the outputs do not depend on (their posterior is the prior).
 
-        Neither at the module's weights nor next to them: a factor of zero, as an adapter starts with, hides another.
+        Checked at the module's weights and next to them, since a factor of zero, as in a new adapter, hides another.
 
         Raises:
             TypeError: no gradient reaches any parameter, so no posterior can be fitted.
@@ -294,9 +294,9 @@ def _patterns(patterns: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _batch_norms(module: nn.Module, fixed: Sequence[str]) -> dict[str, nn.modules.batchnorm._BatchNorm]:
-    """The BatchNorm layers that keep statistics, but for those of a frozen backbone, all of whose parameters are fixed.
+    """The BatchNorm layers that keep statistics, except those of a frozen backbone, whose parameters are all fixed.
 
-    What keeps none always normalises by the batch.
+    Layers without statistics always normalise by the batch.
     """
     held = {id(module.get_parameter(name)) for name in fixed}  # tied ones have several names
     found = {}
@@ -308,7 +308,7 @@ def _batch_norms(module: nn.Module, fixed: Sequence[str]) -> dict[str, nn.module
 
 
 def _places(module: nn.Module) -> dict[str, tuple[str, ...]]:
-    """For the first name of every parameter and buffer, each place that holds it: a submodule counts once."""
+    """All names of each parameter and buffer, by its first one; a submodule that is used twice counts once."""
     homes = {prefix for prefix, _ in module.named_modules()}
     members = [
         *module.named_parameters(remove_duplicate=False),
@@ -322,7 +322,7 @@ def _places(module: nn.Module) -> dict[str, tuple[str, ...]]:
 
 
 def _written_to(copies: Any) -> bool | None:
-    """Whether any of these was changed since it was made; None where they do not count changes."""
+    """Whether any of these copies was written to; None where tensors do not count their versions."""
     made = [leaf for leaf in pytree.tree_leaves(copies) if isinstance(leaf, Tensor)]
     return None if any(leaf.is_inference() for leaf in made) else any(leaf._version for leaf in made)
 

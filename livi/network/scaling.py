@@ -1,4 +1,4 @@
-"""Inputs of any units for a network that takes numbers of order one."""
+"""`InputScaling`: inputs in any units for a network that takes numbers of order one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-WIDEST = 10.0  # spreads between the smallest and the largest of a column, so that a rare value is not far out
+WIDEST = 10.0  # distance between a column's extremes, in spreads, so that rare values do not become huge
 
 
 class InputScaling:
@@ -34,11 +34,10 @@ class InputScaling:
 
     @classmethod
     def of(cls, inputs: Tensor) -> InputScaling:
-        """Each column of inputs (B, p) to mean 0 and standard deviation 1, of other shapes all numbers together.
+        """Scales each column of inputs (B, p) to mean 0 and deviation 1; inputs of other shapes as one column.
 
-        A column of one value stays one, of size 1 at the most: it may be somebody's intercept. One whose values lie up
-        to w > 10 standard deviations apart, such as a pixel that is hardly ever lit, is divided by w / 10 of them, not
-        to be blown up.
+        A constant column stays constant, of size 1 at most, since it may be an intercept. One whose values are up to
+        w > 10 standard deviations apart, such as a pixel that is rarely lit, is divided by w / 10 of these instead.
         """
         columns = inputs.detach().cpu().double()
         columns = columns if columns.ndim == 2 else columns.reshape(-1, 1)
@@ -51,11 +50,11 @@ class InputScaling:
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> InputScaling:
-        """The opposite of `facts`."""
+        """From what `facts` returned."""
         return cls(facts["centre"], facts["spread"])
 
     def facts(self) -> dict[str, list[float]]:
-        """As JSON."""
+        """As a dict that JSON can hold."""
         return {"centre": self.centre.tolist(), "spread": self.spread.tolist()}
 
     def __call__(self, inputs: Tensor) -> Tensor:

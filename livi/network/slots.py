@@ -1,4 +1,4 @@
-"""Which parameters are in theta, where each of them stands, and which make up a layer."""
+"""Which parameters of a module are in theta, in which slice, and which slices belong to one layer."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """BatchNorm's statistics under posterior samples of the weights.
 
 While a posterior is fitted, BatchNorm normalises by the batch (`Layout.apply(batch_statistics=True)`). For prediction
-it needs fixed statistics, and those of the training run belong to no particular theta. So they are measured anew: the
-mean and variance of all that reached the layer. The variance is the one that BatchNorm divides by while fitting, and
-not the unbiased one that torch keeps in `running_var`: on the inputs that they were measured on, a network answers as
-it did in training.
+it needs fixed statistics, and those of the training run belong to no particular theta. So they are measured for each
+theta: the mean and variance of all values that reach the layer. The variance is the biased one, which BatchNorm divides
+by while fitting, and not the unbiased one of torch's `running_var`. So on the inputs that were measured, a network
+gives the same outputs as in training.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from livi.network.parameters import Layout
 
 
 class _Moments(NamedTuple):
-    """Of the values of each channel: how many there are, their mean and their variance."""
+    """Number, mean and variance of the values of each channel."""
 
     number: Tensor  # (..., C)
     mean: Tensor  # (..., C)
@@ -39,7 +39,7 @@ class _Moments(NamedTuple):
         return cls(torch.full_like(mean, number), mean, variance * ((number - 1) / number))
 
     def joined(self, other: _Moments) -> _Moments:
-        """Of both sets of values together (Chan et al., 1979)."""
+        """The moments of both sets of values together (Chan et al., 1979)."""
         number, gap = self.number + other.number, other.mean - self.mean
         share = other.number / number
         between = share * (1.0 - share) * gap.square()
@@ -56,9 +56,9 @@ def record_statistics(
 ) -> dict[str, Tensor]:
     """Every BatchNorm layer's mean and variance over these inputs at each theta, with a leading sample axis.
 
-    The module runs once at each theta and normalises by the batch as in fitting; a layer that is called several times
-    has the statistics of all calls together, and one that is not reached those in its buffers. As `buffers` of
-    `apply_many`, they let each theta behave on new inputs as it was trained. {} without BatchNorm layers that keep
+    The module runs once at each theta and normalises by the batch as in fitting. A layer that is called several times
+    gets the statistics of all calls together; one that is not reached keeps those in its buffers. Passed as `buffers`
+    to `apply_many`, they let each theta behave on new inputs as it was trained. {} without BatchNorm layers that keep
     statistics.
     """
     checks.matrix("theta", theta, layout.num_params)
@@ -78,7 +78,7 @@ def estimate_statistics(
 ) -> dict[str, Tensor]:
     """Means and variances of what reaches every BatchNorm layer under each theta, as buffers for `apply_many`.
 
-    Behind another BatchNorm that was normalised batch by batch, so that large batches serve deep networks better.
+    A layer behind another BatchNorm sees values that were normalised batch by batch: deep networks need large batches.
 
     Args:
         batches: module inputs; a tuple is passed as positional, a dict as keyword arguments.
@@ -108,7 +108,7 @@ def estimate_statistics(
 def _moments(
     layout: Layout, theta: Tensor, args: tuple[Any, ...], kwargs: Mapping[str, Any], strategy: Strategy | None
 ) -> dict[str, _Moments]:  # of (S, C)
-    """Of all that reaches each layer at each theta; without layers that no value reaches."""
+    """Moments of all values that reach each layer at each theta; layers that no value reaches are left out."""
     seen: dict[str, _Moments] = {}
 
     def watch(name: str, layer: _BatchNorm) -> Any:
@@ -138,13 +138,14 @@ def _moments(
 
 
 def _buffers(layout: Layout, moments: Mapping[str, _Moments], rows: int) -> dict[str, Tensor]:
-    """The moments under the buffers' names; a layer without any has what it keeps."""
+    """The moments under the names of the module's buffers; a layer without moments keeps its own buffers."""
     with layout.turn:
         known = dict(layout.module.named_buffers())
     found = {}
     for name in layout.batch_norms:
-        for kind, place in (("running_mean", 1), ("running_var", 2)):
+        for kind, field in (("running_mean", "mean"), ("running_var", "variance")):
             buffer = f"{name}.{kind}" if name else kind
             own = known[buffer]
-            found[buffer] = moments[name][place].to(own) if name in moments else own.expand(rows, -1).clone()
+            measured = name in moments
+            found[buffer] = getattr(moments[name], field).to(own) if measured else own.expand(rows, -1).clone()
     return found

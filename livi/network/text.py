@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def table(rows: Sequence[tuple[str, ...]]) -> str:
-    """Columns as wide as they need; the third one, of numbers, to the right."""
+    """Rows as aligned columns, the third of which, of numbers, is aligned to the right."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [rows[0], tuple("-" * width for width in widths), *rows[1:]]
     return "\n".join("  ".join(_cell(i, cell, widths[i]) for i, cell in enumerate(row)).rstrip() for row in lines)

@@ -1,4 +1,4 @@
-"""Whose turn it is: while a network runs at some weights, its own are swapped for them, and one thread may do that.
+"""A lock for each network: while it runs at other weights, its own are swapped out, which one thread at a time may do.
 
 There is one lock for a network, whoever evaluates it, since several layouts and posteriors may share it. It is kept
 here rather than in any of them, which are copied and pickled.
@@ -22,13 +22,13 @@ _LOOKING = RLock()
 
 
 def turn_of(module: nn.Module) -> AbstractContextManager[Any]:
-    """The lock of this network; a thread that has it may take it again."""
+    """The lock of this network, which a thread that holds it may take again."""
     with _LOOKING:
         return _LOCKS.setdefault(module, RLock())
 
 
 def in_turn(method: Method) -> Method:
-    """A method of something with a `layout`, which other threads that want the same network wait for."""
+    """Decorate a method of an object with a `layout`, such that it holds the lock of that layout's network."""
 
     @wraps(method)
     def waiting(self: Any, /, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What people hold in their hands: a posterior that predicts, judges itself, and goes into a file."""
+"""Fitted posteriors: prediction, diagnostics, metrics, pooling and storage."""
 
 from livi.posterior.posterior import Posterior, load
 

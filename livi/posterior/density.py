@@ -22,12 +22,12 @@ from livi.posterior import storage
 from livi.posterior.diagnostics.estimate import Estimate, jackknife
 from livi.posterior.pareto import UNRELIABLE, effective, pareto_shape
 
-STARTS = 8  # places from which latents behind a point are looked for
+STARTS = 8  # latents from which the search for those behind a point begins
 
 
 @dataclass(frozen=True)
 class DensityDiagnosis:
-    """What importance weights p / q of q's own draws say, with log q itself estimated. `print` it.
+    """How far q is from p, judged by importance weights p / q of q's own draws, with log q estimated. `print` it.
 
     Args:
         bound: L', the bound by the linearised entropy.

@@ -1,4 +1,4 @@
-"""What storage and diagnostics know of a fitted posterior."""
+"""`Fitted`: the attributes of a fitted posterior that storage and diagnostics read."""
 
 from __future__ import annotations
 

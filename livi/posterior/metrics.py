@@ -1,4 +1,4 @@
-"""Numbers that say how good a prediction was, and which way is better.
+"""Metrics of predictions: scores, calibration and coverage, and in which direction each of them is better.
 
 Every metric is a plain function of a prediction and its targets that returns a float, an average over all targets.
 Predictions are recognised by what they offer, so anything with the same properties can be scored. Targets are tensors,
@@ -22,7 +22,7 @@ from livi.model.data import to_tensor
 from livi.model.likelihoods import aligned
 from livi.posterior.prediction.mixture import Targets
 
-MOST_PAIRED = 256  # draws up to which a score takes all pairs of them, and pairs of each beyond
+MOST_PAIRED = 256  # up to so many draws a score uses all pairs; beyond, so many partners of each draw
 
 
 class Scored(Protocol):
@@ -285,7 +285,7 @@ def score(prediction: Any, targets: Targets) -> dict[str, float]:
     """Every registered metric that applies to this prediction and these targets, by name.
 
     Raises:
-        TypeError: none does.
+        TypeError: no metric applies to such a prediction.
     """
     if not any(metric.applies_to(prediction) for metric in METRICS.values()):
         raise TypeError(
@@ -296,8 +296,8 @@ def score(prediction: Any, targets: Targets) -> dict[str, float]:
 
 
 def score_outputs(prediction: OutputPrediction, targets: Targets) -> dict[str, list[float]]:  # targets (B, k)
-    """Every registered metric by name, with a number for each of k outputs by itself, in their order."""
-    own = getattr_static(prediction, "each_output", None)  # where `outputs` are the network's
+    """Every registered metric by name, with a number for each of k outputs, in their order."""
+    own = getattr_static(prediction, "each_output", None)  # where `outputs` means the network's outputs
     outputs: Sequence[Any] = _of(prediction, "outputs" if own is None else "each_output")
     found = to_tensor("targets", targets)
     columns = found[:, None] if found.ndim == 1 else found
@@ -310,7 +310,7 @@ def score_outputs(prediction: OutputPrediction, targets: Targets) -> dict[str, l
 
 
 def __dir__() -> list[str]:
-    """What is defined here for use, without what is imported."""
+    """The public names defined here, without imported ones."""
     own = (name for name, value in globals().items() if getattr(value, "__module__", None) == __name__)
     return ["METRICS", *(name for name in own if not name.startswith("_"))]
 
@@ -327,7 +327,7 @@ def _of(prediction: object, name: str) -> Any:
 
 
 def _tensor(targets: Targets, beside: Tensor | None = None) -> Tensor:
-    """Targets as a tensor; arrays and lists go where the numbers are that they will be held against."""
+    """Targets as a tensor; arrays and lists go to the device of the tensor that they are compared with."""
     found = to_tensor("targets", targets)
     return found if beside is None or isinstance(targets, Tensor) else found.to(beside.device)
 
@@ -346,12 +346,12 @@ def _level(level: float) -> float:
 
 
 def _shuffled(count: int) -> Tensor:  # (count,)
-    """An order of draws in which neighbours say nothing about each other: those of a chain do."""
+    """A random order of draws, since neighbours in a chain depend on each other."""
     return permutation(count, 0)
 
 
 def _shifts(count: int) -> list[tuple[int, float]]:
-    """By how much to shift draws against themselves for all pairs of them, or for some, and the weight of each."""
+    """Shifts of draws against themselves that pair all of them, or some of many, and the weight of each shift."""
     if count <= MOST_PAIRED:
         return [(shift, 1.0 / count) for shift in range(count)]
     some = range(1, MOST_PAIRED + 1)
@@ -370,7 +370,7 @@ def _has_classes(prediction: LabelPrediction) -> bool:
 
 
 def _are_soft(prediction: LabelPrediction, targets: Tensor) -> bool:
-    """Whether these are probabilities of labels that exclude nothing, and not the labels themselves."""
+    """Whether the targets are probabilities of independent labels, and not the labels themselves."""
     between = targets.is_floating_point() and bool(((targets > 0.0) & (targets < 1.0)).any())
     return between and not _has_classes(prediction)
 

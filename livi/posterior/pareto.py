@@ -1,4 +1,4 @@
-"""The largest of importance weights: how heavy their tail is, and the same weights with that tail smoothed."""
+"""Pareto smoothing of importance weights: how heavy their tail is, and the weights with that tail smoothed."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _not_zero(ordered: Tensor) -> Tensor:
 
 
 def _tail(ordered: Tensor) -> _Tail | None:
-    """Of log weights in double precision, the smallest first."""
+    """The tail of log weights, which are in double precision and ascending order."""
     count = int(min(0.2 * len(ordered), 3.0 * math.sqrt(len(ordered))))
     if count < 5:
         return None

@@ -1,4 +1,4 @@
-"""Several posteriors as one: what each of them says counts the same."""
+"""`livi.pool`: several posteriors of the same model as one mixture in equal shares."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from livi.network import Layout
 from livi.posterior.posterior import Posterior
 from livi.posterior.storage.network import layers, unsampled
 
-FAR_APART = 0.2  # of numbers that likelihoods learned, mostly logarithms of a noise
+FAR_APART = 0.2  # difference of learned numbers of likelihoods, mostly logarithms of a noise, worth a warning
 
 
 def pool(posteriors: Sequence[Posterior], draws: int = 200) -> Posterior:
@@ -92,7 +92,7 @@ def _warn_of_other_data(given: Sequence[Posterior]) -> None:
 
 
 def _common(plans: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What all plans say alike, of dicts inside them too."""
+    """The entries that all plans have in common, inside nested dicts too."""
     found = {}
     for name, value in plans[0].items():
         others = [plan.get(name) for plan in plans]
@@ -104,7 +104,7 @@ def _common(plans: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _check_alike(first: Layout, other: Layout, place: int) -> None:
-    """Raise where the two do not mean the same by a weight vector."""
+    """Raise where a weight vector does not mean the same for the two posteriors."""
     both = first, other
     for what, expected, got in (
         ("weights", *_difference(*([f"{slot.name} {tuple(slot.shape)}" for slot in one.slots] for one in both))),
@@ -120,13 +120,13 @@ def _check_alike(first: Layout, other: Layout, place: int) -> None:
 
 
 def _difference(first: Sequence[str], other: Sequence[str]) -> tuple[str, str]:
-    """The first that is not in both, in words; nothing twice where there are none."""
+    """The first difference in words, for each side; two empty texts where there is none."""
     pairs = zip_longest(first, other, fillvalue="no more")
     return next(((one, another) for one, another in pairs if one != another), ("", ""))
 
 
 def _functions(posterior: Posterior) -> dict[str, Any]:
-    """What the user has written of the network's call and of the likelihood, as functions."""
+    """The user's own functions that the network's call and the likelihood use."""
     return {"forward=": posterior.layout.forward} | {
         f"likelihood's {name}.{held}".replace(" .", " "): value
         for name, part in posterior.likelihood.named_modules()
@@ -136,7 +136,7 @@ def _functions(posterior: Posterior) -> dict[str, Any]:
 
 
 def _check_functions(first: Mapping[str, Any], other: Mapping[str, Any], place: int) -> None:
-    """Raise where functions of the same purpose compute something else."""
+    """Raise where functions of the same purpose differ."""
     for name in dict.fromkeys([*first, *other]):
         one, another = first.get(name), other.get(name)
         if not _same_function(one, another):
@@ -156,7 +156,7 @@ def _same_function(one: Any, other: Any) -> bool:
 
 
 def _values(function: FunctionType) -> list[Any]:
-    """Those of its defaults and of the variables around it."""
+    """The values of a function's defaults and of the variables that it closes over."""
     defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     return defaults + [cell.cell_contents for cell in function.__closure__ or ()]
 
@@ -170,7 +170,7 @@ def _named(function: Any) -> str:
 
 
 def _check_fixed(first: Posterior, other: Posterior, place: int) -> None:
-    """Raise where what is not drawn differs, since the pool has one network for it."""
+    """Raise where fixed weights or buffers differ, since the pool has one network for all."""
     for name, expected in _fixed(first):
         got = dict(_fixed(other)).get(name)
         if got is None or not torch.equal(expected, got):
@@ -200,7 +200,7 @@ def _rows(buffers: Sequence[Tensor], shape: torch.Size, count: int) -> Tensor:
 
 
 def _likelihood(found: Sequence[Likelihood]) -> Likelihood:
-    """Like all of them, with the means of what they learned."""
+    """A likelihood like all of these, with the means of their learned parameters."""
     for place, other in enumerate(found[1:], 2):
         _check_given(found[0], other, place)
     pooled = copy.deepcopy(found[0])
@@ -237,7 +237,7 @@ def _check_given(first: Likelihood, other: Likelihood, place: int) -> None:
 
 
 def _state(likelihood: Likelihood) -> dict[str, Any]:
-    """The numbers that were not learned, and the shapes of those that were."""
+    """The values of parameters and buffers that were not learned, and the shapes of those that were."""
     found: dict[str, Any] = {}
     for prefix, part in likelihood.named_modules():
         for name, buffer in part._buffers.items():  # also those that are None
@@ -247,7 +247,7 @@ def _state(likelihood: Likelihood) -> dict[str, Any]:
 
 
 def _arguments(spec: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, Any]]:
-    """Those that a likelihood was made with, and the likelihoods inside it, but tensors, which are in its state."""
+    """The arguments of a likelihood and of likelihoods inside it, except tensors, which are in its state."""
     for name, value in spec["arguments"].items():
         if isinstance(value, dict) and "object" in value:
             yield within + name, value["object"]["class"]

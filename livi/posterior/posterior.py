@@ -41,9 +41,7 @@ from livi.posterior.prediction.refusal import failure, inputs_refused
 
 
 class Posterior:
-    """What `livi.fit` and every baseline return.
-
-    Several threads may ask it, which take turns at its network.
+    """What `livi.fit` and every baseline return. Several threads may use it; they take turns at its network.
 
     Args:
         sampler: anything with a layout and `sample(num_samples, rng) -> (S, m)`.
@@ -78,7 +76,7 @@ class Posterior:
     def from_parts(cls, parts: storage.LoadedParts) -> Posterior:
         """The posterior that was saved as these parts."""
         likelihood = parts.likelihood
-        if isinstance(parts.sampler, ExactLastLayer):  # which knows it too: there is one for both, as behind a fit
+        if isinstance(parts.sampler, ExactLastLayer):  # which shares its likelihood with the posterior, as after a fit
             likelihood = parts.sampler.likelihood.observed
         return cls(
             parts.sampler,
@@ -92,7 +90,7 @@ class Posterior:
 
     @property
     def temperature(self) -> float:
-        """Of the fit; 1 where nothing was tempered. See `livi.Recipe`."""
+        """The temperature of the fit, by default 1; see `livi.Recipe`."""
         return float((self.plan.get("recipe") or {}).get("temperature", 1.0))
 
     @property
@@ -107,7 +105,7 @@ class Posterior:
 
     @in_turn
     def functions(self, num_samples: int, rng: torch.Generator | None = None) -> FunctionDraws:
-        """Whole networks drawn from the posterior, to be evaluated together at any inputs, as often as needed."""
+        """Functions drawn from the posterior: fixed networks, which can be evaluated at any inputs, repeatedly."""
         checks.positive_int("num_samples", num_samples)
         drawn = together(self.layout, self._networks(num_samples, rng))
         return FunctionDraws(self.layout, drawn.theta, drawn.buffers)
@@ -124,10 +122,10 @@ class Posterior:
     ) -> Prediction:
         """The posterior predictive at these inputs: tensors, arrays, lists; a tuple or dict of several; a DataLoader.
 
-        Of a DataLoader or a list of batches the inputs are used and targets left out, see `input_batches`.
+        Of a DataLoader or a list of batches only the inputs are used; see `input_batches`.
 
         Args:
-            rng: draw other networks from it. Without one the same `num_samples` networks answer every time: answers
+            rng: draws new networks. Without one the same `num_samples` networks are used every time, so that answers
                 can be compared with each other, and come quickly from the second one on.
             deterministic: one forward pass at the posterior's centre, without epistemic uncertainty.
             memory_limit: bytes of activations at a time; changes nothing but rounding.
@@ -146,7 +144,7 @@ class Posterior:
             networks = self._networks(num_samples, rng)
         batches: Iterable[tuple[str, Any]] = [("inputs", inputs)]
         if holds_batches(inputs):
-            batches = ((f"batch {place}: inputs", batch) for place, batch in enumerate(input_batches(inputs)))
+            batches = ((f"batch {index}: inputs", batch) for index, batch in enumerate(input_batches(inputs)))
 
         def ask(block: Networks, batch: tuple[str, Any]) -> Any:
             name, given = batch[0], self._as_inputs(batch[1])
@@ -156,7 +154,7 @@ class Posterior:
         return prediction_of(self.likelihood, outputs_of(networks, batches, ask), rng)
 
     def _as_inputs(self, batch: Any) -> Any:
-        """Tensors on the network's device, in its precision; whole numbers too, where it takes these and not those.
+        """Tensors on the network's device and in its dtype; whole numbers too, if the network fails on them as such.
 
         But images of bytes, which a fit refuses: it was of scaled ones, and these would be 255 times as large.
         """
@@ -171,10 +169,10 @@ class Posterior:
 
     @in_turn
     def frozen(self, num_samples: int = 200, rng: torch.Generator | None = None) -> Posterior:
-        """A posterior of so many fixed networks in place of this one: quick to predict with, and free of data.
+        """A posterior of so many fixed networks drawn from this one: quick to predict with, and without training data.
 
-        It holds their weights and BatchNorm statistics and nothing of the training data, which this one may hold: all
-        rows for an exact last layer, the calibration inputs for BatchNorm. What it cannot do is draw other networks.
+        It holds their weights and BatchNorm statistics, but none of the training data that this one may hold: all rows
+        for an exact last layer, the calibration inputs for BatchNorm. It cannot draw further networks.
         Memory: `num_samples` networks.
         """
         checks.positive_int("num_samples", num_samples)
@@ -190,17 +188,17 @@ class Posterior:
         return Posterior(kept, self.likelihood, self.prior, buffers=drawn.buffers, history=self.history, plan=facts)
 
     def _networks(self, num_samples: int, rng: torch.Generator | None) -> Iterable[Networks]:
-        """Drawn: as a list where they take no more than one block, else block by block."""
+        """Networks drawn from the posterior: as a list if they fit into one block, else drawn block by block."""
         held = num_samples * self.layout.num_params * self.layout.dtype.itemsize <= BLOCK
         return list(self._drawn(num_samples, rng)) if held else self._drawn(num_samples, rng)
 
     @torch.no_grad()
     def _drawn(self, num_samples: int, rng: torch.Generator | None) -> Iterator[Networks]:
-        # A generator function, for as a mere caller of one it would draw after no_grad is over.
+        # `yield from`, not `return`: the draws must happen inside no_grad.
         yield from draw_networks(self.sampler, num_samples, rng, buffers=self.buffers, calibration=self.calibration)
 
     def _same_networks(self, num_samples: int) -> Iterable[Networks]:
-        """The same ones until what they are drawn from changes; held in memory where they take no more than a block."""
+        """The same networks every time, until what they are drawn from changes; kept if they fit into one block."""
         key = (num_samples, self.layout.device, self.layout.dtype, self._drawn_from())
         if key not in self._kept:
             drawn = self._networks(num_samples, torch.Generator(self.layout.device).manual_seed(0))
@@ -210,28 +208,28 @@ class Posterior:
         return self._kept[key]
 
     def _drawn_from(self) -> tuple[Any, ...]:
-        """The sampler, and of every tensor behind the networks where it is and how often it was written to."""
+        """A key that changes with the sampler or any tensor behind the networks: their addresses and versions."""
         modules = [part for part in (self.sampler, self.layout.module) if isinstance(part, nn.Module)]
         held = [tensor for part in modules for tensor in (*part.parameters(), *part.buffers())]
         held += [leaf for leaf in pytree.tree_leaves((self.buffers, self.calibration)) if isinstance(leaf, Tensor)]
         return id(self.sampler), *((each.data_ptr(), None if each.is_inference() else each._version) for each in held)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_kept": {}}  # which can be drawn again, and are larger than all the rest
+        return self.__dict__ | {"_kept": {}}  # networks that can be drawn again, and would be most of a pickle
 
     @in_turn
     def to(self, device: torch.device | str) -> Posterior:
         """Move all of it to a device: network, sampler, likelihood, prior, buffers, calibration inputs. Returns itself.
 
-        As with `nn.Module.to` it is the object itself that moves, and with it what it shares: its network.
+        As with `nn.Module.to` the object itself moves, and so does the network that it may share with others.
         """
-        place = checks.device(device)
-        self.layout.module.to(place)
+        target = checks.device(device)
+        self.layout.module.to(target)
         for part in (self.sampler, self.likelihood, self.prior):
             if isinstance(part, nn.Module):
-                part.to(place)
-        self.buffers = storage.moved(self.buffers, place)
-        self.calibration = storage.moved(self.calibration, place)
+                part.to(target)
+        self.buffers = storage.moved(self.buffers, target)
+        self.calibration = storage.moved(self.calibration, target)
         self._kept = {}
         return self
 
@@ -239,11 +237,11 @@ class Posterior:
     def diagnose(self, inputs: Any, targets: Any = None, **options: Any) -> Diagnosis:
         """Checks of the posterior itself, with a verdict in words; `print` it.
 
-        Of a posterior with an exact last layer the earlier weights are examined, on the data that it was fitted to.
+        For a posterior with an exact last layer the earlier weights are examined, on the data that it was fitted to.
 
         Args:
             inputs, targets: the data that it was fitted to, or some of them, with `num_data` for all; or a
-                `livi.Problem` alone, whose data are taken. That they are others is said, and what it means then.
+                `livi.Problem` alone, whose data are used. The verdict says if these are other data.
         """
         if isinstance(inputs, Problem):
             whole = gathered(inputs.data)
@@ -266,7 +264,7 @@ class Posterior:
             return diagnose(self, inputs, targets, **options)
 
     def earlier(self) -> Posterior:
-        """Of a posterior with an exact last layer, that of all other weights, with the evidence as its likelihood."""
+        """The posterior of all weights but an exact last layer, whose likelihood is the evidence of that layer."""
         sampler = self.sampler
         if not isinstance(sampler, ExactLastLayer):
             raise TypeError(f"earlier: expected an exact last layer, got {type(sampler).__name__}; fit with one.")

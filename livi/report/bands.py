@@ -1,4 +1,4 @@
-"""Pictures of one-dimensional regression: mean, epistemic and total bands."""
+"""Figures of one-dimensional regression: mean, epistemic and total bands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of calibration, from probability integral transforms."""
+"""Figures of calibration, from probability integral transforms."""
 
 from __future__ import annotations
 

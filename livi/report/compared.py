@@ -1,4 +1,4 @@
-"""What is shown of each of several methods on one problem, and in which order."""
+"""`Compared`: the results of one of several methods on the same problem, and their ranking."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ class Compared:
     def behind(self, best: Compared) -> tuple[float, float]:
         """How much larger the mean negative log likelihood is than the best one's, and the standard error of that.
 
-        Of the differences example by example: much of what two methods find hard is the same.
+        The error is that of differences example by example, since both methods find much the same examples hard.
         """
         differences = best.log_prob - self.log_prob
         return float(differences.mean()), standard_error(differences)
 
     def as_good_as(self, best: Compared) -> bool:
-        """Not behind by more than two standard errors; of one example there is none, and nothing to tell."""
+        """Whether it is behind by no more than two standard errors; always, if there is only one example."""
         difference, error = self.behind(best)
         return len(self.log_prob) < 2 or difference <= 2.0 * error
 
 
 def ranked(rows: Sequence[Compared]) -> list[Compared]:
-    """Those that have a result by their negative log likelihood, best first; then the others."""
+    """Methods with a result by their negative log likelihood, best first; then the others."""
     return sorted(rows, key=lambda row: (bool(row.trouble), row.scores.get("nll", 0.0)))
 
 

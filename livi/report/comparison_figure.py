@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FAR = 4.0  # times as far behind the best as half of the methods, beyond which a score is written at the edge
-MOST_CURVES = 6  # in the calibration panel, the best ones: more cannot be told apart
+FAR = 4.0  # times the median distance from the best, beyond which a score is written at the edge
+MOST_CURVES = 6  # in the calibration panel, those of the best methods
 DASHES = ("-", (0, (4, 1.5)), (0, (1.5, 1.5)), (0, (6, 1.5, 1.5, 1.5)), (0, (3, 3)), (0, (8, 2)))
 
 

@@ -55,7 +55,7 @@ def comparison_page(rows: Sequence[Compared], cells: Sequence[Sequence[str]], wo
 
 
 def headline(rows: Sequence[Compared]) -> str:
-    """What to choose, in a sentence."""
+    """A sentence on which method to choose."""
     best, *others = [row for row in rows if not row.trouble]
     if not others:
         return f"{best.title}, alone"

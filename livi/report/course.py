@@ -1,4 +1,4 @@
-"""The course of a fit."""
+"""The learning curve of a fit: the bound and its terms over the steps."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def learning_curve(history: Sequence[Mapping[str, float]]) -> Figure:
 
 
 def warming_up(rows: Sequence[Mapping[str, float]]) -> Numbers:
-    """The steps at which the KL term had less weight than in the end."""
+    """The steps at which the KL term had less than its final weight."""
     weights = [row.get("kl_weight", 1.0) for row in rows]
     return np.array([row["step"] for row, weight in zip(rows, weights, strict=True) if weight < max(weights)])
 

@@ -120,7 +120,7 @@ def _fit_all(config: Config, folder: Path, workers: int, say: Say) -> dict[str, 
 
 
 def _fit(method: str, config: Config, folder: Path) -> dict[str, Any]:
-    """In a worker: fit, measure, and leave the posterior in a file."""
+    """Run in a worker: fit, measure, and save the posterior to a file."""
     torch.set_default_dtype(torch.float32)
     torch.set_num_threads(1)
     started = time.process_time()
@@ -141,7 +141,7 @@ def _diagnose(posterior: Posterior, config: Config) -> Diagnosis:
 
 
 def _verdict(diagnosis: Diagnosis, layout: Layout) -> dict[str, Any]:
-    """What the page needs of a diagnosis."""
+    """The parts of a diagnosis that the page shows."""
     shape, correlation = diagnosis.shape, diagnosis.correlation
     assert isinstance(shape, ShapeCheck)
     assert isinstance(correlation, CorrelationCheck)
@@ -168,7 +168,7 @@ def _strongest(correlation: CorrelationCheck, layout: Layout) -> dict[str, Any]:
 
 
 def _nuts_row(truth: Reference) -> dict[str, Any]:
-    """The reference as one more method; its distance is that of one run to another, its seconds those of both."""
+    """The NUTS reference as one more row: the distance between its two runs, and the seconds of both."""
     seconds = float(sum(truth.measured["seconds"])) if "seconds" in truth.measured else None
     return {"elbo": None, "w2_to_nuts": truth.w2_runs, "gap_std": truth.gap_std, "seconds": seconds}
 
@@ -190,6 +190,6 @@ def _file(folder: Path, method: str) -> Path:
 
 
 def _cores() -> int:
-    """Those that this process may use."""
+    """The number of CPU cores that this process may use."""
     allowed: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
     return len(allowed(0)) if allowed else os.cpu_count() or 1

@@ -130,7 +130,7 @@ COURSE_CAPTION = (
 
 
 def findings(document: Document) -> Iterator[str]:
-    """What the numbers of this run say, whichever way they fall."""
+    """Sentences on the numbers of this run, worded by how they compare."""
     methods, nuts = document["methods"], document["methods"]["nuts"]
     yield _on_bounds(methods["livi"], methods["mean_field"], document["diagnosis"]["density"])
     order = sorted((name for name in methods if name != "nuts"), key=lambda name: float(methods[name]["w2_to_nuts"]))
@@ -220,7 +220,7 @@ def _inside(document: Document) -> str:
 
 
 def trust(document: Document) -> str:
-    """How good the reference is, in words."""
+    """Sentences on how reliable the NUTS reference is."""
     facts = document["reference"]
     rhat = facts["rhat_largest"]
     mixed = (

@@ -25,7 +25,7 @@ LONGEST, MOST = 48, 1000  # letters of a cell, and of its title
 
 
 def figure_html(figure: Figure, caption: str) -> str:
-    """The place of a figure, its buttons and its caption."""
+    """HTML of a figure's frame, its buttons and its caption."""
     buttons = "".join(
         f'<button type="button" data-figure="{figure.name}" data-visible="{escape(str(visible).lower())}" '
         f'aria-pressed="{str(text == figure.chosen).lower()}">{escape(text)}</button>'
@@ -59,7 +59,7 @@ def table(
     given: int = -1,  # the column before which a rule is drawn
     captioned: bool = True,
 ) -> str:
-    """A table that scrolls by itself where the screen is narrower; what it is about stands above what scrolls."""
+    """A table that scrolls sideways on a narrow screen, below a heading that does not."""
     texts = set(words)
 
     def kind(column: int) -> str:
@@ -89,12 +89,12 @@ def findings_list(findings: Iterable[tuple[str, str, str]]) -> str:
 
 
 def prose(words: str) -> str:
-    """For HTML: minus signs for hyphens before numbers, code between backticks."""
+    """Text for HTML, with minus signs in place of hyphens before numbers, and backticks as code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", re.sub(r"(?<!\w)-(?=\d)", "−", escape(words)))
 
 
 def explained(html: str) -> str:
-    """Text in HTML with an explanation to hover over at the first mention of each term of the trade.
+    """Text for HTML, in which each technical term has an explanation to hover over at its first mention.
 
     >>> explained("5 nats, then 7 nats")
     '5 <abbr title="natural units of information; one is a factor of 2.7 in probability">nats</abbr>, then 7 nats'
@@ -105,7 +105,7 @@ def explained(html: str) -> str:
 
 
 def clipped(text: str, longest: int = LONGEST) -> str:
-    """The user's text for HTML, shortened, with all of it in the title; a dash where there is none."""
+    """The user's text for HTML, shortened, with the whole text as tooltip; a dash where it is empty."""
     short = shortened(text, longest)
     if not short:
         return '<span class="empty" title="missing">–</span>'
@@ -113,7 +113,7 @@ def clipped(text: str, longest: int = LONGEST) -> str:
 
 
 def number(value: float) -> str:
-    """Four digits, and thousands separated.
+    """A number with four digits and thousands separators.
 
     >>> number(-12345.678), number(0.01234567), number(1.5e9), number(0.0)
     ('−12,346', '0.01235', '1.5e+09', '0')
@@ -126,7 +126,7 @@ def number(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """To a tenth of a per cent; nothing is never negative.
+    """A share in per cent with one decimal, without a minus sign before 0.
 
     >>> percent(0.9123), percent(-0.0001)
     ('91.2%', '0.0%')

@@ -29,7 +29,7 @@ WIDTH, HEIGHT = 2.6, 3.6  # inches, of a column
 
 
 def draw(results: Path, figure: Path) -> None:
-    """For each data set the entropies of the first seed, and below them how far they are from the truth."""
+    """For each data set the entropies of the first seed, and below them their errors."""
     rows: dict[str, Mapping[str, Any]] = {}
     for row in json.loads(results.read_text(encoding="utf-8"))["rows"]:
         rows.setdefault(row["data"], row)

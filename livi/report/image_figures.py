@@ -130,7 +130,7 @@ def _overviewed(rows: Rows) -> list[str]:
 
 
 def runtime_curves(rows: Rows) -> Figure:
-    """NLL of validation images against seconds of fitting, the length that was enough marked: of the first seed.
+    """NLL of validation images against seconds of fitting for the first seed; a mark is the length that was enough.
 
     Args:
         rows: of `livi bench runtime`, without those that failed.
@@ -168,7 +168,7 @@ def draw_runtime(rows: Rows, path: Path) -> None:
 
 
 def figure_names(rows: Rows) -> list[str]:
-    """What there is to draw of these rows: rotation, all corruptions together, entropy on OOD images."""
+    """Names of the figures that these rows allow: rotation or all corruptions together, entropy on OOD images."""
     shifts = list(dict.fromkeys(name for row in rows for name in row.get("shifts") or {}))
     ood = any(name != "scored" for row in rows for name in row.get("entropy") or {})
     names = [*(shifts if len(shifts) == 1 else [TOGETHER] * bool(shifts)), *(["entropy"] if ood else [])]
@@ -176,7 +176,7 @@ def figure_names(rows: Rows) -> list[str]:
 
 
 def figure_named(rows: Rows, name: str, classes: int) -> Figure:
-    """One of them, or of a single corruption."""
+    """The figure of this name, from `figure_names` or the name of a single corruption."""
     if name == "overview":
         return overview(rows, classes)
     return entropy_curves(rows, classes) if name == "entropy" else shift_curves(rows, name)
@@ -197,7 +197,7 @@ def draw_correlations(found: Mapping[str, Any], path: Path) -> None:
 
 
 def correlation_figure(found: Mapping[str, Any]) -> Figure:
-    """The same, unsaved."""
+    """Correlations between layers from a row of `livi bench --ablations`, as a figure."""
     check = CorrelationCheck(
         layers=tuple(found["layers"]),
         sizes=tuple(found["sizes"]),
@@ -216,19 +216,19 @@ def _matrix(rows: Sequence[Sequence[float | None]]) -> Tensor:
 
 
 def _columns(methods: Iterable[str]) -> int:
-    """Of a legend: five, of names with settings fewer."""
+    """Columns of a legend: five, or fewer for long names with settings."""
     names = [titled(method) for method in methods]
     longest = max(map(len, names))
     return min(len(names), 5 if longest <= 18 else 4 if longest <= 20 else 3)
 
 
 def _legend_height(methods: Sequence[str]) -> float:
-    """Inches."""
+    """Height of a legend in inches."""
     return 0.17 * math.ceil(len(methods) / _columns(methods))
 
 
 def _looks(methods: Iterable[str]) -> list[dict[str, Any]]:
-    """Lines of methods: livi's thick and blue, the others' thin and in other colours, drawn through, dashed, dotted."""
+    """Line styles: livi's lines thick and blue; others thin, in other colours, solid, dashed or dotted."""
     ours, others = (cycle([(colour, dashes) for dashes in DASHES for colour in some]) for some in (OURS, THEIRS))
     looks = []
     for method in methods:

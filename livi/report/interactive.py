@@ -1,4 +1,4 @@
-"""Parts of interactive figures, as plotly reads them: plain lists, dicts and numbers. plotly itself is not needed.
+"""Parts of interactive figures in plotly's JSON format, as plain lists, dicts and numbers; plotly is not needed.
 
 Text from the user is escaped, because plotly reads a little HTML in labels.
 """
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from livi.report.style import INK, PALETTE, Numbers
 
 FONT = '"Source Serif 4", Charter, "Bitstream Charter", Cambria, Georgia, serif'
-GRID, BAND, QUIET = "#ececee", "rgba(90, 90, 98, 0.15)", "#55555a"
+GRID, BAND = "#ececee", "rgba(90, 90, 98, 0.15)"
 GOOD, BAD = PALETTE[0], PALETTE[1]  # told apart by their shape too
 MOST_POINTS = 1000  # of a cloud; more are slow to draw and cannot be told apart
 
@@ -26,7 +26,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Figure:
-    """One picture: what plotly draws, and what a reader who cannot see it is told.
+    """One figure: what plotly draws, and a description for readers who cannot see it.
 
     Args:
         choices: texts of buttons above the figure, with the traces that each of them shows.
@@ -106,7 +106,7 @@ def bars(edges: Numbers, heights: NDArray[Any], name: str, colour: str, hover: s
 
 
 def diagonal(ends: Sequence[float], name: str, colour: str = INK) -> Trace:
-    """Where both axes are equal, from one end to the other."""
+    """The line on which both axes are equal."""
     both = np.array(ends)
     return line(both, both, name, colour, width=1, dash="5px,4px", hoverinfo="skip")
 
@@ -118,19 +118,19 @@ def band(x: Numbers, low: Numbers, high: Numbers, name: str) -> Trace:
 
 
 def numbers(values: NDArray[Any]) -> list[float | int | None]:
-    """For JSON, to five digits, which no eye can tell from more; None where a number is not finite."""
+    """Numbers for JSON, with five digits; None where a number is not finite."""
     if values.dtype.kind in "iub":
         return [int(value) for value in values]
     return [float(f"{value:.5g}") if np.isfinite(value) else None for value in values.tolist()]
 
 
 def label(text: str, longest: int = 32) -> str:
-    """The user's text for plotly: shortened, on one line, and never read as HTML."""
+    """The user's text for plotly: shortened, on one line, and escaped, since plotly reads HTML."""
     return escape(shortened(text, longest), quote=False)
 
 
 def shortened(text: str, longest: int) -> str:
-    """On one line, with an ellipsis in the middle of what is too long, since names often differ at their ends.
+    """Text on one line, with an ellipsis in its middle if it is too long, since names often differ at their ends.
 
     >>> shortened("class number 17", 10)
     'class…r 17'
@@ -143,7 +143,7 @@ def shortened(text: str, longest: int) -> str:
 
 
 def sample(count: int, keep: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
-    """Places of at most MOST_POINTS rows in their order, drawn always alike, with those of `keep` among them."""
+    """Numbers of at most MOST_POINTS random rows, in order and always the same, among them those of `keep`."""
     if count <= MOST_POINTS:
         return np.arange(count)
     drawn = np.random.default_rng(0).choice(count, MOST_POINTS, replace=False)
@@ -151,7 +151,7 @@ def sample(count: int, keep: NDArray[np.int64] | None = None) -> NDArray[np.int6
 
 
 def padded(*values: Numbers) -> list[float]:
-    """The range of all of these that are finite with a margin, also where they are one and the same number."""
+    """The range of all finite numbers with a margin, which is positive even if they are all equal."""
     every = np.concatenate([np.ravel(part) for part in values])
     every = every[np.isfinite(every)]
     low, high = (float(every.min()), float(every.max())) if len(every) else (0.0, 1.0)

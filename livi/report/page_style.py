@@ -1,4 +1,4 @@
-"""How pages look: the part of the style sheet that all of them share."""
+"""The part of the style sheet that all pages share."""
 
 STYLE = """
 :root { color-scheme: light }

@@ -16,10 +16,10 @@ from livi.experiments.uci.methods import METHODS as UCI_METHODS
 
 Row = Mapping[str, Any]
 
-# What says which runs are wanted, and not what a run is: files that differ in these alone are one table.
+# Settings that select runs but do not change them: files that differ in these alone become one table.
 WANTED = ("data", "sets", "targets", "problems", "problem", "methods", "seeds", "splits", "first_seed", "first_split")
 ABLATIONS = "ablations"  # the second word of an experiment, and an option of the first one's command
-USUAL = {"part": "test", "norm": "batch", "threads": 1}  # defaults, which a command need not say
+USUAL = {"part": "test", "norm": "batch", "threads": 1}  # defaults, which are left out of commands
 
 
 @dataclass(frozen=True)
@@ -52,30 +52,14 @@ _TABLES = {
     "regression": (_LOG_SCORE, _RMSE, Column("crps", "CRPS", "lower"), _COVERAGE, _SECONDS),
     "classification": (_LOG_SCORE, _ACCURACY, _ECE, _COVERAGE, _SECONDS),
 }
-_IMAGES = {
-    "": (
-        Column("nll", "NLL", "lower", 4),
-        _ACCURACY,
-        _ECE,
-        Column("brier", "Brier", "lower", 4),
-        Column("ood_confidence", "OOD: confidence, %", "lower", 1, percent=True),
-        Column("ood_auroc", "AUROC, %", "higher", 2, percent=True),
-        Column("ood_fpr95", "FPR95, %", "lower", 1, percent=True),
-        _SECONDS,
-    )
-}
-
-_ABLATIONS = {
-    "": (
-        Column("nll", "NLL", "lower", 4),
-        _ACCURACY,
-        _ECE,
-        Column("ood_auroc", "AUROC, %", "higher", 2, percent=True),
-        Column("latent_dim", "latents", None, 0),
-        Column("bound", "bound, nats", None, 0),
-        _SECONDS,
-    )
-}
+_IMAGE_SCORES = (Column("nll", "NLL", "lower", 4), _ACCURACY, _ECE)
+_BRIER = Column("brier", "Brier", "lower", 4)
+_CONFIDENCE = Column("ood_confidence", "OOD: confidence, %", "lower", 1, percent=True)
+_AUROC = Column("ood_auroc", "AUROC, %", "higher", 2, percent=True)
+_FPR95 = Column("ood_fpr95", "FPR95, %", "lower", 1, percent=True)
+_IMAGES = {"": (*_IMAGE_SCORES, _BRIER, _CONFIDENCE, _AUROC, _FPR95, _SECONDS)}
+_SIZES = (Column("latent_dim", "latents", None, 0), Column("bound", "bound, nats", None, 0))
+_ABLATIONS = {"": (*_IMAGE_SCORES, _AUROC, *_SIZES, _SECONDS)}
 
 KINDS: dict[str, Kind] = {
     "uci": Kind("UCI regression sets", "data", "split", {"": (Column("log_score", "log likelihood", "higher", 2),)}),
@@ -169,19 +153,19 @@ class Result:
 
     @property
     def sound(self) -> list[dict[str, Any]]:
-        """Runs that did not fail, with means over OOD sets as numbers of their own, of which there are columns."""
+        """Runs that did not fail, with means over OOD sets as further numbers, which have columns of their own."""
         return [
             row | {f"ood_{name}": value for name, value in (row.get("others_mean") or {}).items()}
             for row in comparable([row for row in self.rows if row.get("error") is None])
         ]
 
     @property
-    def said(self) -> list[str]:
+    def remarks(self) -> list[str]:
         """Notes of the files, and which OOD sets the means are of."""
         return [*self.notes, *only_shared(self.sound)]
 
     def add(self, document: Mapping[str, Any]) -> None:
-        """Another file's runs; one that is there already is replaced."""
+        """Add another file's runs, which replace equal ones."""
         fresh = [one for row in document["rows"] for one in _flat(row)]
         keys = {self._key(row) for row in fresh}
         self.rows = [row for row in self.rows if self._key(row) not in keys] + fresh
@@ -196,7 +180,7 @@ class Result:
         return row[self.kind.place], row["method"], row[self.kind.repeat]
 
 
-def found(folders: Iterable[str | Path]) -> list[Path]:
+def result_files(folders: Iterable[str | Path]) -> list[Path]:
     """Every JSON file in these folders and those below, or the files given, in order.
 
     Raises:
@@ -211,14 +195,14 @@ def found(folders: Iterable[str | Path]) -> list[Path]:
 
 
 def joined(folders: Sequence[str | Path]) -> list[Result]:
-    """All results in these folders, in the order of KINDS; files that are no results of a benchmark are passed over.
+    """All results in these folders, in the order of KINDS; other JSON files are ignored.
 
     Raises:
         FileNotFoundError: a folder is not there.
         ValueError: there is no result in any.
     """
     results: dict[str, Result] = {}
-    for path in found(folders):
+    for path in result_files(folders):
         document = _document(path)
         if document is None:
             continue
@@ -234,7 +218,7 @@ def joined(folders: Sequence[str | Path]) -> list[Result]:
 
 
 def command_of(document: Mapping[str, Any]) -> str:
-    """The command that makes these runs, from the configuration and, for what that leaves open, from the rows."""
+    """The command that repeats these runs, from the configuration, completed from the rows."""
     experiment, rows = document["experiment"], document["rows"]
     if experiment == "compare":
         return _comparing(document)
@@ -266,24 +250,13 @@ def _comparing(document: Mapping[str, Any]) -> str:
         return f"livi.compare(net, data, methods={methods.split(',')})"
     file, target = document["source"]
     gradients, seed = document["config"]["gradients"], document["rows"][0]["seed"]
-    words = [
-        "livi",
-        "compare",
-        file,
-        "--target",
-        target,
-        "--methods",
-        methods,
-        "--gradients",
-        gradients,
-        "--seed",
-        seed,
-    ]
-    return shlex.join(map(str, words))
+    options = {"target": target, "methods": methods, "gradients": gradients, "seed": seed}
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    return shlex.join(["livi", "compare", str(file), *words])
 
 
 def machine_of(document: Mapping[str, Any]) -> str:
-    """Processor, GPU and versions in a line."""
+    """Processor, GPU and versions of a run in one line."""
     machine, versions = document.get("machine", {}), document.get("versions", {})
     parts = [f"{machine.get('cpu', 'unknown processor')}, {machine.get('cores', '?')} cores"]
     parts += [str(machine["gpu"])] if machine.get("gpu") else []
@@ -304,14 +277,14 @@ def _option(name: str, value: Any) -> list[str]:
 
 
 def _method(row: Row) -> str:
-    """What was fitted, or the variant of it."""
+    """The method of a row, or its variant."""
     return str(row.get("variant", row.get("method")))
 
 
 def _flat(row: Row) -> list[dict[str, Any]]:
-    """A row a method, with sizes of errors along a curve beside its other numbers."""
+    """A row for each method; for curves of entropies, with the sizes of their errors."""
     curve = row.get("curve")
-    if not isinstance(curve, list):  # of the toy experiment it is a function, to be drawn
+    if not isinstance(curve, list):  # the toy experiment's curve is a function to be drawn
         return [dict(row) | {"method": _method(row)}]
     methods = [name for name, found in curve[-1].items() if isinstance(found, dict) and "error_nats" in found]
     errors = {method: [abs(point[method]["error_nats"]) for point in curve] for method in methods}

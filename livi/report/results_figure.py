@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDE = 3  # panels in a line
-ORDER = tuple(UCI_METHODS)  # of methods, as far as they are among these; others come behind as they appear
-FAR = 4.0  # times as far from the best as half of the methods, beyond which a mean is put at the edge
+ORDER = tuple(UCI_METHODS)  # of methods; others follow in the order in which they appear
+FAR = 4.0  # times the median distance from the best, beyond which a mean is put at the edge
 
 
 def results_figure(result: Result) -> Figure | None:
@@ -58,7 +58,7 @@ def results_figure(result: Result) -> Figure | None:
 
 
 def further_figures(result: Result) -> list[str]:
-    """What there is besides: rotation or corruption, entropy, correlations between layers, NLL against seconds."""
+    """Names of further figures: rotation, corruption, entropy, correlations between layers, NLL against seconds."""
     if result.experiment in PROBLEMS:
         return figure_names(result.sound)
     if any("correlations" in row for row in result.sound):
@@ -67,7 +67,7 @@ def further_figures(result: Result) -> list[str]:
 
 
 def further_figure(result: Result, name: str) -> Figure:
-    """One of them."""
+    """The figure of this name, from `further_figures`."""
     if result.experiment == "runtime":
         return runtime_curves(result.sound)
     if name == "correlations":

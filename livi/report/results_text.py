@@ -55,14 +55,14 @@ def section(result: Result, figure: str | None, further: Mapping[str, str]) -> l
         for row in result.rows
         if row.get("error") is not None
     ]
-    there = {f"Left out: {row['method']}." for row in result.sound}  # by one of several files only
-    notes = [note for note in result.said if note not in there]
+    present = {f"Left out: {row['method']}." for row in result.sound}  # left out of one of several files only
+    notes = [note for note in result.remarks if note not in present]
     notes += [f"Failed: {one}" for one in dict.fromkeys(failed)]
     return [*parts, "\n".join(f"- {note}" for note in notes)] if notes else parts
 
 
 def tables(result: Result) -> list[str]:
-    """Those of the experiment itself, or a table for each task; the paper's figures where there are some."""
+    """The experiment's own tables, or a table for each task; with the paper's numbers where there are some."""
     if result.experiment == "uci":
         return [uci_text({"rows": result.sound, "notes": []}, level=3)]
     found = [table(result, task) for task in result.kind.columns]

@@ -1,4 +1,4 @@
-"""How every figure looks: sizes, fonts, colours. matplotlib is loaded only when a figure is drawn."""
+"""Sizes, fonts and colours of all figures. matplotlib is loaded only when a figure is drawn."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def tint(colour: str, strength: float) -> str:
 
 
 def require_matplotlib() -> None:
-    """Whoever draws after long work asks first.
+    """Check that matplotlib is installed, before long work whose result is to be drawn.
 
     Raises:
         ImportError: matplotlib is not installed.
@@ -96,7 +96,7 @@ def require_matplotlib() -> None:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """matplotlib's settings for these figures, undone on leaving.
+    """A context with matplotlib's settings for these figures.
 
     Raises:
         ImportError: matplotlib is not installed.
@@ -109,7 +109,7 @@ def style() -> Iterator[None]:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of so many inches, not known to pyplot: nothing to close, nothing shown twice."""
+    """An empty figure of so many inches that pyplot does not know of, so that it need not be closed."""
     require_matplotlib()
     from matplotlib.figure import Figure
 
@@ -119,7 +119,7 @@ def new_figure(width: float, height: float) -> Figure:
 def save(figure: Figure, path: str | Path) -> None:
     """Write a figure in the style it was drawn in; the suffix (.pdf, .svg, .png) chooses the format.
 
-    A folder that is not there is made: what is drawn may have taken hours.
+    A missing folder is made, since the results may have taken hours.
     """
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     with style():

@@ -1,4 +1,4 @@
-"""What the predictions depend on: a bar for each column, and curves along the most important ones."""
+"""The section on what predictions depend on: a bar for each column, and curves along the most important ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EPOCH = date(1970, 1, 1)
 
 
 def drivers_section(content: Content) -> Section:
-    """Bars and curves; nothing was looked at where there were no rows."""
+    """The section with bars and curves; a sentence where there were no held-out rows to measure them on."""
     title = "What the predictions depend on"
     if not content.drivers:
         return Section("drivers-section", title, "<p>This was not looked at.</p>")
@@ -75,7 +75,7 @@ def importance(content: Content) -> Figure:
 
 def curve(effect: Effect, content: Content) -> Figure:
     """The average prediction along one column with its band."""
-    place = [one.name for one in content.effects].index(effect.name)
+    index = [one.name for one in content.effects].index(effect.name)
     up = f"chance of {label(effect.about, 18)}" if effect.about else f"predicted {label(content.target, 24)}"
     made = layout("", up, 260) | {"showlegend": False}
     made["margin"] |= {"t": 10, "b": 40}
@@ -97,7 +97,7 @@ def curve(effect: Effect, content: Content) -> Figure:
         if effect.kind == "date":
             _as_dates(data)
     words = f"Average prediction along {effect.name}: from {effect.mean.min():.4g} to {effect.mean.max():.4g}."
-    return Figure(f"effect-{place}", shortened(effect.name, 40), words, data, made)
+    return Figure(f"effect-{index}", shortened(effect.name, 40), words, data, made)
 
 
 def _summary(content: Content) -> str:

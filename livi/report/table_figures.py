@@ -33,7 +33,7 @@ from livi.report.style import FAINT, INK, Numbers, tint
 from livi.tables.content import ClassificationRows, RegressionRows
 from livi.tables.evaluation import binomial_band
 
-FEWEST = 10  # rows that an error is averaged over
+FEWEST = 10  # rows for an average of errors
 TERMS = {"bound": "Bound", "log_likelihood": "Log likelihood", "log_prior": "Log prior", "entropy": "Entropy"}
 SIGMAS = 1.96  # half width of a range that holds a normal variable 95 times in 100
 
@@ -304,7 +304,7 @@ def surest_first(unsure: Numbers, errors: Numbers, *, root: bool) -> tuple[Numbe
 
 
 def set_aside(shares: Numbers, values: Numbers, words: str, *, share: bool) -> Figure:
-    """What `surest_first` found; `share` says that the values are shares, to be written as percentages."""
+    """The curve of `surest_first`; `share` says that the values are shares, to be shown as percentages."""
     hover = "the surest %{x:.0%}: " + ("%{y:.1%}" if share else "%{y:,.4~g}") + "<extra></extra>"
     shown = layout("share of rows kept, the surest first", words, 420) | {"showlegend": False}
     shown["xaxis"] |= {"range": [0, 1.01], "tickformat": ".0%"}

@@ -1,4 +1,4 @@
-"""The report on a table model: one HTML file that can be opened anywhere and asks nothing of any network."""
+"""The report on a table model: one HTML file that needs no other file and no network."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
     "base-uri 'none'; form-action 'none'"
 )
-_SAFE = str.maketrans("<&", ",.")  # letters of the 85 that HTML knows, and some that are free
+_SAFE = str.maketrans("<&", ",.")  # base 85 letters that mean something in HTML, and unused ones in their place
 
 
 def write_report(path: str | Path, content: Content) -> None:
@@ -118,9 +118,9 @@ def _as_json(figures: Iterable[Figure]) -> str:
 
 
 def packed(text: str) -> str:
-    """Text, deflated and written in 85 letters, none of which means anything to an HTML parser.
+    """Text, deflated and in base 85 without characters that mean something to an HTML parser: a third of its size.
 
-    About a third of its size. The page's own script unpacks it, with what browsers have had since 2023.
+    The page's own script unpacks it, with functions that browsers have had since 2023.
     """
     shrink = zlib.compressobj(9, zlib.DEFLATED, -15, 9)
     content = shrink.compress(text.encode("utf-8", "replace")) + shrink.flush()

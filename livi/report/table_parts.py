@@ -1,4 +1,4 @@
-"""A part of the report on a table model."""
+"""`Section`: a part of the report on a table model."""
 
 from __future__ import annotations
 
@@ -16,4 +16,4 @@ class Section:
     title: str
     body: str  # HTML
     figures: Sequence[Figure] = ()
-    kicker: str = ""  # above the heading, where another kind of sections begins
+    kicker: str = ""  # a line above the heading, at the first section of a kind

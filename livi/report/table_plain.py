@@ -1,4 +1,4 @@
-"""The first screen of the report on a table model: how good it is in plain words, beside what is simple."""
+"""The first screen of the report on a table model: how good it is, in plain words, compared with simple models."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from livi.report.elements import number, percent, prose
 from livi.report.interactive import shortened
 from livi.tables.content import ClassificationRows, Content, Coverage, Metric, RegressionRows
 
-LEVEL = 0.9  # of the intervals that are spoken of
+LEVEL = 0.9  # of the intervals that the text mentions
 
 
 class Plain(NamedTuple):
-    """A score for people who have not met it before."""
+    """A score explained to people who do not know it."""
 
     name: str
     explained: str
@@ -53,7 +53,7 @@ BESIDE = {
     "regression": {"constant": "the average for every row", "linear": "a linear model"},
     "classification": {"constant": "the most frequent class", "linear": "a linear model"},
 }
-SHARES = {"nll", "brier", "auroc"}  # of which the constant answer is the classes' shares
+SHARES = {"nll", "brier", "auroc"}  # scores whose baseline predicts the shares of the classes
 PROMISE = {
     "calibrated": "as many as promised, so these ranges can be relied on",
     "overconfident": "fewer than promised: these ranges are too narrow",
@@ -63,7 +63,7 @@ PROMISE = {
 
 
 def first_words(content: Content) -> list[str]:
-    """What a customer should know, in two or three sentences; none where there are no rows to say it of."""
+    """Two or three sentences that a customer should know; none without held-out rows."""
     if content.rows is None:
         return []
     by_key = {metric.key: metric for metric in content.metrics}
@@ -73,7 +73,7 @@ def first_words(content: Content) -> list[str]:
 
 
 def cards(content: Content) -> str:
-    """Scores with their baselines: those that need no explanation, and the others to be unfolded."""
+    """Scores with their baselines: the self-explanatory ones shown, the others folded."""
     first = [metric for metric in content.metrics if _plain(metric).first]
     others = [metric for metric in content.metrics if not _plain(metric).first]
     shown = "".join(_card(metric, content) for metric in first)

@@ -35,7 +35,7 @@ MOST_COLUMNS, MOST_ROWS = 40, 25  # of the table of unsure rows
 
 
 def sections(content: Content) -> list[Section]:
-    """All of them, in the order of the page."""
+    """All sections, in the order of the page."""
     return [
         *([drivers_section(content)] if content.drivers else []),
         predictions_section(content),
@@ -57,7 +57,7 @@ def predictions_section(content: Content) -> Section:
             "predictions-section", title, _nothing_held_out(f"there is no truth to compare predictions with. {REMEDY}")
         )
     if isinstance(rows, RegressionRows):
-        figure = draw.predictions(rows, content.target, _places(content, rows), _place(rows, LEVEL))
+        figure = draw.predictions(rows, content.target, _offered_levels(content, rows), _nearest_level(rows, LEVEL))
         caption = (
             "Each row as a point: the truth across, the prediction upwards, and a line for the interval. An interval "
             "that crosses the dashed diagonal held the truth; those that missed it are orange diamonds. At the level "
@@ -128,7 +128,7 @@ def unsure_section(content: Content) -> Section:
         "would take it away. <em>Aleatoric</em> uncertainty is about the target: noise that would remain.</p>"
     )
     if isinstance(rows, RegressionRows):
-        place = _place(rows, LEVEL)
+        place = _nearest_level(rows, LEVEL)
         inside = (rows.lower[place] <= rows.target) & (rows.target <= rows.upper[place])
         cloud = draw.deviations(rows, content.target, inside, listed)
         caption = f"Orange diamonds: the truth was outside the {level_text(rows.levels[place])} interval. "
@@ -236,7 +236,7 @@ def _coverage_table(content: Content) -> str:
 
 
 def _parts_table(content: Content) -> str:
-    """By size of the prediction, and by group."""
+    """A table of coverage by size of the prediction, and by group."""
     if not content.parts:
         return ""
     lines = [
@@ -254,7 +254,7 @@ def _parts_table(content: Content) -> str:
 
 
 def _class_table(rows: ClassificationRows) -> str:
-    """Class by class, for more than two."""
+    """A table of scores class by class, for more than two classes."""
     if len(rows.classes) == 2:
         return ""
     predicted = rows.probabilities.argmax(1)
@@ -306,7 +306,7 @@ def _unsure_table(content: Content, rows: RegressionRows | ClassificationRows) -
 
 
 def _regression_cells(row: UnsureRow, rows: RegressionRows) -> tuple[str, ...]:
-    i, place = row.position, _place(rows, LEVEL)
+    i, place = row.position, _nearest_level(rows, LEVEL)
     values = (rows.target[i], rows.mean[i], rows.epistemic_std[i], rows.aleatoric_std[i])
     truth, mean, known, noise = (number(float(value)) for value in values)
     interval = f"{number(float(rows.lower[place, i]))} to {number(float(rows.upper[place, i]))}"
@@ -339,12 +339,12 @@ def _nothing_held_out(consequence: str) -> str:
     return f'<p class="missing">No rows were held out, so {consequence}</p>'
 
 
-def _place(rows: RegressionRows, level: float) -> int:
-    """Of the nearest level there is."""
+def _nearest_level(rows: RegressionRows, level: float) -> int:
+    """The number of the level that is nearest to this one."""
     return int(np.abs(rows.levels - level).argmin())
 
 
-def _places(content: Content, rows: RegressionRows) -> list[int]:
-    """Of the levels to offer: those of the coverage table and that shown first, at most five."""
-    wanted = {_place(rows, one.level) for one in content.coverage[:5]} | {_place(rows, LEVEL)}
+def _offered_levels(content: Content, rows: RegressionRows) -> list[int]:
+    """Numbers of the levels that have buttons: those of the coverage table and the one shown first, at most five."""
+    wanted = {_nearest_level(rows, one.level) for one in content.coverage[:5]} | {_nearest_level(rows, LEVEL)}
     return sorted(wanted)[-5:]

@@ -1,4 +1,4 @@
-"""How the report on a table model looks and what it does: its own part of the style sheet, and its script."""
+"""The style sheet and the script of the report on a table model."""
 
 from livi.report import page_style
 

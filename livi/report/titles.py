@@ -1,4 +1,4 @@
-"""What methods and image sets are called in tables and figures."""
+"""Titles of methods and image sets in tables and figures."""
 
 from __future__ import annotations
 

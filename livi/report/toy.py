@@ -19,7 +19,7 @@ from livi.report.titles import titled
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLUMNS = (6, 7, 5)  # whichever leaves the fewest places empty, the first of equals
+COLUMNS = (6, 7, 5)  # of the figure: the first that leaves the fewest empty panels
 WIDTH, ROW = 9.0, 1.5  # inches
 TITLES = {
     "livi-sampled": "LIVI, sampled",
@@ -86,7 +86,7 @@ def _band(row: Mapping[str, Any]) -> Band:
 
 
 def _limits(nuts: FunctionBand, truth: Reference) -> tuple[float, float]:
-    """What NUTS's bands and the data need."""
+    """Limits of the vertical axis that contain NUTS's bands and the data."""
     reach, y = 2.0 * nuts.total_std, torch.as_tensor(truth.data.y)
     low, high = (
         min(float((nuts.mean - reach).min()), float(y.min())),

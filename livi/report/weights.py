@@ -1,4 +1,4 @@
-"""Pictures of the weights: correlations between layers, marginal densities."""
+"""Figures of the weights: correlations between layers, marginal densities."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def correlation_matrix(diagnosis: Diagnosis | CorrelationCheck) -> Figure:
     """Correlations between layers, root mean square over pairs of weights; of a small network also weight by weight.
 
-    Numbers are freed of the noise of finite samples; those that do not stand above twice that noise are grey.
+    Numbers are corrected for the noise of finite samples; those below twice that noise are grey.
     """
     check = diagnosis.correlation if isinstance(diagnosis, Diagnosis) else diagnosis
     if isinstance(check, Skipped):

@@ -19,7 +19,7 @@ BLOCK = 2**20  # weights whose logarithms are held in double precision at a time
 
 @dataclass(frozen=True)
 class EntropyReport:
-    """How good an estimate was. Fields that a method has nothing to say about are None; per-sample ones are (S,)."""
+    """How good an estimate was. Fields that do not apply to a method are None; per-sample ones are (S,)."""
 
     converged: Tensor  # (S,) bool
     products: int  # Jacobian products and adjoint products per sample and probe
@@ -52,10 +52,10 @@ class EntropyEstimator(Protocol):
 
 @runtime_checkable
 class Capturable(Protocol):
-    """An estimator that can be part of a CUDA graph, which cannot wait for a result and decide by it."""
+    """An estimator that can be part of a CUDA graph, in which no decision may depend on a computed value."""
 
     def captured(self, products: int) -> EntropyEstimator:
-        """The same estimator in a form that reads no result back, when so many products were enough of late."""
+        """The same estimator in a form that reads no value back, given how many products sufficed recently."""
         ...
 
 
@@ -70,10 +70,10 @@ class Valueless(Protocol):
 
 @runtime_checkable
 class Divisible(Protocol):
-    """An estimator whose latents can be divided among processes, each with the random numbers it would have had."""
+    """An estimator whose latents can be divided among processes without changing their random numbers."""
 
     def of_rows(self, rows: range) -> EntropyEstimator:
-        """The same for these latents of `rows.stop`: it draws for all of them and keeps what is theirs."""
+        """The estimator for these of `rows.stop` latents: it draws random numbers for all, and keeps theirs."""
         ...
 
 
@@ -103,7 +103,7 @@ class Whitened:
         return self.jacobian.rmatvec(u) / std if self._shared else self.jacobian.rmatvec(u / std)
 
     def gram(self, v: Tensor) -> Tensor:  # (S, d) -> (S, d), or (P, S, d) -> (P, S, d)
-        """A^T A v = J^T D^-1 J v, one image held at a time where a stack gains nothing from going together."""
+        """A^T A v = J^T D^-1 J v, one vector of a stack at a time where batching would gain nothing."""
         if v.ndim == 3 and goes_one_by_one(v, self.shape):
             return torch.stack([self.gram(row) for row in v])
         return self._gram(v)
@@ -143,7 +143,7 @@ def gaussian_constants(noise_std: Tensor, num_params: int) -> Tensor:
 
 
 def check_inputs(z: Tensor, noise_std: Tensor, num_params: int) -> None:
-    """The generator has been called on z: check the shapes that met there, and that there are digits to count with."""
+    """Check the shapes of z and noise, after the generator has been called on z, and that z is not half precision."""
     checks.matrix("z", z, z.shape[-1])
     if z.dtype.itemsize < 4:
         raise ValueError(

@@ -18,7 +18,7 @@ from livi.family.entropy.estimate import (
 )
 from livi.family.jacobian import RowFunction, dense_jacobian
 
-ROUNDING = 0.01  # of a one on the diagonal, beyond which a Gram matrix is not to be trusted
+ROUNDING = 0.01  # largest rounding error of the ones on the diagonal for which a Gram matrix is trusted
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,11 @@ class Exact:
     chunk_size: int | None = None
 
     def of_rows(self, rows: range) -> Exact:  # noqa: ARG002 - nothing is random here
-        """The same for some of the latents."""
+        """The same estimator, which needs no random numbers; see `Divisible`."""
         return self
 
     def captured(self, products: int) -> Exact:  # noqa: ARG002 - always latent_dim
-        """Without the choice between Cholesky and QR: reports itself unconverged where QR would have been needed."""
+        """The estimator without its choice of QR over Cholesky: unconverged where QR would have been needed."""
         return replace(self, qr_above=math.inf)
 
     def __call__(

@@ -19,14 +19,14 @@ from livi.family.jacobian import RowFunction, dense_jacobian
 
 CHUNK_ENTRIES = 2**22  # numbers in the Jacobians held at a time
 HALVINGS = 12
-AT_REST = 0.03  # a step of so few standard deviations is the last
+AT_REST = 0.03  # standard deviations: the search for a mode ends with a step shorter than this
 SAME_MODE = 1.0  # modes closer than so many standard deviations are one
 NEGLIGIBLE = 1e-4  # share of the mass below which a mode is not sampled
 
 
 @dataclass(frozen=True)
 class DensityEstimate:
-    """log q(theta) for each row. Its exponential is unbiased for the modes found, so it errs low (Jensen), by about
+    """log q(theta) for each row. Its exponential is unbiased for the modes found, so it is too low (Jensen) by about
     half the squared standard error, and by every mode that was not found."""
 
     log_prob: Tensor  # (S,)
@@ -100,7 +100,7 @@ class _Latents:
         return -0.5 * ((target - self._whitened(z)).square().sum(1) + z.square().sum(1))
 
     def modes(self, start: Tensor, most: int) -> Tensor:  # (S, d)
-        """Uphill from each start, row by row until it stands still."""
+        """Climb from each start; rows that have converged are not evaluated again."""
         z = start.clone()
         moving = torch.arange(len(z), device=z.device)
         for _ in range(most):
@@ -147,7 +147,7 @@ class _Latents:
 
 
 def _shares(modes: Tensor, factors: Tensor, log_mass: Tensor) -> Tensor:  # (R, S)
-    """Each mode's share of the mass by Laplace's approximation; one found again from another start has none."""
+    """Each mode's share of the mass by Laplace's approximation; 0 for one that another start has found too."""
     log_mass = log_mass.clone()
     for later in range(1, len(modes)):
         for earlier in range(later):
@@ -177,7 +177,7 @@ def _propose(
 
 
 def _log_proposal(z: Tensor, modes: Tensor, factors: Tensor, shares: Tensor) -> Tensor:  # (K, S)
-    """Without (2 pi)^(-d/2), which the prior of z lacks as well."""
+    """Log density of the proposals, without (2 pi)^(-d/2), which is left out of the prior of z too."""
     parts = []
     for index in _sampled(shares):
         unit = torch.einsum("sij,ksi->ksj", factors[index], z - modes[index])
@@ -187,7 +187,7 @@ def _log_proposal(z: Tensor, modes: Tensor, factors: Tensor, shares: Tensor) -> 
 
 
 def _sampled(shares: Tensor) -> list[int]:
-    """The starts that are some theta's own mode."""
+    """Which starts have led to a mode with a share for some theta."""
     return [index for index, share in enumerate(shares) if bool((share > 0).any())]
 
 

@@ -47,15 +47,15 @@ class Lanczos:
     rows: range | None = field(default=None, repr=False)  # which latents these are, of those that are estimated at
 
     def without_value(self) -> Lanczos:
-        """The same gradient, and no quadrature: what a step needs that is not looked at."""
+        """The same gradient without the quadrature, for steps that are not logged."""
         return replace(self, value=False)
 
     def of_rows(self, rows: range) -> Lanczos:
-        """For these latents of `rows.stop`, with the probes that they would have among all."""
+        """The estimator for these of `rows.stop` latents, with the probes that they would have among all."""
         return replace(self, rows=rows)
 
     def captured(self, products: int) -> Lanczos:
-        """Half as many iterations again as were enough, without asking in between whether all have converged."""
+        """One and a half times as many iterations as sufficed, without checks of convergence in between."""
         iterations = min(self.max_iterations, 2 + 3 * products // 4)
         return replace(self, max_iterations=iterations, check_every=iterations + 1)
 

@@ -14,10 +14,10 @@ from livi.family.jacobian import RowFunction, dense_jacobian
 
 @dataclass(frozen=True)
 class Oriented:
-    """`Exact` where det J > 0; where g turns space over, what it does in its narrowest direction is counted against it.
+    """`Exact` where det J > 0; where g reverses orientation, the term of its narrowest direction changes its sign.
 
-    The linearised entropy is too large by the entropy of which of several z is behind a theta: it is exact for an
-    injective g, and rewards one that folds. For g(z) = b + W z + branch(z) with det W > 0 and a bounded branch, g is
+    The linearised entropy is exact for an injective g, but rewards one that folds: it is too large by the entropy of
+    which of several z gave a theta. For g(z) = b + W z + branch(z) with det W > 0 and a bounded branch, g is
     proper and of degree one, and injective if det J > 0 everywhere (Hadamard); a fold has z with det J < 0. There, with
     s the smallest singular value of the whitened Jacobian A, that direction's 1/2 log(1 + s^2) is subtracted instead of
     added, which is continuous at s = 0 and drives s back through it:
@@ -26,7 +26,7 @@ class Oriented:
 
     So without a fold the value is that of `Exact`, and with one it is lower.
 
-    Cost: that of `Exact`, an LU factorisation for the sign, and an SVD of each Jacobian that is turned over.
+    Cost: that of `Exact`, an LU factorisation for the sign, and an SVD of each Jacobian with det J < 0.
     """
 
     def __call__(
@@ -49,7 +49,7 @@ class Oriented:
 
 @torch.no_grad()
 def reversed_orientation(jacobian: Tensor) -> Tensor:  # (S, d, d) -> (S,)
-    """Where det J < 0."""
+    """Which Jacobians have det J < 0."""
     if jacobian.shape[1] != jacobian.shape[2]:
         raise ValueError(
             f"generator: expected as many latents as dimensions, got {jacobian.shape[2]} and {jacobian.shape[1]}; "

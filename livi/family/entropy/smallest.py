@@ -41,7 +41,7 @@ class SmallestSingularValue:
     rows: range | None = field(default=None, repr=False)  # which latents these are, of those that are estimated at
 
     def of_rows(self, rows: range) -> SmallestSingularValue:
-        """For these latents of `rows.stop`, started from the vectors that they would have among all."""
+        """The estimator for these of `rows.stop` latents, started from the vectors that they would have among all."""
         return replace(self, rows=rows)
 
     def __call__(

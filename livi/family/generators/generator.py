@@ -1,4 +1,4 @@
-"""What all generators share: optional skip, per-layer scale and offset, and the narrow start around given weights."""
+"""`Generator`, the base of all: optional skip, per-layer scale and offset, and a narrow start around given weights."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ class Generator(Specified, nn.Module):
         return self._completed(self.branch(z), z)
 
     def linearised(self, z: Tensor) -> LinearMap:
-        """J_g(z) as a linear map, its products written out where g is made of known layers, else by autograd."""
+        """J_g(z) as a linear map, whose products are written out if g is made of known layers, else by autograd."""
         self._check_latents(z)
         whole = self.written_out(z.detach())
         return Jacobian(self, z) if whole is None else Products(whole, (len(z), self.num_params, self.latent_dim))
 
     def written_out(self, z: Tensor) -> Linearised | None:
-        """g at z, layer by layer; None where a class or a module in it has a way of its own."""
+        """g at z with its Jacobian, layer by layer; None where a subclass or a layer computes otherwise."""
         branch = self.linearised_branch(z) if self._is_as_written() else None
         if branch is None:
             return None
@@ -93,7 +93,7 @@ class Generator(Specified, nn.Module):
         return None
 
     def affine_parameters(self) -> list[nn.Parameter]:
-        """Offset and skip: they bear a larger learning rate than the rest."""
+        """Offset and skip, which tolerate a larger learning rate than the other parameters."""
         return [parameter for parameter in (self.offset, self.skip) if parameter is not None]
 
     def nonlinear_parameters(self) -> list[nn.Parameter]:
@@ -149,7 +149,7 @@ class Generator(Specified, nn.Module):
         return theta if self.offset is None else theta + self.offset
 
     def _is_as_written(self) -> bool:
-        """No subclass changes `forward`, or `branch` without `linearised_branch`, and no hook what comes out."""
+        """Whether no subclass overrides `forward`, or `branch` without `linearised_branch`, and there are no hooks."""
         kind = type(self)
         owners = {next(base for base in kind.__mro__ if name in vars(base)) for name in ("branch", "linearised_branch")}
         return kind.forward is Generator.forward and len(owners) == 1 and is_plain(self, kind)

@@ -59,8 +59,8 @@ class MatrixLayer(nn.Module):
 
 
 def _orthogonal(outputs: int, inputs: int) -> Tensor:
-    """A map that keeps the variance of what it is applied to: rows of length one, which are orthogonal where they are
-    the fewer, else columns."""
+    """A random map that keeps variances: rows of length one, which are orthogonal if they are fewer than the columns,
+    else the columns are."""
     weight = torch.empty(outputs, inputs)
     return nn.init.orthogonal_(weight, gain=max(1.0, outputs / inputs) ** 0.5)
 
@@ -159,7 +159,7 @@ def _is_known(stack: nn.Module) -> bool:
 
 
 def _groups(stacks: Sequence[MatrixStack], most: int) -> list[tuple[int, ...]]:
-    """Which stacks go together: equal ones, small enough that a call costs more than its arithmetic."""
+    """Which stacks to compute together: equal ones, so small that a call costs more than its arithmetic."""
     groups: dict[object, list[int]] = {}
     for i, stack in enumerate(stacks):
         small = max(_largest_product(*pair) for pair in pairwise(stack.shapes)) <= most

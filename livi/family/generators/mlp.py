@@ -83,9 +83,9 @@ class MLP(Generator):
         return Linearised(lambda: self.head(x), Chain((*pieces, Dense(self.head.weight))))
 
     def jacobian(self, z: Tensor) -> Tensor:  # (S, m, d)
-        """By the chain rule, layer after layer: a third of forward mode's time on small networks.
+        """J_g(z) by the chain rule, layer after layer: a third of forward mode's time on small networks.
 
-        For elementwise activations only; with others, or in a subclass with a branch of its own, forward mode.
+        With activations that are not elementwise, or in a subclass with its own branch, forward mode is used.
         """
         if not self._is_as_written() or not self._is_known():
             return forward_mode_jacobian(self, z)

@@ -101,7 +101,7 @@ class MMNN(Generator):
         return Linearised(whole.value, Chain((whole.piece, Cut(size, self.num_params))))
 
     def is_only_a_stack(self) -> bool:
-        """Whether the stack says all about the outputs: nothing scaled or added, nothing changed by a subclass."""
+        """Whether the outputs are those of the stack: nothing is scaled or added, or changed by a subclass."""
         extras = (self.skip, self.offset, self.log_scale)
         return type(self).branch is MMNN.branch and self._is_as_written() and all(extra is None for extra in extras)
 

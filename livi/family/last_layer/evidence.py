@@ -48,7 +48,7 @@ class Conditional(NamedTuple):
 
 @dataclass(frozen=True)
 class Problem:
-    """S linear models: features, what they explain, and how well they can be expected to."""
+    """S linear models: features, targets, noise and the prior's scales."""
 
     features: Tensor  # (S, N, H)
     log_std: Tensor  # () or (T,), or of each row (S, N): of the noise
@@ -57,7 +57,7 @@ class Problem:
     counts: Tensor | None = None  # (N,): how often each row counts, once without
 
     def parts(self) -> list[Problem]:
-        """The same in blocks of samples."""
+        """The same problem in blocks of samples."""
         samples, rows, width = self.features.shape
         size = block_of(self.features.device, rows * (width + 1), samples)
         if size >= samples:
@@ -70,13 +70,13 @@ class Problem:
 
 
 def block_of(device: torch.device, numbers: int, samples: int) -> int:
-    """How many of the samples to work on at a time, where one has so many numbers in its rows."""
+    """How many samples to work on at a time, if each takes so many numbers."""
     block = _CPU_BLOCK if device.type == "cpu" else _GPU_BLOCK
     return min(samples, max(1, block // max(1, numbers)))
 
 
 class _Solution(NamedTuple):
-    """In double precision; M, m, Z, v and p as above. K = T where every output has its own noise, else 1."""
+    """M, m, Z, v and p of the module's docstring, in double precision. K = T if outputs differ in noise, else 1."""
 
     factor: Tensor  # (S, K, P, P), of M
     unit_mean: Tensor  # (S, P, T), m
@@ -113,7 +113,7 @@ def conditional(problem: Problem) -> Conditional:
 
 
 def by_noise(columns: Tensor, number: int) -> Tensor:  # (S, P, T) -> (S, K, P, T / K)
-    """Columns beside those with which they share their noise: all, or each by itself."""
+    """Group columns by the noise that they share: all together, or each by itself."""
     grouped: Tensor = columns.unflatten(-1, (number, -1))
     return grouped.movedim(2, 1)
 
@@ -162,7 +162,7 @@ def _solve(problem: Problem) -> _Solution:
 
 
 def _row_scale(problem: Problem) -> Tensor | None:
-    """q: how much each row counts beside its noise."""
+    """q: the root of each row's count, over its noise where that varies by row; None where all rows are alike."""
     roots = None if problem.counts is None else problem.counts.double().sqrt()[None]  # (1, N)
     if problem.log_std.ndim != 2:
         return roots

@@ -77,7 +77,7 @@ class LinearGaussian(Marginal):
         return self.log_scales(features.shape[-1], columns.shape[1])
 
     def _log_volume(self, targets: Tensor) -> Tensor | float:
-        """By how much the density of all natural targets is above that of the targets in their own units."""
+        """Log density of all natural targets minus that of the targets in their own units: the change of variables."""
         if self.noise.log_unit is None:
             return 0.0
         examples = float(len(targets)) if self.counts is None else self.counts.sum()

@@ -56,7 +56,7 @@ class LinearLogits(Marginal):
 
     @torch.no_grad()
     def draw(self, posterior: Conditional, rng: torch.Generator | None) -> Tensor:  # (S, H + 1, T)
-        """Likewise; what all classes have in common comes from the prior."""
+        """Draws of the last layer given the earlier ones; what all classes have in common comes from the prior."""
         mean, factor, scale, _ = posterior
         eps = normal(tuple(mean.shape), rng, mean.dtype, mean.device)
         common = eps.mean(2, keepdim=True) if isinstance(self.labels, Categorical) else torch.zeros_like(eps[..., :1])

@@ -40,11 +40,11 @@ from torch.nn import functional as F
 
 from livi.family.last_layer.evidence import Conditional, block_of, by_noise, by_output, cholesky
 
-ROUNDS, MANY_ROUNDS = 5, 24  # of a training step, and where there is time
-WORK = ROUNDS + 3  # of a training step in rounds, with the start and the lengths that are tried
-SHORTEST, LENGTHS = 0.5, 4  # of Newton's step, and how many are tried, each twice as long as the one before
-SMOOTHED = 0.05  # share of a label that the start leaves to the others
-CONJUGATE = 4  # steps of conjugate gradients in a round, of which so many classes less one are enough
+ROUNDS, MANY_ROUNDS = 5, 24  # in a training step, and in draws of the posterior
+WORK = ROUNDS + 3  # cost of a training step in rounds, including the start and the line search
+SHORTEST, LENGTHS = 0.5, 4  # the line search tries so many lengths of Newton's step, doubling from the shortest
+SMOOTHED = 0.05  # share of a label that the start gives to the other labels
+CONJUGATE = 4  # most steps of conjugate gradients in a round; the number of classes less one suffices
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class Logits:
 
     @property
     def contrasts(self) -> int:
-        """How many logits the labels say something about."""
+        """How many logits the labels determine: T, less the part that all classes have in common."""
         return self.labels.shape[1] - 1 if self.exclusive else self.labels.shape[1]
 
     def parts(self) -> Iterator[Logits]:
-        """The same in blocks of samples."""
+        """The same problem in blocks of samples."""
         samples, rows, width = self.features.shape
         columns = (width + 1) * (1 if self.exclusive else self.contrasts)
         for some in self.features.split(block_of(self.features.device, rows * columns, samples)):
@@ -78,7 +78,7 @@ class Logits:
         return rows if self.counts is None else self.counts[:, None] * rows
 
     def curvature(self, tilt: Tensor) -> Tensor:  # (S, N, T) -> (S, N, K)
-        """What each row adds to the precision of the logits; K = 1 for classes, else T."""
+        """The precision that each row adds to the logits; K = 1 for classes, else T."""
         each = tilt * (1.0 - tilt)
         return each.sum(2, keepdim=True) / self.contrasts if self.exclusive else each
 
@@ -111,7 +111,7 @@ def log_evidence(problem: Logits, rounds: int = ROUNDS) -> Tensor:  # (S,)
 def conditional(problem: Logits) -> Conditional:
     """The best q of the last layer, in double precision, with its bound in place of the evidence.
 
-    Of classes it is that of the contrasts, to which their common part comes from the prior.
+    For classes it is that of the contrasts; what all classes have in common is drawn from the prior.
     """
     counts = None if problem.counts is None else problem.counts.double()
     scale = problem.log_scale.double()
@@ -165,7 +165,7 @@ def _start(problem: Logits, design: Tensor) -> tuple[Tensor, Tensor, Tensor, Ten
 
 
 def _factor(problem: Logits, design: Tensor, curvature: Tensor) -> Tensor:  # (S, K, P, P)
-    """That of S^-1, the prior's and what the rows add; NaN where rounding has won."""
+    """The Cholesky factor of S^-1, the prior's precision plus that of the rows; NaN where rounding prevents it."""
     weights = problem.counted(curvature).mT[..., None]  # (S, K, N, 1)
     gram = (design.mT[:, None] @ (weights * design[:, None])).double()
     gram.diagonal(dim1=-2, dim2=-1).add_(1.0)
@@ -193,7 +193,7 @@ def _newton(
 
 
 def _tilted(problem: Logits, means: Tensor, variances: Tensor, tilt: Tensor) -> Tensor:  # (S, N, T)
-    """Nearer to the best a, by a step short enough for a map whose slope is between -v / 2 and 0."""
+    """A step towards the best a, short enough for a map whose slope is between -v / 2 and 0."""
     best = problem.probabilities(means + (0.5 - tilt) * variances)
     return tilt + (best - tilt) / (1.0 + 0.25 * variances)
 
@@ -231,7 +231,7 @@ def _explained(problem: Logits, means: Tensor, variances: Tensor, tilt: Tensor) 
 
 
 def _value(problem: Logits, mean: Tensor, means: Tensor, variances: Tensor, tilt: Tensor) -> Tensor:  # (S,)
-    """The whole bound, but for what does not depend on the means."""
+    """The bound, without terms that do not depend on the means."""
     return _explained(problem, means, variances, tilt) - 0.5 * mean.square().sum((1, 2))
 
 

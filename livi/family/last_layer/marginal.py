@@ -1,4 +1,4 @@
-"""What every likelihood of features is whose last layer is integrated out, exactly or by a bound."""
+"""`Marginal`: the likelihood of the features that enter a last layer, with that layer integrated out."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Marginal(Likelihood):
 
     @abstractmethod
     def conditional(self, outputs: Tensor, targets: Tensor) -> Conditional:
-        """The last layer's posterior, or what stands for it, in double precision and without a gradient."""
+        """The last layer's posterior, or its approximation, in double precision and without a gradient."""
 
     @abstractmethod
     def draw(self, posterior: Conditional, rng: torch.Generator | None) -> Tensor:  # (S, H + 1, T)
@@ -90,7 +90,7 @@ class Marginal(Likelihood):
 
 
 def check_columns(prior: Normal | Relevance, width: int, outputs: int) -> None:
-    """That all outputs have the same scale for one feature, and for the bias, now and after it is learned.
+    """Check that all outputs have the same scale for a feature, and for the bias, now and after it is learned.
 
     Raises:
         ValueError: they have not; the message says so.

@@ -14,28 +14,28 @@ from livi.draws import normal
 from livi.network import Layout, all_batch_norms, as_call
 from livi.network.entering import Entering, entries
 
-_DRAWS = 3  # of all weights, at each of which a last layer must prove to be one
+_DRAWS = 3  # random weights at which the equation of a last layer must hold
 _ROUNDING = 1e3  # units in the last place, relative to the sum of the terms' sizes
 
 _ALONE = "no stochastic weights come before the last layer"
 
 
 class NotExactError(ValueError):
-    """Why the last layer cannot be integrated out, in words that can stand behind "sampled: "."""
+    """The last layer cannot be integrated out. The message is the reason, worded to follow "sampled: "."""
 
 
 def find_last(layout: Layout, inputs: Any, *, beside: bool = False) -> str:
     """The name of the nn.Linear whose output is the network's: net(x) = W h(x) + b.
 
-    Found by trial, at weights drawn from a stream of its own: the equation must hold whatever the weights are, and h(x)
-    must not depend on W and b. These must all be stochastic, the layer's own, and not the only ones.
+    Found by trial at random weights: the equation must hold at all of them, and h(x) must not depend on W and b. W and
+    b must be stochastic, not tied to other weights, and not the only stochastic ones.
 
     Args:
-        inputs: those of a few examples, as the network takes them.
+        inputs: a few examples, as the network takes them.
         beside: the network returns two columns: W h(x) + b, and another that does not depend on W and b.
 
     Raises:
-        NotExactError: there is none; the message says why.
+        NotExactError: there is no such layer; the message says why.
     """
     if all_batch_norms(layout.module):
         raise NotExactError("the network has BatchNorm, which ties the examples of a batch together")
@@ -54,10 +54,10 @@ def find_last(layout: Layout, inputs: Any, *, beside: bool = False) -> str:
 
 
 def earlier_layout(layout: Layout, last: str, *, beside: bool = False) -> Layout:
-    """The same network as a function of its earlier weights: what enters the last layer, instead of what leaves it.
+    """The network as a function of its earlier weights, whose output is what enters the last layer.
 
     Args:
-        beside: with the network's second column behind it; see `find_last`.
+        beside: append the network's second column; see `find_last`.
     """
     earlier = [slot.name.rpartition(".")[0] != last for slot in layout.slots]
     names = list(compress(layout.patterns, earlier))
@@ -103,7 +103,7 @@ def _find(layout: Layout, inputs: Any, beside: bool) -> str:
 
 
 def _drawn(layout: Layout, rng: torch.Generator) -> Tensor:  # (m,)
-    """The module's weights with as much noise as keeps units of the order of one."""
+    """The module's weights plus random ones, scaled by fan-in so that hidden units stay of order one."""
     theta = layout.flatten()
     noise = normal((layout.num_params,), rng, theta.dtype, theta.device)
     for slot in layout.slots:
@@ -112,7 +112,7 @@ def _drawn(layout: Layout, rng: torch.Generator) -> Tensor:  # (m,)
 
 
 def _with_other_last(layout: Layout, name: str, theta: Tensor, rng: torch.Generator) -> Iterator[Tensor]:
-    """The weights, then with the last layer's negative, and with large others: no clamp or kink leaves all as it is."""
+    """The weights; the same with the last layer's negated; with large random ones: an output clamp shows at one."""
     negative, large = theta.clone(), theta.clone()
     for slot in layout.slots:
         if slot.name in (f"{name}.weight", f"{name}.bias"):
@@ -123,7 +123,7 @@ def _with_other_last(layout: Layout, name: str, theta: Tensor, rng: torch.Genera
 
 
 def _objection(layout: Layout, name: str, made: _Pass, beside: bool) -> str:
-    """Why this layer is not the last one, as far as one pass shows it; empty where it may be."""
+    """Why this layer cannot be the last one, judging by one pass; empty if it may be."""
     layer = layout.module.get_submodule(name)
     assert isinstance(layer, nn.Linear)
     entered = [features for each, features in made.entries if each == name]
@@ -157,7 +157,7 @@ def _objection(layout: Layout, name: str, made: _Pass, beside: bool) -> str:
 
 
 def _difference(name: str, before: _Pass, now: _Pass, beside: bool) -> str:
-    """What else than its output the last layer's weights change; empty where there is nothing."""
+    """An objection where the last layer's weights change more than its output between two passes; else empty."""
     [(_, features)], [(_, again)] = before.entries, now.entries
     pairs = [(again, features)] + ([(now.output[:, 1:], before.output[:, 1:])] if beside else [])
     if all(_close(one, other, other.abs().amax(1, keepdim=True)) for one, other in pairs):
@@ -166,7 +166,7 @@ def _difference(name: str, before: _Pass, now: _Pass, beside: bool) -> str:
 
 
 def _mean(output: Tensor, rows: int, width: int, beside: bool) -> Tensor | None:  # (B, T)
-    """The columns that should be the layer's."""
+    """The columns of the output that should be the layer's; None where the shapes do not fit."""
     if beside:
         return output[:, :1] if tuple(output.shape) == (rows, 2) and width == 1 else None
     return output.reshape(rows, width) if output.shape[:1] == (rows,) and output.numel() == rows * width else None

@@ -107,7 +107,7 @@ def _marginal(base: Likelihood, outputs: int, **options: Any) -> Marginal:
 
 
 def _check_targets(base: Likelihood, name: str, linear: nn.Linear, targets: Tensor) -> None:
-    """That there is one output for each target, or for each class, and that labels are what they should be."""
+    """Check that there is one output for each target, or for each class, and that labels are valid."""
     if isinstance(base, Categorical):
         if targets.ndim > 1 or bool((targets == base.ignore_index).any()):
             raise NotExactError("not every example has one class")
@@ -123,7 +123,7 @@ def _check_targets(base: Likelihood, name: str, linear: nn.Linear, targets: Tens
 
 
 def evidence_multiplications(base: Likelihood, rows: int, width: int, outputs: int) -> float:
-    """Of one sample's evidence, about.
+    """Approximate multiplications of the evidence of one sample.
 
     Args:
         width: number of features, and one for the bias.
@@ -154,7 +154,7 @@ def _split(prior: Prior, layout: Layout, name: str) -> tuple[Prior, Normal | Rel
 
 
 def _some(data: Data, most: int = 32) -> Batch:
-    """A few examples, from all over the data where they are at hand."""
+    """A few examples, spread over all of the data where it is in memory."""
     inputs, targets = (data.inputs, data.targets) if isinstance(data, TensorData) else data.first()
     rows = torch.linspace(0, len(targets) - 1, min(most, len(targets)), device=targets.device).long()
     return pytree.tree_map(lambda leaf: leaf[rows], inputs), targets[rows]

@@ -65,7 +65,7 @@ class ExactLastLayer(Specified, nn.Module):
 
     @classmethod
     def of(cls, problem: Problem, earlier: ImplicitPosterior, likelihood: Likelihood, prior: Prior) -> ExactLastLayer:
-        """The posterior of the whole network, from that of the earlier weights and what was learned along with it."""
+        """The posterior of the whole network, from that of the earlier weights and its likelihood and prior."""
         integrated = problem.integrated
         assert integrated is not None
         assert isinstance(likelihood, Marginal)
@@ -76,7 +76,7 @@ class ExactLastLayer(Specified, nn.Module):
 
     @property
     def num_components(self) -> int:
-        """Of the mixture that the earlier weights are from."""
+        """The number of components of the posterior of the earlier weights."""
         return self.earlier.num_components
 
     def all_inputs(self) -> Any:
@@ -90,7 +90,7 @@ class ExactLastLayer(Specified, nn.Module):
 
     @torch.no_grad()
     def completed(self, earlier: Tensor, rng: torch.Generator | None = None) -> Tensor:  # (S, m') -> (S, m)
-        """All weights: these earlier ones, whatever they are, with a draw of the last layer given each."""
+        """All weights: the given earlier ones, each with a draw of the last layer given them."""
         return self._joined(earlier, lambda conditional: self.likelihood.draw(conditional, rng))
 
     @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Augmentation of batches where they lie: other versions of the same examples at every epoch.
+"""Augmentation of batches on their device: other versions of the same examples at every epoch.
 
 What is fitted is then no longer a likelihood of N examples, but one of N examples whose versions are averaged over;
 it is scaled by N all the same, as everybody does.

@@ -1,4 +1,4 @@
-"""Batches as they come from a DataLoader or a list: what in them is input, and what is target."""
+"""Batches from a DataLoader or a list: which part of them is input, and which is target."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def default_unpack(batch: Any) -> Batch:
 
 
 def seeded(batches: Iterable[Any], seed: int) -> Iterator[Any]:
-    """The batches, drawn from a random stream of their own; the global one is left as it was, between them too."""
+    """The batches, drawn with a seed of their own; the global random stream is restored after each of them."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         remaining = iter(batches)
@@ -98,7 +98,7 @@ def _inputs(batch: Any, unpack: Unpack | None) -> Any:
 
 
 def _check_order(loader: DataLoader[Any]) -> None:
-    """Every example, where it stands."""
+    """Raise where a loader would shuffle or leave out examples, so that answers would not match its rows."""
     if isinstance(loader.sampler, (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)):
         raise ValueError("inputs: expected examples in order, got a DataLoader that shuffles; use shuffle=False.")
     examples = length(loader.sampler)
@@ -108,7 +108,7 @@ def _check_order(loader: DataLoader[Any]) -> None:
 
 
 def length(sized: Any) -> int | None:
-    """How many, or None for what does not know, such as a loader over a stream."""
+    """The length, or None where it is unknown, as for a loader over a stream."""
     try:
         return len(sized)
     except TypeError:

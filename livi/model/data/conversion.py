@@ -1,4 +1,4 @@
-"""Tensors of whatever holds numbers: arrays, tables, lists, nested in tuples and dicts."""
+"""Tensors from whatever holds numbers: arrays, tables, lists, nested in tuples and dicts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from livi import checks
 
 
 def as_tensor(leaf: Any, device: torch.device, dtype: torch.dtype) -> Any:
-    """What holds numbers, on the device; floating ones in the network's dtype, integers and the rest as they are."""
+    """What holds numbers as a tensor on the device, floating ones in the network's dtype; anything else unchanged."""
     if not holds_numbers(leaf):
         return leaf
     tensor = to_tensor("data", leaf)
@@ -51,7 +51,7 @@ def to_tensor(name: str, value: Any) -> Tensor:
 
 
 def _numbers(name: str, value: Any, array: Any) -> Any:
-    """Of objects, which may be numbers all the same, as where a table's columns are of several types."""
+    """Numbers from an array of objects, as a table with columns of several types gives."""
     columns = getattr(value, "columns", None)
     for place, entry in np.ndenumerate(array.astype(object)):
         if not isinstance(entry, numbers.Real):

@@ -1,4 +1,4 @@
-"""Batches put together into one, where they are the same examples every time."""
+"""Batches joined into one data set, where every epoch has the same examples."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def gathered(data: Data) -> TensorData:
 
 
 def _whole(data: Data, seed: int) -> Batch:
-    """One epoch's batches, one behind the other."""
+    """One epoch's batches as one batch."""
     parts: list[list[Tensor]] = []
     structures, size = set(), 0
     for batch in data.epoch(seed):
@@ -83,7 +83,7 @@ def _check_rows(inputs: Any, targets: Tensor) -> None:
 
 
 def _digests(inputs: Any, targets: Tensor) -> list[bytes]:
-    """Of each example, a short fingerprint."""
+    """A short fingerprint of each example."""
     leaves = [leaf.detach().cpu().contiguous() for leaf in (*pytree.tree_leaves(inputs), targets)]
     rows = [leaf.reshape(len(leaf), -1).view(torch.uint8).numpy() for leaf in leaves]
     return [

@@ -1,4 +1,4 @@
-"""Batches that are too small for the network, put together with others."""
+"""Merging of batches that are too small for the network with their neighbours."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def merged_sizes(sizes: Sequence[int], fewest: int) -> list[int]:
 
 
 def known_sizes(loader: Iterable[Any]) -> list[int] | None:
-    """The sizes of a DataLoader's batches at every epoch, without loading one; None where that cannot be said."""
+    """The sizes of a DataLoader's batches, the same at every epoch, without loading one; None if unknown."""
     batches = loader.batch_sampler if isinstance(loader, DataLoader) else None
     examples = length(batches.sampler) if type(batches) is BatchSampler else None
     if not isinstance(batches, BatchSampler) or examples is None:

@@ -1,4 +1,4 @@
-"""Batches divided among several processes: each gets its own examples of every batch, and their share of it."""
+"""Batches divided among several processes: each gets its own examples of every batch, with their weight."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class Part:
         return (stop - start) / size
 
 
-class _Own(Sampler[list[int]]):
-    """Of every batch the examples of one part."""
+class _PartOfEachBatch(Sampler[list[int]]):
+    """A batch sampler that yields one part of every batch."""
 
     def __init__(self, batches: BatchSampler, index: int, count: int) -> None:
         self.batches, self.index, self.count = batches, index, count
@@ -76,7 +76,7 @@ class _Own(Sampler[list[int]]):
 
 
 def _own_loader(data: Data, index: int, count: int) -> LoaderData | None:
-    """The data by a DataLoader that reads this part alone; None where it cannot be told which examples those are."""
+    """The data through a DataLoader that reads only this part; None where it is unknown which examples those are."""
     if not isinstance(data, LoaderData) or type(data.loader) is not DataLoader or data.fewest > 1:
         return None
     loader = data.loader
@@ -96,7 +96,7 @@ def _own_loader(data: Data, index: int, count: int) -> LoaderData | None:
             "persistent_workers",
         )
     }
-    own = DataLoader(loader.dataset, batch_sampler=_Own(loader.batch_sampler, index, count), **kept)
+    own = DataLoader(loader.dataset, batch_sampler=_PartOfEachBatch(loader.batch_sampler, index, count), **kept)
     found = LoaderData(own, data.unpack, data.device, data.dtype, data.num_data)
     found.check = data.check
     return found

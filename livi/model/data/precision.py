@@ -1,4 +1,4 @@
-"""Digits that are lost where numbers take the network's dtype, which is better said before a fit than after it."""
+"""Warnings about digits that data lose in the network's dtype."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torch.utils import _pytree as pytree
 
 from livi.model.data.conversion import holds_numbers, to_tensor
 
-TOLERATED = 1e-3  # of a column's standard deviation
-FEWEST = 8  # examples that have a spread worth speaking of
-NUMBERS = 2**23  # that are looked at, of examples at equal distances
+TOLERATED = 1e-3  # rounding, in standard deviations of a column
+FEWEST = 8  # examples for which a standard deviation is computed
+NUMBERS = 2**23  # numbers of a tensor that are examined, of evenly spaced examples
 
 
 def lost_digits(inputs: Any, targets: Any, dtype: torch.dtype, where: str = "") -> Iterator[str]:
-    """What to say of inputs and targets whose spread is hardly more than what dtype rounds away, with a remedy.
+    """Warnings about inputs and targets whose spread is hardly more than what the dtype rounds away, with a remedy.
 
     Targets of whole numbers count too, since likelihoods subtract; inputs of whole numbers stay as they are. Cost: a
     few passes over at most eight million numbers of each tensor.
@@ -35,7 +35,7 @@ def lost_digits(inputs: Any, targets: Any, dtype: torch.dtype, where: str = "") 
 
 
 def _large(whole: Tensor) -> Tensor:
-    """Whole numbers in double precision, if any is too large for single precision to have them all."""
+    """Whole numbers in double precision, if any is beyond those that single precision represents exactly."""
     if whole.dtype not in (torch.int32, torch.int64) or not whole.numel() or int(whole.abs().max()) <= 2**24:
         return whole
     return whole.double()
@@ -67,7 +67,7 @@ def _stride(values: Tensor) -> int:
 
 
 def _index(values: Tensor, place: int) -> str:
-    """Of a column: [:, 3], or [:, 0, 5] of tensors with more axes; nothing where there is but one."""
+    """The index of a column, as [:, 3], or [:, 0, 5] in tensors with more axes; empty where there is only one."""
     if values[0].numel() == 1:
         return ""
     axes: list[int] = []

@@ -1,4 +1,4 @@
-"""The shapes of inputs in words, and what to do where they are others than a network takes."""
+"""The shapes of inputs in words, and remedies where they are not those that a network takes."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class TensorData:
         return next(self._batches(0))
 
     def within(self, examples: float) -> TensorData:
-        """The same data in minibatches where there are more than so many examples, unless their size was given."""
+        """The same data, in minibatches if there are more than so many examples; unchanged if a size was given."""
         if self.size_given:
             return self
         return TensorData(self.inputs, self.targets, full_batch=min(FULL_BATCH, int(examples)), augment=self.augment)
@@ -149,7 +149,7 @@ class LoaderData:
         yield from batches if self.fewest == 1 else merged(batches, self.fewest)
 
     def at_least(self, fewest: int) -> LoaderData:
-        """The same examples in batches of so many or more; itself where there are no others."""
+        """The same examples in batches of at least so many; itself where all are large enough."""
         known = known_sizes(self.loader)
         sizes = [self._rows(batch) for batch in seeded(self.loader, 0)] if known is None else known
         always = known is not None or isinstance(self.loader, list | tuple)  # those of every epoch
@@ -179,7 +179,7 @@ class LoaderData:
         return len(_targets(self.unpack(batch)[1]))
 
     def _checked(self, batch: Any, index: int) -> Batch:
-        """Inputs and targets on the device. What comes from a GPU is checked once: looking at it would wait for it."""
+        """Inputs and targets on the device. Batches on a GPU are checked in the first one alone, as reading waits."""
         inputs, targets = self.unpack(batch)
         leaves = pytree.tree_leaves(inputs, is_leaf=holds_numbers)
         for name, leaf in (("targets", _targets(targets)), *(("inputs", leaf) for leaf in leaves)):
@@ -249,7 +249,7 @@ def as_data(
 
 
 def epoch_seed(seed: int, epoch: int) -> int:
-    """Of an epoch of a fit: no other epoch has it, of this fit or of one with a seed nearby.
+    """The seed of an epoch of a fit: no other epoch has it, of this fit or of one with a nearby seed.
 
     >>> epoch_seed(0, 1) in {epoch_seed(1, epoch) for epoch in range(1000)}
     False
@@ -275,7 +275,7 @@ def remaining_batches(data: Data, seed: int, step: int, steps: int) -> Iterator[
 
 
 def some_inputs(data: Data, count: int) -> Any:
-    """Inputs of the first epoch's first examples, as a fit sees them, put together if they can be."""
+    """Inputs of the first epoch's first examples, as a fit sees them, joined into one batch where possible."""
     found: list[Any] = []
     seen = 0
     for inputs, targets in data.epoch(0):
@@ -291,7 +291,7 @@ def some_inputs(data: Data, count: int) -> Any:
 
 
 def _examples(loader: Iterable[Any]) -> int | None:
-    """How many examples one epoch of a DataLoader is drawn from: the subset's, where its sampler has one."""
+    """The number of examples that one epoch of a DataLoader is drawn from; of the subset, if its sampler has one."""
     examples, sampler = length(getattr(loader, "dataset", None)), getattr(loader, "sampler", None)
     drawn = length(sampler)
     if isinstance(sampler, DistributedSampler):
@@ -323,7 +323,7 @@ def _targets(targets: Any) -> Tensor:
 
 
 def _check_batches(data: Any, unpack: Unpack | None) -> None:
-    """Not one of the many things that can be iterated but hold no batches."""
+    """Raise for things that can be iterated but do not hold batches, or only once: streams, iterators, tables."""
     kind = type(data).__name__
     if isinstance(data, IterableDataset):
         raise TypeError(f"data: expected batches, got {kind}, which gives examples; wrap it in a DataLoader.")

@@ -27,7 +27,7 @@ class Likelihood(Specified, nn.Module):
         raise NotImplementedError
 
     def log_prob_with_gradient(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The same, and its gradient in the outputs: (S, B), (S, B, ...). To be called under torch.no_grad."""
+        """`log_prob`, and its gradient in the outputs: (S, B), (S, B, ...). To be called under torch.no_grad."""
         with torch.enable_grad():
             leaf = outputs.detach().requires_grad_()
             values = self.log_prob(leaf, targets)
@@ -58,7 +58,7 @@ class Likelihood(Specified, nn.Module):
         return []
 
     def for_map(self, targets: Tensor) -> Likelihood:  # noqa: ARG002
-        """What a MAP fit maximises in its place, where that alone would have no useful maximum. Here: the same."""
+        """The likelihood for a MAP fit to maximise, where this one has no useful maximum. Here: this one."""
         return self
 
     def takes_labels(self, targets: Tensor) -> bool:  # (B, ...)
@@ -66,7 +66,7 @@ class Likelihood(Specified, nn.Module):
         return not targets.is_floating_point()
 
     def out_of_reach(self, targets: Tensor) -> str | None:  # (B, ...)
-        """What to say of targets that a prior of scale 1 can hardly reach, with a remedy; None where it can."""
+        """A warning about targets that a prior of scale 1 can hardly reach, with a remedy; None where it can."""
         if self.takes_labels(targets) or float(targets.double().abs().median()) <= REACH:
             return None
         return (
@@ -83,7 +83,7 @@ class Likelihood(Specified, nn.Module):
         return False
 
     def standardised(self, targets: Tensor) -> Likelihood | None:  # (N, ...)
-        """The same for outputs of order one at these targets, which stay in their units; None where there is none."""
+        """This likelihood for outputs of order one at these targets, which keep their units; None if there is none."""
         del targets
         return None
 
@@ -112,7 +112,7 @@ class RegressionLikelihood(Likelihood):
         raise NotImplementedError
 
     def of_output(self, index: int) -> RegressionLikelihood:
-        """That of one output alone, of several along the last axis, for scores of each."""
+        """The likelihood of one output alone, of several along the last axis, for scores of each."""
         del index
         raise NotImplementedError(
             f"{type(self).__name__}: expected a method of_output(index), got none; define it to score each output."
@@ -126,7 +126,7 @@ class RegressionLikelihood(Likelihood):
         return summed(density)
 
     def constant_log_prob(self, targets: Tensor) -> float | None:
-        """Of a normal distribution for each output, which suits every likelihood with a free noise."""
+        """log p(targets) under a normal distribution for each output: right for a Gaussian whose noise is learned."""
         columns = targets.detach().double().reshape(len(targets), -1)
         deviation = columns.std(0, correction=0).clamp_min(1e-12)
         return -len(columns) * float((deviation.log() + 0.5 * math.log(2.0 * math.pi * math.e)).sum())
@@ -179,7 +179,7 @@ def refuse(targets: Tensor, valid: Tensor, expected: str, remedy: str) -> None: 
 
 
 def other_last_axis(outputs: Tensor, count: int, each: str, instead: str) -> ValueError:
-    """What to say of outputs (S, B, ...) whose last axis is not of `count`, one output for each of something."""
+    """An error text about outputs (S, B, ...) whose last axis should have `count` entries, one for `each`."""
     behind = outputs.ndim > 3 and outputs.shape[-1] == 1 and outputs.shape[-2] == count
     remedy = f"give the network as many, or {instead}"
     if behind:
@@ -190,7 +190,7 @@ def other_last_axis(outputs: Tensor, count: int, each: str, instead: str) -> Val
 
 
 def summed(density: Tensor) -> Tensor:  # (S, B, ...) -> (S, B)
-    """An example's log density from those of its targets."""
+    """The log density of each example: the sum over its targets."""
     if density.shape[2:] == (1,):
         return density.squeeze(2)
     return density.flatten(2).sum(2) if density.ndim > 2 else density

@@ -50,9 +50,9 @@ class ContaminatedGaussian(HeteroscedasticGaussian):
 
     @classmethod
     def like(cls, noise: HeteroscedasticGaussian, share: float = 0.001, width: float = 10.0) -> ContaminatedGaussian:
-        """With the mean and the scale that another noise makes of the same outputs."""
-        place: dict[str, Numbers] = {} if noise.centre is None else {"centre": noise.centre, "unit": noise.unit()}
-        other = cls(share, width, floor=noise.floor, learned=noise.log_level is not None, **place)
+        """A contaminated likelihood with the same mean and scale as this one, from the same outputs."""
+        units: dict[str, Numbers] = {} if noise.centre is None else {"centre": noise.centre, "unit": noise.unit()}
+        other = cls(share, width, floor=noise.floor, learned=noise.log_level is not None, **units)
         other.load_state_dict(noise.state_dict())
         return other
 
@@ -75,7 +75,7 @@ class ContaminatedGaussian(HeteroscedasticGaussian):
         return summed(torch.logaddexp(usual, outlier) - scale.log())
 
     def log_prob_with_gradient(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """By the formula of `HeteroscedasticGaussian`, each residual times the precision that it is expected to have.
+        """As in `HeteroscedasticGaussian`, with each residual times its expected precision.
 
         That is w = 1 - p + p / width^2 for a probability p of being an outlier: w r / s in the mean and
         (w r^2 - 1) / s in the scale.

@@ -75,7 +75,7 @@ class StudentT(Located, Scaled):
         return self.location(outputs) + self._log_scale_of(outputs).exp() * units / share.sqrt()
 
     def lower_limits(self) -> list[tuple[nn.Parameter, float | Tensor]]:
-        """A learned scale may fall to a tenth of what it is now, and learned degrees of freedom as near to 2."""
+        """A learned scale may fall to a tenth of its present value, and learned df - 2 likewise."""
         limits = super().lower_limits()
         if self.log_excess is not None:
             limits.append((self.log_excess, float(self.log_excess.detach()) + math.log(0.1)))
@@ -83,14 +83,14 @@ class StudentT(Located, Scaled):
 
     @torch.no_grad()
     def constant_log_prob(self, targets: Tensor) -> float | None:
-        """At the best location of each output, and the best scale and degrees of freedom where those are learned."""
+        """log p(targets) at each output's best location, and the best scale and degrees of freedom if learned."""
         columns = columns_of(targets)
         own = float(self.df())
         tried = [own] if self.log_excess is None else [own, 2.1, 2.5, 3.0, 4.0, 6.0, 10.0, 30.0, 100.0]
         return max(float(self._constant(columns, df)) for df in tried)
 
     def _constant(self, columns: Tensor, df: float) -> Tensor:  # (N, k) -> ()
-        """By expectation and maximisation: each target counts (df + 1) / (df + unit^2)."""
+        """log p(targets) at these degrees of freedom, maximised by EM: target weights are (df + 1) / (df + unit^2)."""
         location = columns.median(0).values
         scale = (
             self._scale_of(columns).clamp_min(1e-12) if self.learned else self.log_scale.detach().cpu().double().exp()
@@ -105,7 +105,7 @@ class StudentT(Located, Scaled):
         return density.sum()
 
     def _scale_of(self, columns: Tensor) -> Tensor:
-        """Of the middle half of the targets, which outliers do not reach; of all where that half is one number."""
+        """A scale from the middle half of the targets, robust to outliers; from all where that half is one number."""
         ordered, last = columns.sort(0).values, len(columns) - 1  # torch.quantile has a limit on the number of elements
         high, low = ordered[round(0.75 * last)], ordered[round(0.25 * last)]
         return torch.where(high > low, (high - low) / 1.349, columns.std(0, correction=0))
@@ -167,7 +167,7 @@ class LogNormal(LogLinkedScaled):
         return (log_mean + log_std * normal(tuple(outputs.shape), rng, outputs.dtype, outputs.device)).exp()
 
     def constant_log_prob(self, targets: Tensor) -> float | None:
-        """Of a normal distribution of the logarithms, with the log_std that is given where it is not learned."""
+        """log p(targets) under a normal distribution of their logarithms, with the given log_std unless learned."""
         logs = columns_of(targets).log()
         variance = logs.var(0, correction=0).clamp_min(1e-24)
         own = variance if self.learned else (2.0 * self.log_scale.detach().cpu().double()).exp()

@@ -52,7 +52,7 @@ class Poisson(LogLinked):
         return poisson(self._log_size(outputs).exp(), rng)
 
     def started_from(self, targets: Tensor) -> Self:
-        """With an open unit at the mean of the targets."""
+        """This likelihood with the mean of the targets as its unit, if none was given."""
         return self._with_unit_of(targets)
 
     def constant_log_prob(self, targets: Tensor) -> float | None:
@@ -105,7 +105,7 @@ class NegativeBinomial(LogLinkedScaled):
         return poisson(mean * dispersion * gamma(dispersion.reciprocal().expand_as(mean).contiguous(), rng), rng)
 
     def constant_log_prob(self, targets: Tensor) -> float | None:
-        """With the best of some dispersions, 1e-5 to 1e3, where it is learned."""
+        """log p(targets) at their mean and the given dispersion; if that is learned, the best from 1e-5 to 1e3."""
         counts = columns_of(targets)
         log_mean = counts.mean(0).clamp_min(1e-12).log().expand_as(counts)
         if not self.learned:

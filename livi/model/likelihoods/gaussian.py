@@ -66,7 +66,7 @@ class Gaussian(Located):
 
     @torch.no_grad()
     def started_from(self, targets: Tensor) -> Self:
-        """With a learned noise that has no value yet at the spread of the targets, whatever their units.
+        """This likelihood with its learned noise, if it has no value yet, at the spread of the targets.
 
         Targets (B, k) give each of k outputs a noise of its own. Otherwise there is one, the root mean square spread
         over all targets of an example. Constant targets leave a noise at 1.
@@ -85,11 +85,11 @@ class Gaussian(Located):
         return started
 
     def natural_log_std(self) -> Tensor:  # () or (k,)
-        """That of `natural` targets."""
+        """The logarithm of the noise of `natural` targets."""
         return self.log_std if self.log_unit is None else self.log_std - self.log_unit
 
     def constant_log_prob(self, targets: Tensor) -> float | None:
-        """With the noise that is given, where it is not learned."""
+        """log p(targets) at their means, with the given noise unless it is learned."""
         if isinstance(self.log_std, nn.Parameter):
             return super().constant_log_prob(targets)
         columns = targets.detach().double().reshape(len(targets), -1)
@@ -97,7 +97,7 @@ class Gaussian(Located):
         return float(self.log_prob(self.natural(means)[None], targets.double()).sum())
 
     def lower_limits(self) -> list[tuple[nn.Parameter, float | Tensor]]:
-        """A learned noise may fall to a tenth of what it is now."""
+        """A learned noise may fall to a tenth of its present value."""
         if not isinstance(self.log_std, nn.Parameter):
             return []
         limits = self.log_std.detach() + math.log(0.1)
@@ -128,13 +128,15 @@ class HeteroscedasticGaussian(Located):
         self.log_level = nn.Parameter(torch.tensor(0.0)) if learned else None
 
     def for_map(self, targets: Tensor) -> Likelihood:
-        """With a floor of a tenth of the targets' spread, the least of several outputs': single points would else be
-        fitted exactly, down to `floor`, and the posterior could not start from there."""
+        """This likelihood with a floor of at least a tenth of the targets' spread (the smallest of several outputs').
+
+        Otherwise single points would be fitted exactly, down to `floor`, and the posterior could not start from there.
+        """
         outputs = targets.detach().double().reshape(len(targets), -1)
         spread = float(outputs.std(0).min()) if len(targets) > 1 else 0.0
-        blunt = copy.copy(self)  # which shares its parameters
-        blunt.floor = max(self.floor, 0.1 * spread)
-        return blunt
+        raised = copy.copy(self)  # which shares its parameters
+        raised.floor = max(self.floor, 0.1 * spread)
+        return raised
 
     def std(self, raw: Tensor) -> Tensor:
         """Standard deviations for raw scales, of the same shape."""
@@ -164,7 +166,7 @@ class HeteroscedasticGaussian(Located):
         return mean, raw
 
     def log_prob_with_gradient(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """By the formula: with r = (y - mean) / std, r / std in the mean and (r^2 - 1) / std in the deviation."""
+        """See `Likelihood`. With r = (y - mean) / std it is r / std in the mean, (r^2 - 1) / std in the deviation."""
         if type(self) is not HeteroscedasticGaussian:
             return super().log_prob_with_gradient(outputs, targets)
         residual, inverse = self._residuals(outputs, targets)
@@ -179,7 +181,7 @@ class HeteroscedasticGaussian(Located):
         return (targets.reshape(mean.shape[1:]) - self.location(mean)).mul_(inverse), inverse
 
     def _gradient(self, outputs: Tensor, residual: Tensor, inverse: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Of residuals r in units of s and 1 / s, which is used up: w r / s, and (w r^2 - 1) / s down to the raw scale.
+        """From residuals r in units of s, and 1 / s, which is overwritten: w r / s, and (w r^2 - 1) / s ds / d raw.
 
         Args:
             weight: w of each residual; 1 for all where not given.
@@ -197,5 +199,5 @@ class HeteroscedasticGaussian(Located):
         return gradient
 
     def lower_limits(self) -> list[tuple[nn.Parameter, float | Tensor]]:
-        """A learned level may fall to a tenth of what it is now."""
+        """A learned level may fall to a tenth of its present value."""
         return [] if self.log_level is None else [(self.log_level, float(self.log_level.detach()) + math.log(0.1))]

@@ -1,4 +1,4 @@
-"""Targets in any units, of outputs of order one: centre + unit * output."""
+"""`Located`: targets in any units from outputs of order one, as centre + unit * output."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Located(RegressionLikelihood):
         self.register_buffer("log_unit", log_positive("unit", unit) if own else None)
 
     def is_far(self, targets: Tensor) -> bool:
-        """The root mean square of an output's targets is above 10 or below 1/10."""
+        """Whether the root mean square of an output's targets is above 10 or below 1/10."""
         return bool((far_from_one(columns_of(self.natural(targets)))).any())
 
     def standardised(self, targets: Tensor) -> Self | None:
-        """At the mean and standard deviation of the targets: of each output for (N, k), else of all."""
+        """A copy located at the mean and deviation of the targets: of each output for (N, k), else of all."""
         if self.centre is not None:
             return self
         columns = columns_of(targets)
@@ -48,20 +48,20 @@ class Located(RegressionLikelihood):
         return self._located_at(centre[0] if single else centre, unit[0] if single else unit)
 
     def _located_at(self, centre: Tensor, unit: Tensor) -> Self:
-        """Another one of the same kind, with the same scales."""
+        """A copy with this location and the same scales."""
         other = copy.deepcopy(self)
         other.centre, other.log_unit = centre, unit.log()
         other._remember(centre=centre, unit=unit)
         return other
 
     def location(self, outputs: Tensor) -> Tensor:  # (S, B, ...)
-        """What the outputs say, in the targets' units."""
+        """The outputs in the targets' units."""
         if self.centre is None or self.log_unit is None:
             return outputs
         return self._each(self.centre, outputs) + self._each(self.log_unit, outputs).exp() * outputs
 
     def natural(self, targets: Tensor) -> Tensor:  # (B, ...)
-        """Targets as the outputs should be."""
+        """Targets in the units of the outputs."""
         if self.centre is None or self.log_unit is None:
             return targets
         return (targets - self.centre) / self.log_unit.exp()

@@ -1,4 +1,4 @@
-"""Positive numbers beside the network's outputs: a scale that is known or learned, a unit of a log link.
+"""Positive parameters of likelihoods: a scale that is given or learned, and the unit of a log link.
 
 Each is one number, or one per output along the last axis of the outputs, and is kept as its logarithm.
 """
@@ -41,7 +41,7 @@ class Scaled(RegressionLikelihood):
         return isinstance(self.log_scale, nn.Parameter)
 
     def lower_limits(self) -> list[tuple[nn.Parameter, float | Tensor]]:
-        """A learned scale may fall to a tenth of what it is now."""
+        """A learned scale may fall to a tenth of its present value."""
         if not isinstance(self.log_scale, nn.Parameter):
             return []
         limits = self.log_scale.detach() + math.log(0.1)
@@ -49,7 +49,7 @@ class Scaled(RegressionLikelihood):
 
     @torch.no_grad()
     def started_from(self, targets: Tensor) -> Self:
-        """With a learned scale that has no value yet at that of the targets, whatever their units.
+        """This likelihood with its learned scale, if it has no value yet, at the scale of the targets.
 
         Targets (B, k) give each of k outputs a scale of its own, others share one. Constant targets leave it at 1.
         """
@@ -97,7 +97,7 @@ class LogLinked(RegressionLikelihood):
 
     @torch.no_grad()
     def standardised(self, targets: Tensor) -> Self:
-        """With the mean of the targets as the unit."""
+        """A copy with the mean of the targets as its unit."""
         other, mean = copy.deepcopy(self), columns_of(targets).mean(0)
         mean = torch.where((mean > 0) & (mean < math.inf), mean, 1.0)
         other.log_unit.copy_((mean if other.log_unit.ndim and len(other.log_unit) == len(mean) else mean.mean()).log())
@@ -109,7 +109,7 @@ class LogLinked(RegressionLikelihood):
 
     @torch.no_grad()
     def _with_unit_of(self, targets: Tensor) -> Self:
-        """With the targets' mean as the unit, one per output for targets (B, k), where none is given or was found."""
+        """A copy with the targets' mean as its unit, one per output for targets (B, k), unless it has a unit."""
         if self.unit_given or bool(self.log_unit.any()) or not len(targets):
             return self
         mean = columns_of(targets).mean(0)
@@ -125,7 +125,7 @@ class LogLinked(RegressionLikelihood):
 
 
 class LogLinkedScaled(LogLinked, Scaled):
-    """Both."""
+    """A log link, and a scale of its own."""
 
     def __init__(self, scale_name: str, scale: Positive | None, learned: bool | None, unit: Positive | None) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class LogLinkedScaled(LogLinked, Scaled):
         self._keep_unit(unit)
 
     def started_from(self, targets: Tensor) -> Self:
-        """With an open scale that explains the spread of the targets, and an open unit at their mean."""
+        """This likelihood with its scale and unit, if they have no values yet, from the targets."""
         return super().started_from(targets)._with_unit_of(targets)
 
 
@@ -179,7 +179,7 @@ def log_rising(start: Tensor, steps: Tensor) -> Tensor:
 
 
 def _stirling(x: Tensor) -> Tensor:
-    """What Stirling's formula leaves of log Gamma(x), for x >= 8."""
+    """log Gamma(x) minus Stirling's formula, for x >= 8."""
     inverse = x.reciprocal()
     square = inverse.square()
     return inverse * (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square / 1680)))

@@ -84,9 +84,9 @@ def _summarise(posterior: Fitted, terms: list[BoundTerms], estimator: EntropyEst
 def _entropy(
     posterior: Fitted, batch: Draw, estimator: EntropyEstimator, rng: torch.Generator | None, like: Tensor
 ) -> Tensor:
-    """At one latent a component: its variance over z is small, its cost high.
+    """The entropy at one latent for each component, as its variance over z is small and its cost high.
 
-    Whatever has generators is measured by the linearised entropy, however it was trained.
+    A posterior with generators is measured by the linearised entropy, however it was trained.
     """
     sampler = posterior.sampler
     if isinstance(sampler, ImplicitPosterior):
@@ -142,7 +142,7 @@ def log_likelihood(
 
 
 def _buffers(posterior: Fitted, theta: Tensor, strategy: Strategy | None) -> dict[str, Tensor]:
-    """BatchNorm's: measured on the calibration inputs, taken from the member that a theta is, or shared by all."""
+    """BatchNorm's buffers: measured on the calibration inputs, those of the member that theta is, or shared ones."""
     layout, calibration = posterior.sampler.layout, getattr(posterior, "calibration", None)
     if calibration is not None:
         return dict(posterior.buffers) | measure_statistics(layout, theta, calibration, strategy=strategy)

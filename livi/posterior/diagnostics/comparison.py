@@ -1,4 +1,4 @@
-"""What the bound is worth beside its references, in words."""
+"""Findings on the bound compared with its references."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from livi.posterior.diagnostics.examination import Facts
 from livi.posterior.diagnostics.finding import LARGE, Finding
 from livi.posterior.diagnostics.reference import NoiseCost, PriorBound, ReferenceCheck
 
-HEAVY = 0.2  # share of the worst draw from which a mean over draws from the prior says little
+HEAVY = 0.2  # share of the worst draw in a mean over draws from the prior, above which that mean says little
 NO_LEARNING, MEAN_FIELD = "bound against no learning", "bound against mean field"
 
 
 def on_references(bound: BoundCheck, found: ReferenceCheck, facts: Facts) -> Iterator[Finding]:
-    """Findings on a bound that is known; a mixture's may be log K higher than it says, and is granted that."""
+    """Findings on a bound that is known; a mixture's is credited with log K, by which it may be too low."""
     own = bound.bound
     if isinstance(own, Estimate) and math.isfinite(own.value):
         granted = Estimate(own.value + math.log(facts.num_components), own.standard_error)
@@ -91,7 +91,7 @@ def _tail(prior: PriorBound) -> str:
 
 
 def _cost(bound: BoundCheck, noise: NoiseCost | Skipped, facts: Facts) -> str:
-    """Where the nats went, and what to do."""
+    """How the bound's nats are spent, and what to do."""
     assert isinstance(bound.log_prior, Estimate)
     assert isinstance(bound.entropy, Estimate)
     divergence = -(bound.log_prior.value + bound.entropy.value)

@@ -1,4 +1,4 @@
-"""How weights vary together: correlations within and across layers, freed of the noise floor of S samples.
+"""Correlations of weights within and across layers, corrected for the noise floor of S samples.
 
 A sample correlation of independent weights is not zero but about 1/sqrt(S), so the mean square over a block of weights
 would show correlation everywhere. For two layers a and b, ||Cov(theta_a, theta_b)||^2, the sum of the squared
@@ -111,7 +111,7 @@ def squared_covariances(samples: Tensor, layers: Layers) -> Tensor:  # (S, p) ->
 
 
 def squared_variances(samples: Tensor) -> Tensor:  # (S, p) -> (p,)
-    """Var^2 of each weight, unbiased: what `squared_covariances` holds of weights paired with themselves."""
+    """Var^2 of each weight, unbiased: the part of `squared_covariances` from weights paired with themselves."""
     n = len(samples)
     centred = samples - samples.mean(0)
     squares = (centred.square().sum(0) / (n - 1)).square()
@@ -123,7 +123,7 @@ def _unbiased(norms: Tensor, traces: Tensor, fourth: Tensor, n: int) -> Tensor:
 
 
 def _cross_pairs(layers: Layers, active: Tensor) -> Tensor:  # (L, L), sum 1
-    """Share of each two layers in all pairs of weights from different layers."""
+    """The share of each pair of layers in all pairs of weights from different layers."""
     sizes = torch.tensor(layers.totals, dtype=torch.float64, device=active.device) * (active > 0)
     pairs = torch.outer(sizes, sizes)
     pairs = pairs - torch.diag(pairs.diagonal())

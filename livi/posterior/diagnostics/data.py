@@ -1,4 +1,4 @@
-"""Findings on data that are others than those of the fit."""
+"""Findings on diagnosed data that are not the data of the fit."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from livi.posterior.diagnostics.examination import Facts
 from livi.posterior.diagnostics.finding import Finding
 
 TOPIC = "data"
-NEAR = 1e-4  # of a column's standard deviation: the same number, rounded in another way
+NEAR = 1e-4  # standard deviations of a column, up to which numbers count as equal but for rounding
 
 
 def on_data(facts: Facts) -> Iterator[Finding]:
-    """On examples that cannot be all of those fitted to, by their number."""
+    """A finding if the examples, by their number, cannot be all of those that were fitted."""
     if facts.num_fitted in (None, facts.num_data):
         return
     yield Finding(
@@ -32,7 +32,7 @@ def on_data(facts: Facts) -> Iterator[Finding]:
 
 
 def on_other_data(own: Batch, given: Batch) -> Iterator[Finding]:
-    """On examples that are not those which an exact last layer holds, and which were examined in their place."""
+    """A finding if the given examples are not those that an exact last layer holds, which were examined instead."""
     if same_examples(own, given):
         return
     held, count = len(own[1]), len(given[1]) if given[1].ndim else 1
@@ -65,7 +65,7 @@ def same_examples(own: Batch, given: Batch) -> bool:
 
 
 def _columns(batch: Batch) -> Iterator[Tensor]:  # (N, p)
-    """Targets, then each tensor of the inputs, a row an example."""
+    """The targets, then each tensor of the inputs, with one row per example."""
     inputs, targets = batch
     inputs = [inputs[name] for name in sorted(inputs)] if isinstance(inputs, Mapping) else inputs
     for leaf in (targets, *pytree.tree_leaves(inputs)):

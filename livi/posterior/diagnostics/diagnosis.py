@@ -32,7 +32,7 @@ class Diagnosis(Examination):
         return tuple(finding for finding in self.findings if finding.severity == "warning")
 
     def noting(self, findings: Iterable[Finding]) -> Diagnosis:
-        """The same with further findings in front."""
+        """A copy with further findings in front."""
         return replace(self, findings=(*findings, *self.findings))
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Numbers with standard errors, and what stands in for a number that could not be had."""
+"""`Estimate`, a number with its standard error; and `Skipped`, in place of one that was not computed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ NO_PRIOR = Skipped("not applicable: the posterior carries no prior")
 
 
 def from_batches(means: Sequence[Tensor] | Tensor) -> Estimate:
-    """From the means of independent batches of equal size. Draws within a batch may depend on each other.
+    """An estimate from the means of independent batches of equal size, in which draws may depend on each other.
 
     Antithetic, orthogonal or stratified draws are independent only from batch to batch, so an error taken from the
     single draws would be wrong; one taken from batch means is right for all of them.

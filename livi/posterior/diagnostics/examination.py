@@ -1,4 +1,4 @@
-"""All that was measured, before anything is said about it."""
+"""All measurements of a diagnosis, from which the verdict is made."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from livi.posterior.diagnostics.spread import LayerSpread, RankCheck
 
 @dataclass(frozen=True)
 class Facts:
-    """What was examined, and with how much."""
+    """What was examined, and with how many samples."""
 
     num_params: int
     num_weights: int  # of them looked at for spread, rank, correlation and shape
@@ -32,7 +32,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Examination:
-    """The measurements. A part that could not be had is `Skipped`, with the reason."""
+    """The measurements. A part that could not be computed is `Skipped`, with the reason."""
 
     facts: Facts
     bound: BoundCheck
@@ -46,5 +46,5 @@ class Examination:
 
     @property
     def estimators_used(self) -> frozenset[str]:
-        """Those that the fit or the bound above rest on; others are there for comparison."""
+        """The estimators that the fit or the bound used; others are only compared with them."""
         return frozenset({self.facts.fit_estimator, self.bound.estimator} - {""})

@@ -1,4 +1,4 @@
-"""Which weights are looked at, layer by layer."""
+"""Which weights a diagnosis examines, layer by layer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from livi.network import Layout
 
 
 class Layers:
-    """Which weights are looked at: all of a small network, at random some from each layer of a large one.
+    """Which weights are examined: all of a small network, random ones from each layer of a large one.
 
     A layer keeps max_weights times its share of the weights, and at least 64 (all, where it has no more).
     """
@@ -45,7 +45,7 @@ class Layers:
 
 
 def weight_name(layout: Layout, place: int) -> str:
-    """What theta[place] is called.
+    """The name of theta[place].
 
     >>> from torch import nn
     >>> weight_name(Layout(nn.Linear(2, 3)), 3)

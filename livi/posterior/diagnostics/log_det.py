@@ -56,7 +56,7 @@ def exact_for(posterior: ImplicitPosterior, effort: Effort, num_latents: int) ->
 
 
 def entropy_estimator(posterior: ImplicitPosterior, effort: Effort) -> EntropyEstimator:
-    """For the bound: exact where the Jacobian fits into memory, else matrix-free with one probe a latent."""
+    """The estimator for the bound: exact if the Jacobian fits into memory, else matrix-free, one probe a latent."""
     exact = exact_for(posterior, effort, 1)
     whole = exact is not None and exact.chunk_size is None
     return exact if exact is not None and whole else Lanczos(num_probes=1)
@@ -124,7 +124,7 @@ def _mean(estimates: Sequence[EntropyEstimate]) -> Tensor:
 
 
 def _error_of_mean(errors: Sequence[Tensor], components: int) -> float | None:
-    """Of the mean over components of means over latents whose errors are independent."""
+    """Standard error of the mean over components of means over latents, whose errors are independent."""
     if len(errors) < components:
         return None
     variances = torch.stack([error.double().square().sum() / len(error) ** 2 for error in errors])

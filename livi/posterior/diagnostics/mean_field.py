@@ -1,4 +1,4 @@
-"""A mean-field Gaussian beside the posterior: the bound that a short optimisation of one reaches."""
+"""A mean-field Gaussian for comparison: the bound that a short optimisation of one reaches."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from livi.posterior.diagnostics.estimate import NO_PRIOR, NUM_BATCHES, Estimate,
 from livi.posterior.diagnostics.subject import Effort
 from livi.posterior.fitted import Fitted
 
-FULL_BATCH, MINIBATCH = 512, 128  # examples of a step: all, up to so many; else a random choice
-MAX_WHOLE = 2048  # examples of a step where they cannot be parted
+FULL_BATCH, MINIBATCH = 512, 128  # examples of a step: all up to the first number, else so many random ones
+MAX_WHOLE = 2048  # most examples of a step where all are needed
 MEAN_RATE, SPREAD_RATE = 1e-2, 5e-2  # Adam's, of means and of log standard deviations; they fall to zero by a cosine
 WIDTHS = (1.0, 0.5, 0.25, 0.1, 0.03)  # starts, as shares of the posterior's own standard deviations
 DRAWS_OF_START, DRAWS_OF_STEP, DRAWS_OF_BOUND = 32, 4, 4 * NUM_BATCHES
@@ -154,7 +154,7 @@ def _climb(
 
 
 def _choice(problem: _Problem, inputs: Any, targets: Tensor, rng: torch.Generator | None) -> tuple[Any, Tensor]:
-    """The examples of a step. Those of an integrated last layer depend on each other and cannot be parted."""
+    """The examples of a step; all of them where a last layer is integrated out, as they then depend on each other."""
     count = len(targets)
     if count <= FULL_BATCH or isinstance(problem.posterior.likelihood, Marginal):
         return inputs, targets

@@ -1,4 +1,4 @@
-"""What a bound is held against: the prior, a model without weights, a mean-field Gaussian."""
+"""References that a bound is compared with: the prior, a model without weights, a mean-field Gaussian."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PriorBound:
 
 @dataclass(frozen=True)
 class NoiseCost:
-    """KL(N(0, noise^2) || prior): what a posterior would pay for this narrow a noise, were there nothing else."""
+    """KL(N(0, noise^2) || prior): the nats that a posterior pays for so narrow a noise alone."""
 
     std: float  # root mean square over weights and components
     nats: float

@@ -118,7 +118,7 @@ def _trace(samples: Tensor, layers: Layers) -> Tensor:
 
 
 def _squared_trace(samples: Tensor, layers: Layers) -> Tensor:
-    """tr C^2, unbiased: pairs of kept weights stand for all pairs of their layers, single ones for single ones."""
+    """tr C^2, unbiased, estimated from the kept weights: pairs for all pairs of their layers, singles for singles."""
     kept = samples.new_tensor(layers.kept)
     total = samples.new_tensor(layers.totals)
     ratio = total / kept

@@ -1,4 +1,4 @@
-"""What is diagnosed: the parts of a fitted posterior that are needed, how much work to put in, and draws from it."""
+"""What is diagnosed: the parts of a fitted posterior, `Effort` (how much work to put in), and draws."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from livi.posterior.fitted import Fitted
 
 @dataclass(frozen=True)
 class Effort:
-    """How much work the dearer checks may do.
+    """How much work the expensive checks may do.
 
     Args:
         num_latents: latents per component at which the entropy estimators are compared, and the local rank is taken.

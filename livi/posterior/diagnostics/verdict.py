@@ -73,7 +73,7 @@ def _on_bound(bound: BoundCheck) -> Iterator[Finding]:
 
 
 def _on_log_det(check: LogDetCheck, used: Collection[str]) -> Iterator[Finding]:
-    """What the estimators are worth here. Those that nothing rests on are compared, not judged."""
+    """Findings on the entropy estimators that were used. Others are only compared, not judged."""
     for method in check.methods:
         topic = f"log-determinant by {method.name}"
         if method.name == "Exact":

@@ -97,7 +97,7 @@ def in_chunks(
     divisible: bool = True,
     known: _Known | None = None,
 ) -> Iterator[Iterator[Any]]:
-    """What some of the weight vectors give after others, each for one part of the examples after another.
+    """Call `outputs` on some weight vectors and some examples at a time, and join what it returns.
 
     Whatever `outputs` takes of a call is split in the same way, such as targets among its arguments; limit and splits
     are those of `evaluate`.
@@ -150,7 +150,7 @@ def rows_of(layout: Layout, buffers: Mapping[str, Tensor], rows: slice | Tensor)
 
 @dataclass(frozen=True)
 class _Bytes:
-    """Bytes alive after each operation of a pass: those on one example, and what each further example adds."""
+    """Bytes alive after each operation of a pass: for one example, and what each further example adds."""
 
     first: tuple[int, ...]
     further: tuple[int, ...]
@@ -161,13 +161,13 @@ class _Bytes:
 
 
 class _Known(NamedTuple):
-    """What one weight vector takes, by the kind of evaluation and of inputs."""
+    """Memory that one weight vector takes, remembered by the kind of evaluation and of inputs."""
 
     costs: dict[Any, _Bytes]
     evaluation: tuple[Any, ...]
 
     def of(self, outputs: Evaluation, call: Call, num_examples: int) -> _Bytes | None:
-        """`_measured`, where that is not known yet."""
+        """The remembered result of `_measured`, which is called the first time."""
         args, kwargs = call
         values = [
             (value.shape[1:], value.dtype, value.requires_grad) if isinstance(value, Tensor) else value
@@ -188,7 +188,7 @@ _COSTS: WeakKeyDictionary[Layout, dict[Any, _Bytes]] = WeakKeyDictionary()
 
 
 class _Watch(TorchDispatchMode):
-    """Records the bytes alive after every operation, of storages that were made inside."""
+    """Records the bytes alive after every operation, counting storages that were allocated inside this context."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -261,7 +261,7 @@ def _levels(outputs: Evaluation, call: Call) -> tuple[int, ...]:
 
 @torch.no_grad()
 def _one_by_one(outputs: Evaluation, call: Call, num_examples: int) -> bool:
-    """Whether some examples together give what each gives alone.
+    """Whether examples give the same outputs together as one by one.
 
     Not so for attention across the batch, nor for inputs whose first axis is time.
     """
@@ -332,7 +332,7 @@ def _take(call: Call, examples: slice) -> Call:
 
 
 def _gathered(calls: list[Call]) -> Call:
-    """The inverse of several `_take`s."""
+    """Calls joined along the examples: the inverse of several `_take`s."""
     together: Call = pytree.tree_map(lambda *v: torch.cat(v) if isinstance(v[0], Tensor) else v[0], *calls)
     return together
 

@@ -104,13 +104,13 @@ class ClassificationPrediction:
 
     @property
     def aleatoric_entropy(self) -> Tensor:  # (B, ...)
-        """E H[p]: what every weight sample is unsure of."""
+        """E H[p]: the uncertainty within each weight sample."""
         terms: Tensor = torch.special.entr(self._logs.exp())
         return terms.sum(2).mean(0)
 
     @property
     def mutual_information(self) -> Tensor:  # (B, ...)
-        """H[E p] - E H[p] >= 0, between label and weights: what the samples disagree on. Rounding below 0 is cut."""
+        """H[E p] - E H[p], between label and weights: how much samples disagree. Rounding below 0 is cut off."""
         return (self.entropy - self.aleatoric_entropy).clamp_min(0.0)
 
     def monte_carlo_error(self) -> Tensor:  # (B, ...)

@@ -118,7 +118,7 @@ class DrawnPrediction(Quantiles, DensityPrediction):
         return torch.cat(parts, 1 if isinstance(levels, list) else 0)
 
     def cdf(self, targets: Targets) -> Tensor:  # the targets' shape
-        """P(Y <= y) for every target, the share of draws that lie no higher."""
+        """P(Y <= y) for every target: the share of draws that are no larger."""
         found = self._as_outputs(targets)
         parts = [
             (aligned(draws, found[rows]) <= found[rows]).to(self.outputs.dtype).mean(0) for rows, draws in self._draws()
@@ -126,7 +126,7 @@ class DrawnPrediction(Quantiles, DensityPrediction):
         return torch.cat(parts)
 
     def log_mass(self, low: Targets, high: Targets) -> Tensor:  # the targets' shape
-        """log P(low < Y <= high) for every target, by the share of draws that lie there."""
+        """log P(low < Y <= high) for every target, by the share of draws in between."""
         return (self.cdf(high) - self.cdf(low)).clamp_min(_LEAST_MASS).log()
 
     def pit(self, targets: Targets) -> Tensor:  # the targets' shape

@@ -105,7 +105,7 @@ class LogNormalPrediction(Quantiles, Moments):
         return means, means * variance.expm1().sqrt()
 
     def _quantile_errors(self, q: Sequence[float]) -> list[Tensor]:
-        """Those of the logarithms, times the quantiles of a log-normal with their moments."""
+        """Errors of the quantiles of logarithms, times the quantiles of a log-normal with their moments."""
         logs = self.logs
         ends = [(logs.mean + NormalDist().inv_cdf(level) * logs.total_std).exp() for level in q]
         return [end * error for end, error in zip(ends, logs._quantile_errors(q), strict=True)]

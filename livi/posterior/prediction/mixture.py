@@ -1,4 +1,4 @@
-"""What every prediction shares: a uniform mixture over weight samples, of outputs that may end in an axis of one."""
+"""Helpers of all predictions: uniform mixtures over weight samples, and checks of outputs and targets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def without_last_one(outputs: Tensor) -> Tensor:  # (S, B, ..., 1) -> (S, B, ...
 
 
 def precise(outputs: Tensor) -> Tensor:
-    """At least float32: tails and logs of mixtures mean nothing in half precision."""
+    """Outputs in at least float32, as half precision is too coarse for tails and logs of mixtures."""
     return outputs.to(torch.promote_types(outputs.dtype, torch.float32))
 
 
@@ -68,7 +68,7 @@ def check_outputs(outputs: object) -> Tensor:
 
 
 def check_targets(targets: Targets, device: torch.device) -> Tensor:
-    """A tensor on the prediction's device; arrays and lists are put there."""
+    """Targets as a tensor; arrays and lists are put on the prediction's device."""
     if not isinstance(targets, Tensor):
         return to_tensor("targets", targets).to(device)
     if targets.device != device:

@@ -1,4 +1,4 @@
-"""Mean and standard deviations of a prediction: those of a mixture, from those of its components."""
+"""Mean and standard deviations of a mixture from those of its components, shared by predictions of numbers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Moments:
         return self.total_std
 
     def monte_carlo_error(self, q: Sequence[float] = ()) -> Tensor:  # (B, ...)
-        """How far S weight samples leave the answer open: the largest standard error, as a share of the total std.
+        """The error from using only S weight samples: the largest standard error, as a share of the total std.
 
         Of the mean it is epistemic_std / sqrt(S). Of the quantiles at `q`, where the samples' distributions are known,
         it is std_s F_s(y) / (f(y) sqrt(S)), by the delta method; see `_quantile_errors` for what is approximated. 0
@@ -56,7 +56,7 @@ class Moments:
         return torch.where(total > 0, shares, torch.zeros_like(total))
 
     def _quantile_errors(self, q: Sequence[float]) -> list[Tensor]:  # noqa: ARG002  # (B, ...) each
-        """Standard errors of these quantiles, times sqrt(S); none where they are not known."""
+        """Standard errors of these quantiles, times sqrt(S); None where they are unknown."""
         return []
 
     def function_quantile(self, q: Numbers) -> Tensor:  # (B, ...), or (Q, B, ...) for several

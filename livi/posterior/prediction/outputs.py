@@ -1,4 +1,4 @@
-"""Predictions of a likelihood of the user's own, of which only log_prob is known."""
+"""Predictions under a likelihood of which only log_prob is known, such as a user's own function."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from livi.posterior.prediction.mixture import Targets, check_targets, log_mean_e
 
 @dataclass(frozen=True, eq=False)
 class SampledOutputs:
-    """The network's outputs at S weight samples, and the likelihood that gives them a meaning.
+    """The network's outputs at S weight samples, and the likelihood of targets given them.
 
     `outputs` is what the network returns, with a leading sample axis: a tensor, or a dict or tuple of them, in which
     case `mean` and `std` have the same structure. The likelihood is kept, not copied: `log_prob` follows its

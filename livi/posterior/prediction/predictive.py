@@ -131,7 +131,7 @@ def outputs_of(networks: Iterable[Networks], batches: Iterable[Batch], ask: Call
 
 @torch.no_grad()
 def prediction_of(likelihood: Likelihood, outputs: Any, rng: torch.Generator | None = None) -> Prediction:
-    """What a likelihood makes of the network's outputs (S, B, ...) at S weight samples.
+    """The prediction of the likelihood's kind from the network's outputs (S, B, ...) at S weight samples.
 
     Args:
         rng: decides the draws behind the quantiles of a likelihood of one's own, which are the same every time without

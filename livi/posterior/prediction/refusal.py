@@ -1,4 +1,4 @@
-"""What is said where a network does not take the inputs that it is given."""
+"""Errors about inputs that a network does not take, in terms of the inputs it was fitted to."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FAILURES = (RuntimeError, TypeError, ValueError, AttributeError, IndexError, Key
 
 @torch.no_grad()
 def failure(layout: Layout, inputs: Any) -> Exception | None:
-    """What the network says to the first two of these examples; None where it has an answer."""
+    """The error that the network raises on the first two of these examples; None if it runs."""
     first = pytree.tree_map(lambda leaf: leaf[:2] if isinstance(leaf, Tensor) and leaf.ndim else leaf, inputs)
     args, kwargs = as_call(first)
     try:
@@ -33,9 +33,9 @@ def failure(layout: Layout, inputs: Any) -> Exception | None:
 
 @contextmanager
 def inputs_refused(layout: Layout, plan: Mapping[str, Any], inputs: Any) -> Iterator[None]:
-    """Errors of a network that does not take these inputs as errors about the inputs.
+    """A context that turns errors of a network that does not take these inputs into errors about the inputs.
 
-    Others, such as of memory, are left as they are.
+    Other errors, such as of memory, are left as they are.
 
     Args:
         plan: of the fit, whose "inputs" are what is expected.
@@ -69,7 +69,7 @@ def check_answers(outputs: Any, inputs: Any, name: str = "inputs") -> None:
 
 
 def _any(test: Callable[[Tensor], Tensor], leaf: Any) -> bool:
-    """Whether some number is NaN, or infinite; a sum that is finite, which is cheap, says that none is."""
+    """Whether `test` holds for some number; a finite sum, which is cheap to compute, excludes NaN and infinity."""
     if not isinstance(leaf, Tensor) or not leaf.is_floating_point() or not checks.may_be_read(leaf):
         return False
     return not bool(leaf.sum().isfinite()) and bool(test(leaf).any())

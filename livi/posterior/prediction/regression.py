@@ -137,7 +137,7 @@ class RegressionPrediction(Quantiles, Moments):
         return means + self.stds[rows] * self.noise_shape.draw(means, rng)
 
     def spread_by(self, factor: float) -> RegressionPrediction:
-        """The same means on average, and every deviation from them, of samples and of noise, times a factor.
+        """The same overall mean, with the spread of the samples' means and the noise multiplied by a factor.
 
         >>> wide = RegressionPrediction(torch.tensor([[-3.0], [5.0]]), torch.tensor(4.0))
         >>> wide.spread_by(0.5).means, wide.spread_by(0.5).mean, wide.spread_by(0.5).aleatoric_std
@@ -164,7 +164,7 @@ class RegressionPrediction(Quantiles, Moments):
         return self.means, self.stds
 
     def _quantile_errors(self, q: Sequence[float]) -> list[Tensor]:
-        """By the distributions of a smoother mixture, at the quantiles of a normal distribution with its moments.
+        """Errors from the distributions of a smoother mixture, at quantiles of a normal with its moments.
 
         Where the samples are further apart than their noise, the mixture's own density is a row of peaks that says
         nothing about the quantile of another S samples; so it is smoothed, by Silverman's rule for the means. The noise
@@ -193,7 +193,7 @@ class RegressionPrediction(Quantiles, Moments):
 
 
 def _mixture_quantile(means: Tensor, stds: Tensor, shape: NoiseShape, q: float) -> Tensor:  # (S, n), (S, n) -> (n,)
-    """By steps of Newton's method, which are few where the mixture is about normal, and for the rest by bisection."""
+    """Quantiles by Newton's method, which takes few steps for a nearly normal mixture; else by bisection."""
     unit = NormalDist().inv_cdf(q)
     side, mass = (-1.0, 1.0 - q) if q > 0.5 else (1.0, q)  # the smaller tail, which does not round to 1
     spread = (means.var(0, correction=0) + stds.square().mean(0)).sqrt()
@@ -229,7 +229,7 @@ def _bisected(
     high: Tensor,
     accuracy: Tensor,
 ) -> Tensor:  # (S, n), (S, n), (n,), (n,), (n,) -> (n,)
-    """Where a tail of the mixture, the lower one for `side` 1 and the upper one for -1, has this mass."""
+    """The point beyond which a tail of the mixture, the lower for `side` 1 and the upper for -1, has this mass."""
     halvings = ((high - low) / accuracy).nan_to_num(0.0, 0.0).amax().clamp_min(1.0).log2()
     for _ in range(math.ceil(halvings.item())):
         middle = low + 0.5 * (high - low)

@@ -1,4 +1,4 @@
-"""The shape of noise: how targets are spread around a network's mean, in standard deviations."""
+"""The shape of noise: the distribution of targets around a network's mean, in standard deviations."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class NoiseShape:
         return units * widths[torch.bucketize(place, shares.cumsum(0)[:-1].contiguous())]
 
     def _together(self, logs: list[Tensor]) -> Tensor:
-        """Of each part's log density or log probability that of the mixture."""
+        """The mixture's log density or log probability, from those of its parts."""
         shares = [math.log(share) for share, _ in self.parts]
         return torch.stack([each + share for each, share in zip(logs, shares, strict=True)]).logsumexp(0)
 
@@ -79,7 +79,7 @@ def _log_density(units: Tensor) -> Tensor:
 
 
 def _log_mass(first: Tensor, last: Tensor) -> Tensor:
-    """As precise far above 0 as far below it; where it is so narrow that differences are lost, by its middle."""
+    """Log probability of an interval, as precise far above 0 as below; by the density in the middle of a narrow one."""
     first, last = first.where(first < 0.0, -last), last.where(first < 0.0, -first)  # the lower tail is precise
     above, width = torch.special.log_ndtr(last), last - first
     mass = above + (-torch.expm1(torch.special.log_ndtr(first) - above)).log()
@@ -89,7 +89,7 @@ def _log_mass(first: Tensor, last: Tensor) -> Tensor:
 
 @functools.lru_cache
 def _quantile(parts: tuple[tuple[float, float], ...], level: float) -> float:
-    """By bisection of the smaller tail, which does not round to 1."""
+    """The quantile by bisection of the smaller tail, whose probability does not round to 1."""
     mass = min(level, 1.0 - level)
     low, high = -40.0 * max(width for _, width in parts), 0.0
     for _ in range(_HALVINGS):

@@ -1,4 +1,4 @@
-"""Posteriors and checkpoints in single safetensors files: complete or not there, readable anywhere, never unpickled."""
+"""Posteriors and checkpoints in single safetensors files: written atomically, readable anywhere, without pickle."""
 
 from livi.posterior.storage.file import StorageError, read, replace_file, write
 from livi.posterior.storage.posteriors import LoadedParts, Saveable, load_parts, moved, save_posterior

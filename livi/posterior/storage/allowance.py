@@ -1,4 +1,4 @@
-"""How much memory may be asked for while something is rebuilt from the description in a file.
+"""A limit on the memory that may be allocated while a posterior is rebuilt from the description in a file.
 
 A description is text that anyone can edit: 55 kB of file may speak of a layer of 10**12 weights. Tensors that a file
 brings are as large as the file, and what is built to hold them is not much larger, so that there is a limit.
@@ -20,7 +20,7 @@ OVERHEAD = 16384  # bytes for each tensor with the module around it, so that a m
 
 
 class Allowance(TorchDispatchMode):
-    """Refuses operations whose results do not fit in what is left of so many bytes, before they are carried out.
+    """Refuses operations whose results would exceed a number of bytes in all, before they are carried out.
 
     Each operation is tried on the meta device first, where results have shapes and no memory.
 
@@ -53,7 +53,7 @@ class Allowance(TorchDispatchMode):
 
 
 def _asked(func: Any, args: Any, kwargs: Any) -> int:
-    """Bytes of new memory that an operation is going to ask for; nothing for views and for what is done in place."""
+    """Bytes of new memory that an operation is going to allocate; 0 for views and in-place operations."""
     if any(result.alias_info is not None for result in func._schema.returns):
         return 0
     try:
@@ -76,7 +76,7 @@ def _bytes(tensor: Tensor) -> int:
 
 
 def _guessed(args: Any) -> int:
-    """As much as goes in, or as a list of sizes in front says."""
+    """A guess of the size of a result: that of the inputs, or of a list of sizes as the first argument."""
     sizes = args[0] if args and isinstance(args[0], (list, tuple)) else ()
     given = sum(_bytes(leaf) for leaf in pytree.tree_leaves(args) if isinstance(leaf, Tensor))
     declared = math.prod(sizes) * 8 if sizes and all(type(size) is int for size in sizes) else 0

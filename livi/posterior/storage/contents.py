@@ -1,4 +1,4 @@
-"""What the JSON in a file must look like, before anything is made of it."""
+"""Checks of the JSON and tensors in a file, before anything is built from them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch.utils import _pytree as pytree
 
 from livi.spec import Json
 
-_OURS = re.compile(r"(^|: )expected ")  # errors that say themselves what was expected and what came
-_LONGEST = 200  # characters of others'
+_OURS = re.compile(r"(^|: )expected ")  # messages of livi's own errors
+_LONGEST = 200  # characters shown of other errors' messages
 
 
 def check_meta(meta: Mapping[str, Json]) -> None:
-    """Raise a ValueError about the first thing that `save_posterior` does not write."""
+    """Raise a ValueError about the first thing that `save_posterior` would not have written."""
     _check(meta, "the metadata", state=object, layout=dict, specs=dict, learned=dict, left_out=list)
     _check(meta["layout"], "layout", forward=bool, dtype=str, slots=list, parameters=list)
     _check(meta["specs"], "specs", sampler=(dict, type(None)), likelihood=(dict, type(None)))
@@ -34,7 +34,7 @@ def check_meta(meta: Mapping[str, Json]) -> None:
 
 
 def check_state(state: Any, specs: Mapping[str, Json]) -> dict[str, Any]:
-    """The state, which has all that a posterior is made of beside its specs."""
+    """Check that the state has all that a posterior needs beside its specs, and return it."""
     _expect(isinstance(state, dict), "state", f"a {type(state).__name__}")
     _check(state, "state", network=(dict, type(None)), buffers=dict, history=list, plan=dict)
     _check(state, "state", **dict.fromkeys(specs, dict))
@@ -52,7 +52,7 @@ def check_state(state: Any, specs: Mapping[str, Json]) -> dict[str, Any]:
 
 
 def check_numbers(what: str, saved: Mapping[str, Any], part: nn.Module) -> None:
-    """Tensors where the part has some, of the same kind, and in one precision where the part has them in one.
+    """Check that a part's saved tensors are of the same kinds as its own, and in one precision where its own are.
 
     Parts are made in single precision; a file may hold them in double.
     """
@@ -73,7 +73,7 @@ def check_numbers(what: str, saved: Mapping[str, Any], part: nn.Module) -> None:
 
 
 def check_calibration(calibration: Any, dtype: torch.dtype) -> None:
-    """Inputs of one number of examples, in the network's precision."""
+    """Check that calibration inputs have one number of examples, and the network's precision."""
     if calibration is None:
         return
     tensors = [leaf for leaf in pytree.tree_leaves(calibration) if isinstance(leaf, Tensor)]
@@ -84,7 +84,7 @@ def check_calibration(calibration: Any, dtype: torch.dtype) -> None:
 
 
 def complaint(error: Exception) -> str:
-    """An error of reading in words: its own where it has some, else that the file is not as livi writes it."""
+    """An error of reading in words: its own message if it has one, else that the file is not as livi writes it."""
     if _OURS.search(str(error)):
         return str(error)
     if isinstance(error, RecursionError):

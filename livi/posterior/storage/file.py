@@ -54,7 +54,7 @@ _CODES = {
 
 
 class StorageError(ValueError):
-    """A file that cannot be written or read, or holds something else than was asked for."""
+    """A file cannot be written or read, or holds something else than was asked for."""
 
 
 def write(path: str | Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
@@ -152,7 +152,7 @@ def _bytes(piece: Tensor) -> Any:
 
 
 def _order(pieces: Mapping[str, Tensor]) -> list[str]:
-    """By falling size of an element, so that each tensor is aligned in a file that is mapped to memory."""
+    """The order of tensors in the file: by falling element size, so that all are aligned when it is memory-mapped."""
     return sorted(pieces, key=lambda name: (-pieces[name].element_size(), name))
 
 
@@ -197,7 +197,7 @@ def _plain(meta: Mapping[str, Any]) -> str:
 
 
 def _digest(tensors: Mapping[str, Tensor], version: str, text: str) -> str:
-    """Of everything in the file, so that no byte can change unseen."""
+    """A digest of everything in the file, so that any changed byte is noticed."""
     digest = hashlib.sha256(json.dumps([FORMAT, version, text]).encode("ascii"))
     for name in sorted(tensors):
         digest.update(json.dumps([name, _entry(tensors[name])]).encode("ascii"))
@@ -221,7 +221,7 @@ def _temporary(target: Path) -> Iterator[BinaryIO]:
 
 
 def _sweep(target: Path) -> None:
-    """Remove the temporary files that killed writers of this target left behind."""
+    """Remove temporary files of this target that killed processes left behind."""
     ours = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{16}}\.tmp")
     for name in os.listdir(target.parent):
         if ours.fullmatch(name):
@@ -263,7 +263,7 @@ def _check_origin(path: str | Path, header: Mapping[str, str]) -> None:
 
 
 def _complaint(path: str | Path, error: Exception) -> str:
-    """What is wrong with a file that could not be read, as far as its bytes tell."""
+    """What is wrong with a file that could not be read, judging by its bytes."""
     try:
         with open(path, "rb") as file:
             start, size = file.read(9), os.fstat(file.fileno()).st_size
@@ -285,7 +285,7 @@ def _kind(start: bytes) -> str:
 
 
 def _end(header: bytes) -> int:
-    """Where the last tensor ends according to the header, 0 if it cannot be parsed."""
+    """The end of the last tensor according to the header; 0 if that cannot be parsed."""
     try:
         entries = json.loads(header)
         return max((entry["data_offsets"][1] for name, entry in entries.items() if name != "__metadata__"), default=0)

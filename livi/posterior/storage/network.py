@@ -1,4 +1,4 @@
-"""The network a saved posterior belongs to: what it must look like, and its weights that are not sampled."""
+"""The network of a saved posterior: a fingerprint that it must match, and its weights that are not sampled."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HARMLESS = re.compile(r"inplace|dropout=|training=|device=|(cuda|cpu|mps|meta)(
 
 
 def fingerprint(layout: Layout) -> dict[str, Json]:
-    """What a network must agree with for theta to mean the same."""
+    """Facts about a network that another one must share for theta to mean the same."""
     return {
         "include": list(layout.include),
         "exclude": list(layout.exclude),
@@ -34,9 +34,9 @@ def fingerprint(layout: Layout) -> dict[str, Json]:
 
 
 def layers(net: nn.Module) -> list[str]:
-    """The kind and options of every submodule, one a line, leaving out what changes no prediction.
+    """The kind and options of every submodule, one a line, except those that change no prediction.
 
-    That is devices, modes, dropout, which is off, and whether a module is used in several places or copied to them.
+    Left out are devices, modes, dropout (which is off), and whether a module is used in several places or copied.
     What a forward does by itself, without a module, cannot be seen.
 
     >>> layers(nn.Sequential(nn.Linear(2, 1), nn.ReLU(inplace=True)))
@@ -57,9 +57,9 @@ def _options(module: nn.Module) -> str:
 def in_names_of(
     net: nn.Module, layout: Mapping[str, Json], state: Mapping[str, Any]
 ) -> tuple[dict[str, Json], dict[str, Any]]:
-    """What was saved, with parameters and buffers under the names that this network has for them.
+    """The saved description and state, with parameters and buffers under this network's names.
 
-    They differ in what torch.compile adds, where only one of the two is compiled, or other parts are.
+    Names differ by what torch.compile adds, where only one of the two is compiled, or other parts are.
     """
     known = {_uncompiled(name): name for name in (*dict(net.named_parameters()), *dict(net.named_buffers()))}
 
@@ -76,7 +76,7 @@ def in_names_of(
 
 
 def _uncompiled(name: str) -> str:
-    """Of a parameter or a line of `layers`, without the wrappers of torch.compile on the way.
+    """The name of a parameter, or a line of `layers`, without the prefixes that torch.compile adds.
 
     >>> _uncompiled("_orig_mod.head._orig_mod.0.weight"), _uncompiled("head._orig_mod Sequential()")
     ('head.0.weight', 'head Sequential()')
@@ -85,7 +85,7 @@ def _uncompiled(name: str) -> str:
 
 
 def check_layers(saved: Mapping[str, Json], net: nn.Module) -> None:
-    """Raise a ValueError about the first layer that differs; files of old do not know their layers."""
+    """Raise a ValueError about the first layer that differs; the oldest files have no list of layers."""
     if "layers" not in saved:
         return
     own = (
@@ -130,7 +130,7 @@ def matching_layout(saved: Mapping[str, Json], net: nn.Module, forward: Callable
 
 
 def unsampled(layout: Layout) -> dict[str, dict[str, Tensor]]:
-    """The fixed weights, and the buffers of the state dict; others are caches, which a network makes itself."""
+    """The fixed weights, and the buffers of the state dict; other buffers are caches that a network makes itself."""
     module = layout.module
     stored = module.state_dict().keys()
     return {

@@ -1,4 +1,4 @@
-"""A fitted posterior in one file: how to build its parts again, their weights, and what the network must look like."""
+"""A fitted posterior in one file: specs to rebuild its parts from, their weights, and the network's fingerprint."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def save_posterior(
     leave_out: Collection[str] = (),
     extra: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a posterior to one file, atomically. The network's code is not in it: `load_parts` needs a like network.
+    """Write a posterior to one file, atomically. It holds no code: `load_parts` needs a network of the same kind.
 
     Of the training data the file holds what predictions need: all of them where the last layer is exact, the inputs of
     a few hundred examples (`calibration`) where the network has BatchNorm; `Posterior.frozen` needs none of them.
@@ -267,6 +267,6 @@ def moved(tree: Any, device: torch.device) -> Any:
 
 @contextmanager
 def _private_rng() -> Iterator[None]:
-    """New modules draw their first weights from torch's global stream, which is not ours to move."""
+    """A context that protects torch's global random stream, from which new modules draw their first weights."""
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         yield

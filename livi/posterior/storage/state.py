@@ -1,4 +1,4 @@
-"""Nested state, of optimisers and the like, as a flat dict of tensors and a JSON skeleton; and back, exactly."""
+"""Nested state, such as an optimiser's, as a flat dict of tensors and a JSON skeleton; and back, exactly."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def check_kind(path: str | Path, meta: Mapping[str, Any], kind: str) -> None:
 
 
 def flatten_state(prefix: str, state: Any) -> tuple[dict[str, Tensor], Json]:
-    """The tensors of a nested state under dotted names that begin with the prefix, and the JSON of all the rest.
+    """The tensors of a nested state under dotted names that begin with the prefix, and the JSON of everything else.
 
     The state is made of dicts (with any plain keys), lists, tuples, numbers, strings, None, dtypes and tensors. Floats
     keep every bit. Tensors are detached, not copied.
