@@ -122,9 +122,11 @@ def overview(rows: Rows, classes: int) -> Figure:
 
 
 def _overviewed(rows: Rows) -> list[str]:
-    """One network, the first ensemble and livi, where all three are there and were scored on rotated and OOD images."""
+    """One network, the smallest ensemble and livi, if all three were scored on rotated and OOD images."""
     known = {row["method"] for row in rows if "rotation" in (row.get("shifts") or {}) and row.get("others")}
-    ensembles = sorted(method for method in known if method.startswith("ensemble-"))
+    ensembles = sorted(
+        (method for method in known if method.startswith("ensemble-")), key=lambda name: (len(name), name)
+    )
     methods = ["map", *ensembles[:1], "livi"]
     return methods if ensembles and known.issuperset(methods) else []
 
