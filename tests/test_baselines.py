@@ -17,6 +17,7 @@ from livi.model.priors import Normal
 from livi.network import Layout, apply_many
 from livi.posterior.posterior import Posterior, load
 from livi.rivals import METHODS, Constant, Ensemble, fit_ensemble, fit_full_rank, fit_map, fit_mean_field, method_named
+from livi.rivals.methods import Budget
 
 OBS_STD = 0.5
 RECIPE = Recipe(steps=800, map_steps=300, map_restarts=2, num_samples=16, affine_rate=2e-2, hyper_rate=5e-2)
@@ -242,7 +243,7 @@ def test_map_refuses_a_checkpoint():
 @pytest.mark.parametrize("gradients", [60, 500, 5_000])
 def test_a_method_spends_the_gradients_that_it_is_given(name, gradients):
     recipe = Recipe(steps=40, num_samples=8, map_steps=20, map_restarts=4)
-    options = METHODS[name].spend(gradients, recipe)
+    options = METHODS[name].spend(Budget(gradients, recipe))
     if "members" in options:
         spent = options["members"] * options["steps"]
     elif "steps" in options:

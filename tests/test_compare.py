@@ -80,6 +80,30 @@ def test_chains_spend_as_much_as_others():
     )
 
 
+@pytest.mark.filterwarnings("ignore::livi.FitWarning")
+def test_gradients_on_all_data_count_as_many_as_there_are_batches():
+    x = torch.randn(100, 2, generator=torch.Generator().manual_seed(0))
+    budget = {"methods": ["map", "langevin"], "gradients": 6_000, "progress": False}
+    found = livi.compare(NET, (x, x[:, :1]), livi.Gaussian(), batch_size=10, **budget)
+    plan = found.posteriors["langevin"].plan
+    assert plan["steps_per_epoch"] == 8
+    taken = plan["gradients"] + 8 * 8 * plan["polish"]["gradients"]  # by eight chains
+    row = next(row for row in found.rows if row.name == "langevin")
+    assert row.gradients == taken == pytest.approx(6_000, rel=0.15)
+
+
+@pytest.mark.filterwarnings("ignore::livi.FitWarning")
+def test_nuts_counts_its_gradients_by_batches():
+    pytest.importorskip("numpyro")
+    x = torch.randn(30, 2, generator=torch.Generator().manual_seed(0))
+    data, net = (x, x[:, :1]), nn.Linear(2, 1)
+    brief = {"chains": 1, "warmup": 5, "draws": 5, "max_tree_depth": 3, "recipe": livi.Recipe(map_steps=7)}
+    for batch_size, batches in ((None, 1), (10, 3)):
+        posterior = livi.rivals.fit_nuts(net, data, livi.Gaussian(0.5), batch_size=batch_size, **brief)
+        trajectories = 10 * livi.rivals.NutsReport.of(posterior).leapfrog_steps
+        assert gradients_of(posterior) == 7 + round(batches * trajectories)
+
+
 def test_a_method_without_finite_predictions_is_no_winner(tmp_path):
     x = torch.linspace(-1, 1, 30)[:, None].double()
     net = nn.Sequential(nn.Linear(1, 3), nn.Tanh(), nn.Linear(3, 1)).double()

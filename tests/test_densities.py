@@ -1,6 +1,7 @@
 """`livi.fit_density` beside densities whose draws and normaliser are known."""
 
 import math
+import warnings
 from dataclasses import replace
 
 import pytest
@@ -165,6 +166,10 @@ def test_a_function_that_cannot_be_fitted_is_refused_at_once():
         fit(lambda x: x)
     with pytest.raises(ValueError, match=r"finite values where the fit begins.*start="):
         fit(lambda x: x.sum(1).log() * float("nan"))
+    with pytest.raises(ValueError, match=r"got NaN or inf at \d+ of 64 draws.*logarithm of what is positive"):
+        fit(lambda x: banana(x) + torch.where(x[:, 0] < 1.0, 0.0, -math.inf))
+    with pytest.raises(ValueError, match="torch can differentiate, got values without a gradient"):
+        fit(lambda x: banana(x.detach()))
     with pytest.raises(ValueError, match="start"):
         fit(banana, start=torch.zeros(3))
     with pytest.raises(ValueError, match="dim: expected at least 1"):
@@ -199,6 +204,27 @@ def test_a_target_has_the_density_of_its_draws(name, rng):
     by_draws = window.log_prob(points).exp().mean()
     by_density = target.log_prob(window.sample((40_000,))).exp().mean()
     assert float(by_draws) == pytest.approx(float(by_density), rel=0.15)
+
+
+def test_a_density_that_ends_somewhere_is_said_to_need_another_scale():
+    def exponential(x):
+        return torch.where((x > 0.0).all(1), -x.sum(1), -math.inf)
+
+    with pytest.raises(
+        livi.FitError, match=r"fit_density: log_prob became non-finite.*logarithm of what is pos"
+    ) as told:
+        livi.fit_density(exponential, 2, start=torch.ones(2), spread=0.2, steps=200, progress=False)
+    assert "Standardise" not in str(told.value)
+
+
+def test_a_target_that_is_not_reached_is_said():
+    def narrow(x):
+        return torch.distributions.Normal(1000.0, 0.01).log_prob(x).sum(1)
+
+    with pytest.warns(livi.FitWarning, match=r"rose by [\d,]+ nats in the last steps: q has not reached the target"):
+        livi.fit_density(narrow, 2, steps=200, progress=False)
+    with warnings.catch_warnings(action="error"):
+        livi.fit_density(narrow, 2, start=torch.full((2,), 1000.0), spread=0.02, steps=200, progress=False)
 
 
 def test_a_density_that_cannot_be_normalised_is_suspected():

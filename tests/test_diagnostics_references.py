@@ -286,6 +286,13 @@ def test_a_bound_is_judged_by_what_is_certain(diagnosis, parts, severity):
     )
 
 
+def test_a_bound_as_high_as_the_priors_is_said_to_be_no_higher(diagnosis):
+    [level] = judged(diagnosis, NO_LEARNING, prior=replace(prior_at(-100.3), exact_layer=True))
+    assert level.text.endswith("learned nothing, but for the last layer, which is exact, and not clearly higher.")
+    [higher] = judged(diagnosis, NO_LEARNING, prior=prior_at(-200.0))
+    assert higher.text.endswith("which has learned nothing.")
+
+
 def test_only_what_was_beaten_is_named(diagnosis):
     [found] = judged(diagnosis, NO_LEARNING, prior=prior_at(-1e6), equal=-80.0)
     assert "-1,000,000" not in found.text

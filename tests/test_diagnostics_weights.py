@@ -102,6 +102,7 @@ def test_collapsed_idle_and_runaway_layers_are_named(deep_layout, plane, spread,
     found = diagnose(Fitted(posterior), *plane, rng=seeded(), effort=CHEAP)
     [finding] = [f for f in found.findings if f.topic == "spread"]
     assert words in finding.text
+    assert "the weights of layers 0, 2" in finding.text
     assert finding.severity in ("notice", "warning")
 
 

@@ -174,6 +174,8 @@ def test_what_laplace_torch_does_not_know_is_said():
     data = (torch.randn(8, 3), torch.zeros(8))
     with pytest.raises(TypeError, match=r"expected livi.Gaussian with one noise or livi.Categorical.*got Bernoulli"):
         fit_laplace_low_rank(network(), data, Bernoulli(), recipe=TINY)
+    with pytest.raises(ValueError, match=r"expected a network with layers inside.*a lone Linear"):
+        fit_laplace_last_layer(nn.Linear(3, 1), data, Gaussian(OBS_STD), recipe=TINY)
     posterior = fit_laplace_linearised(network(), data, Gaussian(OBS_STD), recipe=TINY)
     with pytest.raises(TypeError, match="frozen: expected weights of the network itself"):
         posterior.frozen(3)

@@ -29,6 +29,7 @@ from livi.posterior.posterior import Posterior
 from livi.posterior.prediction import ClassificationPrediction, Prediction, RegressionPrediction
 from livi.report.compared import Compared
 from livi.rivals import METHODS, method_named
+from livi.rivals.methods import Budget
 from livi.rivals.options import OF_PROBLEM
 
 DEFAULT_METHODS = ("livi", "ensemble", "mean_field", "swag", "map")
@@ -120,8 +121,11 @@ def compare(
     likelihood = likelihood or _by_targets(net, data, problem_of)
     problem = Problem.of(net, data, likelihood, **problem_of)
     prepared = plan(net, data, likelihood, seed=seed, **options)
-    budget = prepared.gradients if gradients is None else checks.positive_int("gradients", gradients)
-    recipe = (options.get("recipe") or Recipe()).over(default_recipe(Size.of(problem)))
+    budget = Budget(
+        prepared.gradients if gradients is None else checks.positive_int("gradients", gradients),
+        (options.get("recipe") or Recipe()).over(default_recipe(Size.of(problem))),
+        problem.data.steps_per_epoch,
+    )
 
     def own(given: Mapping[str, Any]) -> Plan | None:
         """livi's plan with a candidate's options, from which its gradients are counted; None leaves it to the rules."""
@@ -130,7 +134,7 @@ def compare(
             return plan(net, data, likelihood, seed=seed, **options | chosen)
         return None if gradients is None else prepared
 
-    candidates = [_candidate(name, chosen, budget, recipe, own) for name, chosen in _named(methods).items()]
+    candidates = [_candidate(name, chosen, budget, own) for name, chosen in _named(methods).items()]
     held = _held_out(validation, problem, options, units, num_samples)
     rows, posteriors = [], {}
     for candidate in candidates:
@@ -140,7 +144,7 @@ def compare(
         rows.append(row)
         if posterior is not None:
             posteriors[candidate.name] = posterior
-    return comparison_of(rows, posteriors, budget, problem.data.num_data, len(held.targets), seed)
+    return comparison_of(rows, posteriors, budget.gradients, problem.data.num_data, len(held.targets), seed)
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
@@ -162,8 +166,7 @@ def _named(methods: Chosen) -> dict[str, Mapping[str, Any] | Callable[..., Poste
 def _candidate(
     name: str,
     chosen: Mapping[str, Any] | Callable[..., Posterior],
-    budget: int,
-    recipe: Recipe,
+    budget: Budget,
     own: Callable[[Mapping[str, Any]], Plan | None],  # livi's, which may have its last layer integrated out
 ) -> _Candidate:
     if not isinstance(chosen, Mapping):
@@ -172,12 +175,13 @@ def _candidate(
     method = method_named(of)
     given = {option: value for option, value in chosen.items() if option != "method"}
     if of != "livi":
-        spent = method.spend(budget, recipe)
+        spent = method.spend(budget)
     elif given.keys() & LENGTHS:
         spent = {}
     else:
         prepared = own(given)
-        spent = {} if prepared is None else method.spend(budget - _of_chains(budget, prepared), prepared.recipe_of_all)
+        left = 0 if prepared is None else budget.gradients - _of_chains(budget.gradients, prepared)
+        spent = {} if prepared is None else method.spend(budget._replace(gradients=left, recipe=prepared.recipe_of_all))
     return _Candidate(name, method.title if name in METHODS else name, method.fit, spent | given)
 
 
@@ -242,7 +246,10 @@ def _by_targets(net: nn.Module, data: Any, options: Mapping[str, Any]) -> Likeli
 
 
 def gradients_of(posterior: Posterior) -> int | None:
-    """How many gradients a fit took, from its plan; None if that does not say."""
+    """How many gradients a fit took, from its plan; one on all data counts as many as there are batches.
+
+    None if the plan does not say.
+    """
     facts = posterior.plan
     recipe, polish = facts.get("recipe"), facts.get("polish")
     total: int | None = facts.get("gradients")
@@ -251,7 +258,8 @@ def gradients_of(posterior: Posterior) -> int | None:
         total = recipe["map_restarts"] * recipe["map_steps"] + draws
     if total is None or polish is None:
         return total
-    return total + int(polish["chains"] * polish["gradients"])
+    chains = polish["chains"] + len(polish["dropped"])
+    return total + int(chains * polish["gradients"] * facts.get("steps_per_epoch", 1))
 
 
 def _scores(prediction: Any, targets: Tensor) -> dict[str, float]:

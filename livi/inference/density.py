@@ -21,6 +21,7 @@ from livi.family.noise import FixedNoise, Noise
 from livi.family.objective import Bound
 from livi.inference.annealing import Annealed, Cooling
 from livi.inference.callbacks import Callbacks
+from livi.inference.divergence import REMEDY, FitError
 from livi.inference.loop import Trainer
 from livi.inference.plans import generators_and_noises
 from livi.inference.progress import Progress
@@ -35,7 +36,12 @@ from livi.posterior.diagnostics.estimate import NUM_BATCHES, from_batches
 WIDTH = 64  # hidden units in each of two layers, and at least as many as dimensions
 NOISE = 0.01  # times the spread
 DRAWS = 4096  # with which the bound of a fitted density is estimated
+BOUNDED = (
+    "A density has to be positive wherever a draw may fall: fit the logarithm of what is positive, the logit of what "
+    "lies in (0, 1), and add the log derivative."
+)
 LONG = 20  # fewest rows of history for which a bound is checked for running away
+MUCH = 10.0  # nats, plus one for each dimension, by which a bound may still rise at the end
 
 
 def fit_density(
@@ -76,7 +82,7 @@ def fit_density(
         seed: decides every random draw.
 
     Raises:
-        ValueError: log_prob is not finite at most of the first draws, or has another shape.
+        ValueError: log_prob is not finite at one of the first draws, has another shape or no gradient.
         FitError: smaller steps did not keep the fit from diverging.
 
     >>> import livi
@@ -117,6 +123,8 @@ def fit_density(
         called = Callbacks([show, Cooling(target, annealing)])
         trainer = Trainer(bound, problem.data, schedule, seed=seed, progress=show, callbacks=called)
         trainer.run()
+    except FitError as error:
+        raise FitError(_trouble(str(error))) from None
     finally:
         show.close()
     bound.requires_grad_(False)
@@ -133,6 +141,11 @@ def fit_density(
             "fit_density: the bound is still rising, as it does without end where a density cannot be normalised. "
             "Check the sign of log_prob, which is neither a loss nor an energy; else take more steps.",
         )
+    elif not trainer.interrupted and (rise := _rise(trainer.history)) > MUCH + dim:
+        warn(
+            f"fit_density: the bound rose by {rise:,.0f} nats in the last steps: q has not reached the target. Pass "
+            "start= and spread= of where the density is large, or take more steps."
+        )
     reached = _reached(bound, problem, trainer.rng)
     return Density(made, log_prob, bound=reached, history=trainer.history, plan=facts | made.facts())
 
@@ -146,6 +159,13 @@ def _runs_away(history: Sequence[Mapping[str, float]]) -> bool:
         sum(row["bound"] for row in rows) / len(rows) for rows in (history[-2 * third : -third], history[-third:])
     )
     return last > 0.0 and last - before > max(10.0, 0.2 * last)
+
+
+def _rise(history: Sequence[Mapping[str, float]]) -> float:
+    """By how many nats a bound rose from the first to the second half of the last third of a fit."""
+    last = [row["bound"] for row in history[-(len(history) // 3) :]] if len(history) >= LONG else []
+    half = len(last) // 2
+    return sum(last[half:]) / len(last[half:]) - sum(last[:half]) / half if half else 0.0
 
 
 def default_recipe(dim: int) -> Recipe:
@@ -208,17 +228,32 @@ def _entropy(family: Family) -> EntropyEstimator:
     return Oriented() if all(square) else Exact()
 
 
-@torch.no_grad()
 def _try(problem: Problem, family: Family, seed: int) -> None:
-    """The density at a few draws, so that a wrong function fails now."""
+    """The density at a few draws, so that a wrong function fails now: one value that is not finite spoils a step."""
     rng = torch.Generator(problem.layout.device).manual_seed(seed)
-    values = problem.prior.log_prob(family.sample(64, rng))
+    values = problem.prior.log_prob(family.sample(64, rng).detach().requires_grad_())
     broken = int((~torch.isfinite(values)).sum())
-    if broken > 32:
+    if broken:
         raise ValueError(
             f"log_prob: expected finite values where the fit begins, got NaN or inf at {broken} of 64 draws; pass "
-            "start= and spread= of a place where the density is positive, or transform what is bounded."
+            f"start= and spread= of a place where the density is positive. {BOUNDED}"
         )
+    if not values.requires_grad:
+        raise ValueError(
+            "log_prob: expected a function that torch can differentiate, got values without a gradient; compute it "
+            "from x by torch's functions, without numpy, .detach() or no_grad."
+        )
+
+
+def _trouble(said: str) -> str:
+    """What a fit that could not go on says, in terms of a density: it has neither a prior nor data."""
+    happened = said.removesuffix(f" {REMEDY}.").replace("log_prior", "log_prob")
+    if "log_prob" in happened:
+        return f"fit_density: {happened} {BOUNDED} Else start= and spread= are of a place where it overflows."
+    return (
+        f"fit_density: {happened} Check that the gradient of log_prob is finite, pass start= and spread= of where the "
+        "density is large, or lower the recipe's rates."
+    )
 
 
 @torch.no_grad()

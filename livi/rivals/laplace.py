@@ -46,6 +46,11 @@ def fit_laplace_last_layer(
     laplace = needed(name, "laplace", INSTALL)
     model = Model.at(name, best_map(name, net, data, likelihood, options))
     layout = model.start.problem.layout
+    if next(layout.module.children(), None) is None:
+        raise ValueError(
+            f"{name}: expected a network with layers inside, the last of which it takes, got a lone "
+            f"{type(layout.module).__name__}; use fit_laplace_linearised."
+        )
     found = laplace.FullLLLaplace(model.module, model.likelihood, sigma_noise=_float(model.noise))
     with layout.device:  # its backend multiplies the curvature by an identity of the default device
         found.fit(model.loader)

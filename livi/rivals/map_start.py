@@ -138,6 +138,7 @@ def as_posterior(
         "method": method,
         "num_params": problem.layout.num_params,
         "num_data": problem.data.num_data,
+        "steps_per_epoch": problem.data.steps_per_epoch,
         "likelihood": type(problem.likelihood).__name__,
         "prior": type(problem.prior).__name__,
         "recipe": asdict(recipe),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 from livi.inference import Recipe, fit
 from livi.inference.rules import FROM_MODES, FROM_MODES_MAP_STEPS
@@ -28,11 +28,27 @@ from livi.rivals.sivi import fit_sivi
 from livi.rivals.swag import fit_swag
 
 Fit = Callable[..., Posterior]  # (net, data, likelihood, *, seed, progress, **options)
-Spend = Callable[[int, Recipe], dict[str, Any]]
 
 MIN_STEPS = 200  # of a method's own, with which it can be done at all
 MIN_DRAWS = 20  # of a chain, and as many of warm-up
 MOST_MEMBERS = 100  # of an ensemble, as many as a prediction asks
+
+
+class Budget(NamedTuple):
+    """What a method may spend on a problem.
+
+    Args:
+        gradients: of the log joint density, each at one weight vector and on one batch.
+        recipe: the problem's own, as `livi.inference.fit` would have it.
+        batches: of an epoch. A gradient on all data, such as those of Markov chains, counts as so many.
+    """
+
+    gradients: int
+    recipe: Recipe
+    batches: int = 1
+
+
+Spend = Callable[[Budget], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -42,8 +58,7 @@ class Method:
     Args:
         title: for tables and figures.
         fit: `fit(net, data, likelihood, *, seed, progress, **options)`, which returns a `Posterior`.
-        spend: options with which it takes about so many gradients, given the problem's default recipe. One gradient is
-            that of the log joint density at one weight vector, on one batch.
+        spend: options with which it takes about as many gradients as a `Budget` has.
         needs: a package that is not always there.
     """
 
@@ -57,73 +72,77 @@ class Method:
         return not self.needs or find_spec(self.needs) is not None
 
 
-def steps_on_the_bound(gradients: int, recipe: Recipe) -> dict[str, Any]:
+def steps_on_the_bound(budget: Budget) -> dict[str, Any]:
     """For what goes through `livi.fit`: MAP fits, then steps with `num_samples` weight vectors each.
 
     `Recipe.lasting` shortens the MAP fits along with the rest, and does not lengthen them.
 
-    >>> steps_on_the_bound(5_000, Recipe(steps=100, num_samples=8, map_steps=50, map_restarts=4))
-    {'steps': 600}
-    >>> steps_on_the_bound(500, Recipe(steps=100, num_samples=8, map_steps=50, map_restarts=4))
-    {'steps': 50}
+    >>> recipe = Recipe(steps=100, num_samples=8, map_steps=50, map_restarts=4)
+    >>> steps_on_the_bound(Budget(5_000, recipe)), steps_on_the_bound(Budget(500, recipe))
+    ({'steps': 600}, {'steps': 50})
     """
+    gradients, recipe = budget.gradients, budget.recipe
     start, rest = recipe.map_restarts * recipe.map_steps, recipe.num_samples * recipe.steps
     share = gradients / (start + rest)
     steps = recipe.steps * share if share < 1.0 else (gradients - start) / recipe.num_samples
     return {"steps": max(1, round(steps))}
 
 
-def steps_with_masks(gradients: int, recipe: Recipe) -> dict[str, Any]:
+def steps_with_masks(budget: Budget) -> dict[str, Any]:
     """The same for MC dropout, which has fewer weight vectors a step."""
-    return steps_on_the_bound(gradients, with_masks(None).over(recipe))
+    return steps_on_the_bound(budget._replace(recipe=with_masks(None).over(budget.recipe)))
 
 
-def longer_map_fits(gradients: int, recipe: Recipe) -> dict[str, Any]:
+def longer_map_fits(budget: Budget) -> dict[str, Any]:
     """The recipe's number of MAP fits, as long as the gradients last, of which the best counts."""
+    gradients, recipe = budget.gradients, budget.recipe
     restarts = max(1, min(recipe.map_restarts, gradients // max(1, recipe.map_steps)))
     return {"recipe": Recipe(map_restarts=restarts, map_steps=max(1, gradients // restarts))}
 
 
-def map_then_steps(gradients: int, recipe: Recipe) -> dict[str, Any]:
+def map_then_steps(budget: Budget) -> dict[str, Any]:
     """Half of the gradients for the MAP fits that it starts from, half for its own steps.
 
-    >>> map_then_steps(10_000, Recipe(map_steps=1_000, map_restarts=4))
+    >>> map_then_steps(Budget(10_000, Recipe(map_steps=1_000, map_restarts=4)))
     {'recipe': Recipe(..., map_steps=1250, map_restarts=4, ...), 'steps': 5000}
     """
-    return longer_map_fits(gradients // 2, recipe) | {"steps": max(MIN_STEPS, gradients // 2)}
+    half = budget.gradients // 2
+    return longer_map_fits(budget._replace(gradients=half)) | {"steps": max(MIN_STEPS, half)}
 
 
-def chains_of_draws(gradients: int, recipe: Recipe) -> dict[str, Any]:
+def chains_of_draws(budget: Budget) -> dict[str, Any]:
     """For NUTS: a quarter for MAP fits, one a chain, the rest for trajectories, as if all were of the longest allowed.
 
-    >>> chains_of_draws(40_000, Recipe(map_steps=1_000))
+    >>> chains_of_draws(Budget(40_000, Recipe(map_steps=1_000)))
     {'chains': 4, 'warmup': 71, 'draws': 71, 'max_tree_depth': 6, 'recipe': Recipe(..., map_steps=1000, ...)}
     """
     chains, depth = 4, 6
-    steps = max(1, min(recipe.map_steps or Recipe.map_steps, gradients // 4 // chains))
-    each = max(MIN_DRAWS, (gradients - chains * steps) // (2 * chains * (2**depth - 1)))
+    steps = max(1, min(budget.recipe.map_steps or Recipe.map_steps, budget.gradients // 4 // chains))
+    longest = (2**depth - 1) * budget.batches
+    each = max(MIN_DRAWS, (budget.gradients - chains * steps) // (2 * chains * longest))
     lengths = {"chains": chains, "warmup": each, "draws": each, "max_tree_depth": depth}
     return lengths | {"recipe": Recipe(map_steps=steps)}
 
 
-def map_then_chains(gradients: int, recipe: Recipe) -> dict[str, Any]:  # noqa: ARG001
-    """For Langevin ensembles: up to 300 gradients a chain for its MAP fit, the rest for steps of two gradients each.
+def map_then_chains(budget: Budget) -> dict[str, Any]:
+    """For Langevin ensembles: up to 300 gradients a chain for its MAP fit, the rest for steps of two on all data each.
 
-    >>> map_then_chains(40_000, Recipe())
-    {'chains': 8, 'map_steps': 300, 'steps': 2350}
+    >>> map_then_chains(Budget(40_000, Recipe())), map_then_chains(Budget(40_000, Recipe(), batches=10))
+    ({'chains': 8, 'map_steps': 300, 'steps': 2350}, {'chains': 8, 'map_steps': 300, 'steps': 235})
     """
-    chains = FROM_MODES.chains
-    map_steps = max(1, min(FROM_MODES_MAP_STEPS, gradients // chains // 4))
-    return {"chains": chains, "map_steps": map_steps, "steps": max(1, (gradients // chains - map_steps) // 2)}
+    each = budget.gradients // FROM_MODES.chains
+    map_steps = max(1, min(FROM_MODES_MAP_STEPS, each // 4))
+    steps = max(1, (each - map_steps) // (2 * budget.batches))
+    return {"chains": FROM_MODES.chains, "map_steps": map_steps, "steps": steps}
 
 
-def more_members(gradients: int, recipe: Recipe) -> dict[str, Any]:
+def more_members(budget: Budget) -> dict[str, Any]:
     """MAP fits of the recipe's length, as many as the gradients pay for; shorter ones rather than one alone.
 
-    >>> more_members(12_000, Recipe(map_steps=1_000))
+    >>> more_members(Budget(12_000, Recipe(map_steps=1_000)))
     {'members': 12, 'steps': 1000}
     """
-    length = recipe.map_steps or Recipe.map_steps
+    gradients, length = budget.gradients, budget.recipe.map_steps or Recipe.map_steps
     members = min(MOST_MEMBERS, max(2, gradients // length))
     return {"members": members, "steps": max(1, min(length, math.ceil(gradients / members)))}
 

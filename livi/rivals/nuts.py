@@ -154,7 +154,8 @@ def fit_nuts(
     for text in _alarms(report):
         warn(text)
     members = Ensemble(problem.layout, theta.flatten(0, 1)).requires_grad_(False)
-    total = round(chains * (warmup + draws) * report.leapfrog_steps)  # warm-up as if its trajectories were as long
+    trajectories = chains * (warmup + draws) * report.leapfrog_steps  # warm-up as if its trajectories were as long
+    total = round(trajectories * problem.data.steps_per_epoch)
     return as_posterior(problem, fits.recipe, members, "nuts", gradients=total, nuts=asdict(report))
 
 

@@ -43,8 +43,9 @@ def fit_swag(
     wide that is depends on the learning rate and the batch size alone, given the problem: by default the rate is the
     one that makes the stationary distribution of SGD nearest to the posterior, 2 B m / (N tr C) for batches of B and
     per-example gradients with the covariance C (Mandt et al. 2017, Theorem 1), or half of what the largest curvature
-    allows, where that is less. Weights take their gradients from the log joint density; a noise that is learned stays
-    at the MAP estimate's.
+    allows, where that is less. The theorem is of batches drawn with replacement; these go through all examples at each
+    epoch, which makes variances two to three times smaller where there are 8 batches. Weights take their gradients from
+    the log joint density; a noise that is learned stays at the MAP estimate's.
 
     Args:
         rank: of the low-rank part.

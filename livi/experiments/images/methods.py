@@ -44,7 +44,7 @@ from livi.posterior.posterior import Posterior
 from livi.posterior.prediction import ClassificationPrediction
 from livi.posterior.storage import replace_file
 from livi.rivals import METHODS, fit_ensemble
-from livi.rivals.methods import steps_on_the_bound
+from livi.rivals.methods import Budget, steps_on_the_bound
 
 QUICK_STEPS, QUICK_BATCH, QUICK_GRADIENTS, QUICK_EPOCHS, QUICK_RATE = 12, 32, 300, 1, 3e-3
 ELSEWHERE = ("livi", "map", "ensemble")  # in the list under another name
@@ -268,7 +268,7 @@ def _schedule(task: Task, method: str, components: int) -> dict[str, Any]:
     length = task.settings.fit or task.fit_epochs
     if chosen.spend is steps_on_the_bound and length is not None:
         return {"steps": max(1, round(length * _problem(task).data.steps_per_epoch))}
-    return {} if task.gradients is None else chosen.spend(task.gradients, _default_recipe(task, components))
+    return {} if task.gradients is None else chosen.spend(Budget(task.gradients, _default_recipe(task, components)))
 
 
 def _quick_schedule(task: Task, method: str, components: int) -> dict[str, Any]:
@@ -276,7 +276,7 @@ def _quick_schedule(task: Task, method: str, components: int) -> dict[str, Any]:
     chosen, batches = METHODS[method], {"batch_size": QUICK_BATCH}
     gradients = max(1, _quick_gradients(task) // components)  # of each component
     if chosen.spend is not steps_on_the_bound:
-        spent = chosen.spend(gradients, _default_recipe(task))
+        spent = chosen.spend(Budget(gradients, _default_recipe(task)))
         return joined_options(spent, {"recipe": Recipe(map_rate=QUICK_RATE)}) | batches
     steps = max(1, round(QUICK_STEPS * gradients / QUICK_GRADIENTS))
     if task.problem.epochs is not None:

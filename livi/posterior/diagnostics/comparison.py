@@ -30,7 +30,8 @@ def _on_no_learning(own: Estimate, bound: BoundCheck, found: ReferenceCheck, fac
         words = "of a model without weights, to which every class is equally probable"
         references.append((Estimate(found.equal, 0.0), words, True))
     if isinstance(found.prior, PriorBound):
-        words = f"of the prior itself, which has learned nothing{_tail(found.prior)}"
+        but = ", but for the last layer, which is exact" if found.prior.exact_layer else ""
+        words = f"of the prior itself, which has learned nothing{but}{_tail(found.prior)}"
         references.append((found.prior.bound, words, found.prior.worst_share <= HEAVY))
     if not references:
         return
@@ -46,7 +47,9 @@ def _on_no_learning(own: Estimate, bound: BoundCheck, found: ReferenceCheck, fac
         )
     else:
         named = " and ".join(f"{_nats(value.value)} {words}" for value, words, _ in references)
-        yield Finding("ok", NO_LEARNING, f"{_nats(own.value)} nats is no lower than {named}.")
+        higher = all(_below(value, own) for value, _, _ in references)
+        more = "." if higher else ", and not clearly higher."
+        yield Finding("ok", NO_LEARNING, f"{_nats(own.value)} nats is no lower than {named}{more}")
 
 
 def _on_mean_field(own: Estimate, bound: BoundCheck, found: ReferenceCheck, facts: Facts) -> Iterator[Finding]:

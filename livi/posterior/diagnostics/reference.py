@@ -12,6 +12,7 @@ from torch import Tensor
 from livi.draws import normal
 from livi.family.entropy.estimate import gaussian_constants
 from livi.family.implicit import ImplicitPosterior
+from livi.family.last_layer import Marginal
 from livi.family.noise import FixedNoise
 from livi.model.likelihoods import Bernoulli, Categorical
 from livi.network import Strategy
@@ -34,6 +35,7 @@ class PriorBound:
     bound: Estimate
     num_draws: int
     worst_share: float
+    exact_layer: bool = False  # whether the last layer is integrated out, so that draws are of the others alone
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,8 @@ def _prior(
         return Skipped(f"not finite: {broken} of {values.numel()} draws from the prior give the data no probability")
     short = values.max() - values
     share = (short.max() / short.sum()).nan_to_num(1.0 / values.numel())
-    return PriorBound(from_batches(values.mean(1)), values.numel(), share.item())
+    exact_layer = isinstance(posterior.likelihood, Marginal)
+    return PriorBound(from_batches(values.mean(1)), values.numel(), share.item(), exact_layer)
 
 
 def _equal(

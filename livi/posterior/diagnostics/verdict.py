@@ -174,22 +174,22 @@ def _on_spread(layers: Sequence[LayerSpread], facts: Facts) -> Iterator[Finding]
         yield Finding(
             "warning",
             "spread",
-            f"{_listed(collapsed)} vary by less than 1/1000 of the prior: the posterior has collapsed there, and "
+            f"{_weights_of(collapsed)} vary by less than 1/1000 of the prior: the posterior has collapsed there, and "
             "uncertainty will be too small. Check num_data, or fit for more steps.",
         )
     if runaway:
         yield Finding(
             "warning",
             "spread",
-            f"{_listed(runaway)} vary by more than {RUNAWAY:g} times the prior: the fit has diverged there; lower the "
-            "learning rates or raise Recipe.num_samples.",
+            f"{_weights_of(runaway)} vary by more than {RUNAWAY:g} times the prior: the fit has diverged there; lower "
+            "the learning rates or raise Recipe.num_samples.",
         )
     if idle:
         yield Finding(
             "notice",
             "spread",
-            f"{_listed(idle)} vary about as much as under the prior: the data say little about these weights, or there "
-            "are several distant modes.",
+            f"{_weights_of(idle)} vary about as much as under the prior: the data say little about these weights, or "
+            "there are several distant modes.",
         )
     if not (collapsed or runaway or idle):
         low, high = min(ratio for _, ratio in ratios), max(ratio for _, ratio in ratios)
@@ -252,6 +252,10 @@ def _on_shape(check: ShapeCheck) -> Iterator[Finding]:
         yield Finding("notice" if check.heavy > 0.05 * check.num_weights else "ok", "tails", text)
     else:
         yield Finding("ok", "tails", f"no heavier than a Gaussian's in {check.num_weights} weights.")
+
+
+def _weights_of(layers: Sequence[str]) -> str:
+    return f"the weights of {'layers' if len(layers) > 1 else 'layer'} {_listed(layers)}"
 
 
 def _listed(names: Sequence[str], most: int = 4) -> str:
