@@ -123,7 +123,9 @@ class Posterior:
     ) -> Prediction:
         """The posterior predictive at these inputs: tensors, arrays, lists; a tuple or dict of several; a DataLoader.
 
-        Of a DataLoader or a list of batches the inputs are used and targets left out, see `input_batches`.
+        Of a DataLoader or a list of batches the inputs are used and targets left out, see `input_batches`. Answers are
+        differentiable in inputs that require gradients, and the networks constants; the activations of all networks are
+        then held until gradients have been taken.
 
         Args:
             rng: draw other networks from it. Without one the same `num_samples` networks answer every time: answers
