@@ -21,6 +21,7 @@ from livi.model.priors import Prior
 from livi.model.trial import in_usable_batches, try_first_batch, warn_of_doubts
 from livi.model.units import in_natural_units, unscaled
 from livi.network import InputScaling, Layout, Strategy, apply_many, as_call, multiplications, suitable_strategy
+from livi.network.copying import copied
 from livi.network.evaluation import wake_autograd
 from livi.network.parameters import Forward
 
@@ -108,7 +109,7 @@ class Problem:
                 f"likelihood: expected one of livi's such as Gaussian() or Categorical(), got {got}; {remedy}."
             )
         _check_network(net)
-        module = copy.deepcopy(net) if device is None else copy.deepcopy(net).to(checks.device(device))
+        module = copied(net) if device is None else copied(net).to(checks.device(device))
         scaling = standardise if isinstance(standardise, InputScaling) else None
         layout = Layout(module, include, exclude, forward=forward, scaling=scaling)
         checks.has_doubles("net", layout.device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from threading import Lock
@@ -49,6 +50,22 @@ def evaluation_mode(module: nn.Module, by_batch: Collection[_BatchNorm] = ()) ->
             layer.dropout = dropout
         for layer, was_training in training:
             layer.training = was_training
+
+
+@contextmanager
+def attributes_kept(module: nn.Module) -> Iterator[None]:
+    """Take back what a pass writes to the module, such as an attention map for its user to look at.
+
+    It would be of other weights at the next pass, and hold on to a graph, or to a tensor that vmap is done with.
+    """
+    before = [(own, own.copy()) for own in map(vars, module.modules())]
+    try:
+        yield
+    finally:
+        for now, then in before:
+            if len(now) != len(then) or not all(map(operator.is_, now.values(), then.values())):
+                now.clear()
+                now.update(then)
 
 
 class _Unfused:

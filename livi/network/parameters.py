@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from livi import checks
 from livi.draws import normal
-from livi.network.modes import all_batch_norms, evaluation_mode
+from livi.network.modes import all_batch_norms, attributes_kept, evaluation_mode
 from livi.network.scaling import InputScaling, scaled
 from livi.network.slots import chosen_slots, grouped
 from livi.network.text import table
@@ -199,7 +199,8 @@ class Layout:
         if self.overwrites is not False:  # the data are the user's, and the next theta's too
             given = pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, given)
         # Torch's own tying would replace the parameters of a submodule with two names twice and restore them wrongly.
-        outputs = functional_call(self._root, named, *given, tie_weights=False)
+        with attributes_kept(self._root):
+            outputs = functional_call(self._root, named, *given, tie_weights=False)
         if self.overwrites is None:
             self.overwrites = _written_to(given)
         return outputs if self.forward is not None else _logits_of(outputs)
