@@ -331,6 +331,21 @@ def test_a_change_of_variables_is_recognised():
     assert not only_reparametrises(InputScaling.of(RAW), livi.Layout(Twice()), RAW)
 
 
+class FirstColumn(nn.Module):
+    """Uses the columns apart, as tables of numbers and of categories to embed are."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.last = nn.Linear(1, 4), nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.layer(x[:, :1]))) + 0.0 * x[:, 1:]
+
+
+def test_a_layer_that_some_of_the_columns_enter_is_none_that_inputs_enter():
+    assert not only_reparametrises(InputScaling.of(RAW), livi.Layout(FirstColumn()), RAW)
+
+
 def test_other_columns_than_the_fits_are_an_error():
     posterior = fitted((RAW, PRICE), livi.Gaussian())
     with pytest.raises(ValueError, match="expected 2 columns, as in the fit"):

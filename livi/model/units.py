@@ -172,12 +172,12 @@ def _scaled(layout: Layout, scaling: InputScaling) -> Layout:
 
 @contextmanager
 def entered_by(module: nn.Module, inputs: Tensor, kinds: tuple[type[nn.Module], ...]) -> Iterator[list[str]]:
-    """Inside, layers of these kinds that these very inputs enter are noted, by their names and a dot."""
+    """Inside, layers of these kinds that all of these inputs enter as they are are noted, by their names and a dot."""
     noted: list[str] = []
 
     def note(name: str) -> Any:
         def hook(_: nn.Module, args: tuple[Any, ...]) -> None:
-            if args and isinstance(args[0], Tensor) and args[0].data_ptr() == inputs.data_ptr():
+            if args and isinstance(args[0], Tensor) and _same(args[0], inputs):
                 noted.append(f"{name}." if name else "")
 
         return hook
@@ -189,6 +189,11 @@ def entered_by(module: nn.Module, inputs: Tensor, kinds: tuple[type[nn.Module], 
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    """The same numbers, though perhaps of a copy: a network that may write over its inputs is given one."""
+    return one.shape == other.shape and one.dtype == other.dtype and torch.equal(one, other)
 
 
 def _agree(one: Any, other: Any) -> bool:
