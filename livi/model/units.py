@@ -78,6 +78,8 @@ def only_reparametrises(scaling: InputScaling, layout: Layout, inputs: Any) -> b
     args, kwargs = as_call(inputs)
     with entered_by(layout.module, args[0], (nn.Linear,)) as entered:
         before = layout.apply(layout.flatten(), *args, batch_statistics=True, **kwargs)
+    if not entered:
+        return False
     weights: dict[str, Tensor] = dict(layout.module.named_parameters())
     stochastic = {slot.name for slot in layout.slots}
     for name in entered:
@@ -87,8 +89,11 @@ def only_reparametrises(scaling: InputScaling, layout: Layout, inputs: Any) -> b
         centre, spread = (part.to(weight.device) for part in (scaling.centre, scaling.spread))
         weights[f"{name}weight"], weights[f"{name}bias"] = weight * spread, bias + weight @ centre
     other = layout.flatten({name: weight.to(layout.dtype) for name, weight in weights.items()})
-    after = _scaled(layout, scaling).apply(other, *args, batch_statistics=True, **kwargs)
-    return bool(entered) and _agree(before, after)
+    try:
+        after = _scaled(layout, scaling).apply(other, *args, batch_statistics=True, **kwargs)
+    except (IndexError, RuntimeError, ValueError):  # of parts that want the numbers themselves, such as an embedding
+        return False
+    return _agree(before, after)
 
 
 @torch.no_grad()
