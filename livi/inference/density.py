@@ -29,6 +29,7 @@ from livi.model.density import LogProb, density_problem
 from livi.model.problem import Choice, Problem, chosen_for
 from livi.model.warning import warn
 from livi.network import Layout
+from livi.network.modes import with_gradients
 from livi.posterior.density import Density
 from livi.posterior.diagnostics.estimate import NUM_BATCHES, from_batches
 
@@ -38,6 +39,7 @@ DRAWS = 4096  # behind the bound of a fitted density
 LONG = 20  # rows of history by which a bound is seen to run away
 
 
+@with_gradients
 def fit_density(
     log_prob: LogProb,
     dim: int,

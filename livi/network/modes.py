@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from threading import Lock
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.batchnorm import _BatchNorm
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def with_gradients(function: Function) -> Function:
+    """Decorate what takes gradients of its own, whether or not its caller is in `torch.no_grad` or `inference_mode`."""
+    return torch.inference_mode(mode=False)(torch.enable_grad()(function))
 
 
 def all_batch_norms(module: nn.Module) -> dict[str, _BatchNorm]:

@@ -20,6 +20,7 @@ from livi.model.priors import Prior
 from livi.model.problem import Problem
 from livi.network import Layout
 from livi.network.linearised import Linearised
+from livi.network.modes import with_gradients
 from livi.network.turns import in_turn
 from livi.posterior import storage
 from livi.posterior.diagnostics import Diagnosis, diagnose
@@ -231,6 +232,7 @@ class Posterior:
         return self
 
     @in_turn
+    @with_gradients
     def diagnose(self, inputs: Any, targets: Any = None, **options: Any) -> Diagnosis:
         """Checks of the posterior itself, with a verdict in words; `print` it.
 

@@ -14,11 +14,15 @@ from livi import checks
 
 
 def as_tensor(leaf: Any, device: torch.device, dtype: torch.dtype) -> Any:
-    """What holds numbers, on the device; floating ones in the network's dtype, integers and the rest as they are."""
+    """What holds numbers, on the device; floating ones in the network's dtype, integers and the rest as they are.
+
+    Results of `torch.inference_mode`, such as features of a frozen network, are copied, for autograd refuses them.
+    """
     if not holds_numbers(leaf):
         return leaf
     tensor = to_tensor("data", leaf)
-    return tensor.to(device, dtype if tensor.is_floating_point() else None)
+    tensor = tensor.to(device, dtype if tensor.is_floating_point() else None)
+    return tensor.clone() if tensor.is_inference() and not torch.is_inference_mode_enabled() else tensor
 
 
 def as_tensors(tree: Any, device: torch.device, dtype: torch.dtype) -> Any:
