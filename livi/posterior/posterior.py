@@ -15,7 +15,7 @@ from livi.family.ensemble import Ensemble
 from livi.family.family import Centred, Family, WeightSampler
 from livi.family.last_layer import ExactLastLayer
 from livi.model.data import as_tensor, as_tensors, gathered, holds_batches, input_batches
-from livi.model.likelihoods import Likelihood
+from livi.model.likelihoods import Likelihood, Weighted, pass_weights
 from livi.model.priors import Prior
 from livi.model.problem import Problem
 from livi.network import Layout
@@ -73,6 +73,7 @@ class Posterior:
         self.history = [dict(row) for row in history]
         self.plan = dict(plan or {})
         self._kept: dict[Any, list[Networks]] = {}
+        self._unweighted: Layout | None = None
 
     @classmethod
     def from_parts(cls, parts: storage.LoadedParts) -> Posterior:
@@ -110,7 +111,7 @@ class Posterior:
         """Whole networks drawn from the posterior, to be evaluated together at any inputs, as often as needed."""
         checks.positive_int("num_samples", num_samples)
         drawn = together(self.layout, self._networks(num_samples, rng))
-        return FunctionDraws(self.layout, drawn.theta, drawn.buffers)
+        return FunctionDraws(self._for_new_examples()[0], drawn.theta, drawn.buffers)
 
     @in_turn
     def predict(
@@ -126,7 +127,8 @@ class Posterior:
 
         Of a DataLoader or a list of batches the inputs are used and targets left out, see `input_batches`. Answers are
         differentiable in inputs that require gradients, and the networks constants; the activations of all networks are
-        then held until gradients have been taken.
+        then held until gradients have been taken. After a fit with weights of the examples (`livi.Weighted`), new ones
+        need none; those that come beside the inputs, as in that fit, are left out.
 
         Args:
             rng: draw other networks from it. Without one the same `num_samples` networks answer every time: answers
@@ -139,6 +141,7 @@ class Posterior:
         """
         checks.positive_int("num_samples", num_samples)
         checks.rng("rng", rng)
+        layout, likelihood = self._for_new_examples()
         networks: Iterable[Networks]
         if deterministic:
             networks = [with_statistics(self.layout, self._centre()[None], self.buffers, self.calibration)]
@@ -152,18 +155,32 @@ class Posterior:
 
         def ask(block: Networks, batch: tuple[str, Any]) -> Any:
             name, given = batch[0], self._as_inputs(batch[1])
-            with inputs_refused(self.layout, self.plan, given):
-                return answers(self.layout, block, given, name, memory_limit=memory_limit)
+            with inputs_refused(layout, self.plan, given):
+                return answers(layout, block, given, name, memory_limit=memory_limit)
 
-        return prediction_of(self.likelihood, outputs_of(networks, batches, ask), rng)
+        return prediction_of(likelihood, outputs_of(networks, batches, ask), rng)
+
+    def _for_new_examples(self) -> tuple[Layout, Likelihood]:
+        """Network and likelihood, without the weights of examples that a fit passed through the network."""
+        layout = self.layout
+        if not isinstance(self.likelihood, Weighted) or layout.forward is not pass_weights:
+            return layout, self.likelihood
+        if self._unweighted is None or self._unweighted.module is not layout.module:
+            self._unweighted = Layout(layout.module, layout.patterns, scaling=layout.scaling)
+        return self._unweighted, self.likelihood.base
 
     def _as_inputs(self, batch: Any) -> Any:
         """Tensors on the network's device, in its precision; whole numbers too, where it takes these and not those."""
-        found = as_tensors(batch, self.layout.device, self.layout.dtype)
+        layout, _ = self._for_new_examples()
+        weighted = layout is not self.layout  # or the exact last layer has kept the weights to itself
+        weighted |= isinstance(self.sampler, ExactLastLayer) and self.sampler.likelihood.counts is not None
+        if weighted and isinstance(batch, tuple) and len(batch) == 2:
+            batch = batch[0]
+        found = as_tensors(batch, layout.device, layout.dtype)
         if all(leaf.is_floating_point() for leaf in pytree.tree_leaves(found) if isinstance(leaf, Tensor)):
             return found
-        real = pytree.tree_map(lambda leaf: leaf.to(self.layout.dtype) if isinstance(leaf, Tensor) else leaf, found)
-        return real if failure(self.layout, found) and not failure(self.layout, real) else found
+        real = pytree.tree_map(lambda leaf: leaf.to(layout.dtype) if isinstance(leaf, Tensor) else leaf, found)
+        return real if failure(layout, found) and not failure(layout, real) else found
 
     @in_turn
     def frozen(self, num_samples: int = 200, rng: torch.Generator | None = None) -> Posterior:
