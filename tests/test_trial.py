@@ -290,3 +290,22 @@ def test_a_doubt_about_chains_is_said_where_they_were_asked_for():
         livi.polish(posterior, (X[:20], X[:20].sum(1)), chains=2, draws=16, steps=40, progress=False)
     assert any("expected the 30 examples" in str(warning.message) for warning in caught)
     assert {warning.filename for warning in caught} == {__file__}
+
+
+class Dropping(nn.Module):
+    """With dropout that is always on, or only where the module is in training mode."""
+
+    def __init__(self, always):
+        super().__init__()
+        self.first, self.last, self.always = nn.Linear(4, 8), nn.Linear(8, 1), always
+
+    def forward(self, x):
+        return self.last(nn.functional.dropout(torch.tanh(self.first(x)), 0.2, self.always or self.training))
+
+
+def test_dropout_that_cannot_be_turned_off_is_named():
+    data, likelihood = (X, torch.randn(30)), livi.Gaussian()
+    assert doubts_of(Dropping(always=False), data, likelihood) == []
+    [doubt] = doubts_of(Dropping(always=True), data, likelihood)
+    assert "draws random numbers" in doubt
+    assert "training=self.training" in doubt

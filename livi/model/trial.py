@@ -21,6 +21,7 @@ from livi.outliers import far_out
 
 SEVERAL = 2  # examples that BatchNorm needs
 LARGE = 1e3  # times a network's own weights
+CHANCE = 1e-2  # of the largest output, by which outputs of one network differ where random numbers are drawn
 SORTED = 10**7  # numbers, of more it would take seconds to find those that stand apart
 
 
@@ -111,7 +112,8 @@ def warn_of_doubts(
     batch = data.first()
     doubts = _doubts(*trial, layout, likelihood, batch)
     inputs = data.inputs if isinstance(data, TensorData) else batch[0]
-    for doubt in (*others, *doubts, *_on_bytes(layout, batch[0]), *_on_codes(layout, inputs)):
+    on_inputs = (*_on_bytes(layout, batch[0]), *_on_codes(layout, inputs))
+    for doubt in (*others, *doubts, *on_inputs, *_on_chance(trial.outputs, layout, batch[0])):
         warn(doubt)
 
 
@@ -157,6 +159,23 @@ def _doubts(
     far = likelihood.out_of_reach(batch[1])
     if far is not None:
         yield far
+
+
+@torch.no_grad()
+def _on_chance(outputs: Any, layout: Layout, inputs: Any) -> Iterator[str]:
+    """A network whose outputs on these inputs are not the same another time."""
+    args, kwargs = as_call(inputs)
+    again = layout.apply(layout.flatten(), *args, batch_statistics=True, **kwargs)
+    for one, other in zip(pytree.tree_leaves(outputs), pytree.tree_leaves(again), strict=False):
+        if isinstance(one, Tensor) and one.is_floating_point() and one.shape == other.shape:
+            scale = one.abs().amax() if one.numel() else one.new_zeros(())
+            if bool(((one - other).abs() > CHANCE * scale).any()):
+                yield (
+                    "outputs: expected the same whenever the network runs at the same weights, got others, as where it "
+                    "draws random numbers: predictions will differ from call to call, and fits are slower; give "
+                    "F.dropout its training=self.training, or use nn.Dropout, and leave out other noise."
+                )
+                return
 
 
 @torch.no_grad()
