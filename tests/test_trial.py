@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import livi
 from livi import rivals
@@ -309,3 +310,20 @@ def test_dropout_that_cannot_be_turned_off_is_named():
     [doubt] = doubts_of(Dropping(always=True), data, likelihood)
     assert "draws random numbers" in doubt
     assert "training=self.training" in doubt
+
+
+class Checkpointed(nn.Module):
+    """Computes what its first layer gives again in the backward pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 8), nn.Linear(8, 1)
+
+    def forward(self, x):
+        return self.last(checkpoint(lambda x: torch.tanh(self.first(x)), x, use_reentrant=False))
+
+
+def test_gradient_checkpointing_is_refused():
+    """Its gradients would be those at the module's own weights, whatever theta is."""
+    with pytest.raises(RuntimeError, match=r"kept .* got gradient checkpointing .*; turn it off"):
+        livi.plan(Checkpointed(), (X, torch.randn(30)), livi.Gaussian())

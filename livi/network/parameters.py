@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import disable_saved_tensors_hooks
 from torch.func import functional_call
 from torch.utils import _pytree as pytree
 
@@ -22,6 +23,11 @@ from livi.network.turns import turn_of
 
 Forward = Callable[..., Any]
 
+_CHECKPOINTED = (
+    "module: expected activations to be kept for the backward pass, got gradient checkpointing "
+    "(torch.utils.checkpoint) or another hook for saved tensors, by which they would be computed again at the module's "
+    "own weights; turn it off, as by net.gradient_checkpointing_disable() or net.set_grad_checkpointing(False)."
+)
 _NEARBY = 1e-3  # how far from the weights a parameter is looked at that seems unused
 
 
@@ -225,6 +231,8 @@ class Layout:
 
         Raises:
             TypeError: no gradient reaches any parameter, so no posterior can be fitted.
+            RuntimeError: the module checkpoints gradients. Activations would be computed again when theta has left the
+                module, and gradients be those at its own weights.
         """
         theta = self.flatten()
         unused = self._without_gradient(theta, args, kwargs)
@@ -237,7 +245,7 @@ class Layout:
 
     def _without_gradient(self, theta: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, ...]:
         """The stochastic parameters whose gradient is zero at these weights."""
-        with torch.enable_grad():
+        with torch.enable_grad(), disable_saved_tensors_hooks(_CHECKPOINTED):
             leaves = {n: value.clone().requires_grad_() for n, value in self.unflatten(theta).items()}
             flat = torch.cat([leaf.reshape(-1) for leaf in leaves.values()])
             outputs = _differentiable(self.apply(flat, *args, batch_statistics=True, **kwargs))
