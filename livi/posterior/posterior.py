@@ -14,7 +14,7 @@ from livi import checks
 from livi.family.ensemble import Ensemble
 from livi.family.family import Centred, Family, WeightSampler
 from livi.family.last_layer import ExactLastLayer
-from livi.model.data import as_tensor, as_tensors, gathered, holds_batches, input_batches
+from livi.model.data import NotGatheredError, as_data, as_tensor, as_tensors, gathered, holds_batches, input_batches
 from livi.model.likelihoods import Likelihood, Weighted, pass_weights
 from livi.model.priors import Prior
 from livi.model.problem import Problem
@@ -256,13 +256,21 @@ class Posterior:
         Of a posterior with an exact last layer the earlier weights are examined, on the data that it was fitted to.
 
         Args:
-            inputs, targets: the data that it was fitted to, or some of them, with `num_data` for all; or a
-                `livi.Problem` alone, whose data are taken. That they are others is said, and what it means then.
+            inputs, targets: the data that it was fitted to, or some of them, with `num_data` for all; or alone a
+                DataLoader or other batches of both, or a `livi.Problem`, whose data are taken. That they are others is
+                said, and what it means then.
         """
-        if isinstance(inputs, Problem):
-            whole = gathered(inputs.data)
-            inputs, targets = whole.inputs, whole.targets
         device, dtype = self.layout.device, self.layout.dtype
+        if isinstance(inputs, Problem) or (targets is None and holds_batches(inputs)):
+            data = inputs.data if isinstance(inputs, Problem) else as_data(inputs, device=device, dtype=dtype)
+            try:
+                whole = gathered(data)
+            except NotGatheredError as reason:
+                raise ValueError(
+                    f"diagnose: expected the same examples at every epoch, but {reason}; pass some of them as "
+                    "diagnose(x, y, num_data=...), with the number of all."
+                ) from reason
+            inputs, targets = whole.inputs, whole.targets
         if isinstance(self.sampler, ExactLastLayer):
             own = (self.sampler.all_inputs(), self.sampler.targets)
             found = diagnose(self.earlier(), *own, **options)
@@ -272,8 +280,8 @@ class Posterior:
             return found.noting(on_other_data(own, given))
         if targets is None:
             raise TypeError(
-                f"diagnose: expected inputs and targets, or a livi.Problem, got a {type(inputs).__name__} alone; pass "
-                "diagnose(x, y)."
+                f"diagnose: expected inputs and targets, batches or a livi.Problem, got a {type(inputs).__name__} "
+                "alone; pass diagnose(x, y)."
             )
         with inputs_refused(self.layout, self.plan, as_tensors(inputs, device, dtype)):
             return diagnose(self, inputs, targets, **options)
