@@ -304,6 +304,33 @@ class Dropping(nn.Module):
         return self.last(nn.functional.dropout(torch.tanh(self.first(x)), 0.2, self.always or self.training))
 
 
+class Packed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.last = nn.GRU(3, 4, batch_first=True), nn.Linear(4, 1)
+
+    def forward(self, packed):
+        return self.last(self.layer(packed)[1][-1])
+
+
+def test_packed_sequences_are_told_to_come_padded():
+    packed = nn.utils.rnn.pack_sequence([torch.randn(size, 3) for size in (5, 4, 2)])
+    with pytest.raises(TypeError, match=r"pass the padded sequences and their lengths, and pack them in the network"):
+        livi.plan(Packed(), [(packed, torch.zeros(3))], livi.Gaussian())
+
+
+def test_a_network_without_weights_of_its_own_is_named():
+    with torch.device("meta"):
+        net = nn.Linear(4, 1)
+    with pytest.raises(ValueError, match=r'expected weights, got parameters on the device "meta"'):
+        livi.plan(net, (X, torch.randn(30)), livi.Gaussian())
+
+
+def test_inputs_and_targets_apart_are_told_to_come_together():
+    with pytest.raises(TypeError, match=r"fit: expected net, data, likelihood, .*, got 4 .* \(X, y\)"):
+        livi.fit(nn.Linear(4, 1), X, torch.randn(30), livi.Gaussian())
+
+
 def test_dropout_that_cannot_be_turned_off_is_named():
     data, likelihood = (X, torch.randn(30)), livi.Gaussian()
     assert doubts_of(Dropping(always=False), data, likelihood) == []

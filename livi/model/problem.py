@@ -185,6 +185,11 @@ def _check_network(net: nn.Module) -> None:
     """A module that runs at other weights than its own."""
     if not isinstance(net, nn.Module):
         raise TypeError(f"net: expected a torch.nn.Module, got {type(net).__name__}.")
+    if any(parameter.is_meta for parameter in net.parameters()):
+        raise ValueError(
+            'net: expected weights, got parameters on the device "meta", which have none; move '
+            "it by `net.to_empty(device=...)` and load its weights."
+        )
     for name, part in net.named_modules():
         which = f" as {name!r}" if name else ""
         if isinstance(part, torch.jit.ScriptModule):

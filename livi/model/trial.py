@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils import _pytree as pytree
 
 from livi.model.data import Batch, Data, LoaderData, TensorData
@@ -121,9 +122,12 @@ def _failed(layout: Layout, inputs: Any, likelihood: Likelihood, error: Exceptio
     leaves, dtype = [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Tensor)], layout.dtype
     shapes = ", ".join(f"{tuple(leaf.shape)} {leaf.dtype}" for leaf in leaves)
     remedy = ""
+    packed = any(isinstance(each, PackedSequence) for each in (inputs, *(inputs if isinstance(inputs, tuple) else ())))
     unweighted = layout.forward is None or (layout.forward is pass_weights and len(leaves) < 2)
     if isinstance(likelihood, Weighted) and unweighted:
         remedy = f"; with Weighted() {WITH_WEIGHTS}."
+    elif packed:
+        remedy = "; of a PackedSequence pass the padded sequences and their lengths, and pack them in the network."
     elif any(leaf.dtype == torch.uint8 for leaf in leaves):
         remedy = f"; images of bytes want `x.to({dtype}) / 255` before a network of {dtype}."
     elif any(not leaf.is_floating_point() for leaf in leaves):
