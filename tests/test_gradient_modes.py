@@ -1,4 +1,4 @@
-"""Fits inside torch.no_grad and torch.inference_mode, and of tensors that were made there."""
+"""Fits inside torch.no_grad and torch.inference_mode, of tensors that were made there, and of those with gradients."""
 
 import pytest
 import torch
@@ -57,3 +57,20 @@ def test_data_made_in_inference_mode_are_data(form, plane):
         made = [part.clone() for part in plane]
     one, other = (livi.fit(net(), form(*data), livi.Gaussian(), **SHORT) for data in (made, plane))
     assert torch.equal(one.predict(made[0]).mean, other.predict(plane[0]).mean)
+
+
+@pytest.mark.filterwarnings("ignore::livi.FitWarning")
+@pytest.mark.parametrize("form", [pair, loader])
+def test_gradients_do_not_flow_into_the_data_of_a_fit(form, plane):
+    backbone = nn.Linear(2, 2)
+    features, rows = backbone(plane[0]), plane[0].clone().requires_grad_()
+    for inputs in (features, rows):
+        posterior = livi.fit(net(), form(inputs, plane[1]), livi.Gaussian(), **SHORT)
+        posterior.diagnose(inputs, plane[1], num_samples=4)
+        livi.polish(posterior, form(inputs, plane[1]), chains=2, draws=16, steps=20, progress=False)
+        again = livi.fit(net(), form(inputs.detach(), plane[1]), livi.Gaussian(), **SHORT)
+        assert torch.equal(posterior.predict(plane[0]).mean, again.predict(plane[0]).mean)
+    assert rows.grad is None
+    assert backbone.weight.grad is None
+    (gradient,) = torch.autograd.grad(posterior.predict(features).mean.sum(), backbone.weight)
+    assert gradient.abs().sum() > 0

@@ -30,6 +30,11 @@ def as_tensors(tree: Any, device: torch.device, dtype: torch.dtype) -> Any:
     return pytree.tree_map(lambda leaf: as_tensor(leaf, device, dtype), tree, is_leaf=holds_numbers)
 
 
+def detached(tree: Any) -> Any:
+    """The same without what it was computed by, such as another network: data of a fit have no gradients."""
+    return pytree.tree_map(lambda leaf: leaf.detach() if isinstance(leaf, Tensor) else leaf, tree)
+
+
 def to_tensor(name: str, value: Any) -> Tensor:
     """A tensor of what holds numbers: a tensor, an array, a table or a column of one, a list, nested or not.
 
