@@ -352,6 +352,14 @@ def test_inputs_of_which_some_are_embedded_are_not_scaled(numbers):
     fitted((rows, PRICE), livi.Gaussian(), net=Embedding(numbers))
 
 
+def test_moments_of_drawn_functions_are_in_the_units_of_predictions():
+    posterior, seed = fitted((RAW, PRICE), livi.Gaussian()), 3
+    draws = posterior.functions(5, torch.Generator().manual_seed(seed))
+    means, _ = posterior.likelihood.moments(draws(RAW))
+    answer = posterior.predict(RAW, num_samples=5, rng=torch.Generator().manual_seed(seed))
+    torch.testing.assert_close(means.squeeze(-1), answer.means)
+
+
 def test_other_columns_than_the_fits_are_an_error():
     posterior = fitted((RAW, PRICE), livi.Gaussian())
     with pytest.raises(ValueError, match="expected 2 columns, as in the fit"):

@@ -108,7 +108,11 @@ class Posterior:
 
     @in_turn
     def functions(self, num_samples: int, rng: torch.Generator | None = None) -> FunctionDraws:
-        """Whole networks drawn from the posterior, to be evaluated together at any inputs, as often as needed."""
+        """Whole networks drawn from the posterior, to be evaluated together at any inputs, as often as needed.
+
+        They take inputs in your units. Outputs are the network's own, which are others where targets were standardised
+        inside: `posterior.likelihood.moments(outputs)` has means and standard deviations in yours.
+        """
         checks.positive_int("num_samples", num_samples)
         drawn = together(self.layout, self._networks(num_samples, rng))
         return FunctionDraws(self._for_new_examples()[0], drawn.theta, drawn.buffers)
