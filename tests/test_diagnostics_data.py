@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import livi
 from livi.posterior.diagnostics import Effort
@@ -74,11 +75,6 @@ def test_a_pair_in_place_of_inputs_and_targets_is_answered_with_how_to_pass_them
         sampled.diagnose(rows())
 
 
-def test_batches_in_place_of_inputs_and_targets_are_answered_with_how_to_pass_one(sampled):
-    with pytest.raises(TypeError, match=r"got a list alone; pass .*, of batches those of one: x, y = next\(iter"):
-        sampled.diagnose([rows()])
-
-
 def test_what_is_not_known_is_not_said(sampled):
     x, y = rows()
     bare = livi.Posterior(sampled.sampler, sampled.likelihood, sampled.prior)
@@ -90,3 +86,22 @@ def test_inputs_by_name_are_compared_by_name():
     own = ({"x": x, "shift": y}, y)
     assert same_examples(own, ({"shift": y, "x": x}, y[:, None]))
     assert not same_examples(own, ({"shift": y + 1.0, "x": x}, y))
+
+
+def test_batches_are_the_data_that_they_hold(sampled, exact):
+    x, y = rows()
+    batches = DataLoader(TensorDataset(x, y), 8, shuffle=True)
+    for posterior in (sampled, exact):
+        assert said(posterior, batches) == []
+        assert "30 of 30 examples" in str(posterior.diagnose(batches, **LITTLE))
+
+
+def test_batches_of_other_examples_each_time_come_with_a_remedy(sampled):
+    x, y = rows()
+
+    class Changing:
+        def __iter__(self):
+            yield x + torch.rand(()), y
+
+    with pytest.raises(ValueError, match=r"epoch hold other examples.*pass some of them as diagnose\(x, y, num_data"):
+        sampled.diagnose(Changing(), **LITTLE)

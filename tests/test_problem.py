@@ -90,5 +90,5 @@ def test_a_posterior_is_diagnosed_on_its_problem():
         for given in ((problem,), rows())
     )
     assert ours.bound.log_likelihood.value == pytest.approx(theirs.bound.log_likelihood.value, rel=1e-4)
-    with pytest.raises(TypeError, match=r"diagnose: expected inputs and targets, or a livi\.Problem"):
+    with pytest.raises(TypeError, match=r"diagnose: expected inputs and targets, batches or a livi\.Problem"):
         posterior.diagnose(rows()[0])

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import livi
 from livi import rivals
@@ -300,3 +301,66 @@ def test_a_doubt_about_chains_is_said_where_they_were_asked_for():
         livi.polish(posterior, (X[:20], X[:20].sum(1)), chains=2, draws=16, steps=40, progress=False)
     assert any("expected the 30 examples" in str(warning.message) for warning in caught)
     assert {warning.filename for warning in caught} == {__file__}
+
+
+class Dropping(nn.Module):
+    """With dropout that is always on, or only where the module is in training mode."""
+
+    def __init__(self, always):
+        super().__init__()
+        self.first, self.last, self.always = nn.Linear(4, 8), nn.Linear(8, 1), always
+
+    def forward(self, x):
+        return self.last(nn.functional.dropout(torch.tanh(self.first(x)), 0.2, self.always or self.training))
+
+
+class Packed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.last = nn.GRU(3, 4, batch_first=True), nn.Linear(4, 1)
+
+    def forward(self, packed):
+        return self.last(self.layer(packed)[1][-1])
+
+
+def test_packed_sequences_are_told_to_come_padded():
+    packed = nn.utils.rnn.pack_sequence([torch.randn(size, 3) for size in (5, 4, 2)])
+    with pytest.raises(TypeError, match=r"pass the padded sequences and their lengths, and pack them in the network"):
+        livi.plan(Packed(), [(packed, torch.zeros(3))], livi.Gaussian())
+
+
+def test_a_network_without_weights_of_its_own_is_named():
+    with torch.device("meta"):
+        net = nn.Linear(4, 1)
+    with pytest.raises(ValueError, match=r'expected weights, got parameters on the device "meta"'):
+        livi.plan(net, (X, torch.randn(30)), livi.Gaussian())
+
+
+def test_inputs_and_targets_apart_are_told_to_come_together():
+    with pytest.raises(TypeError, match=r"fit: expected net, data, likelihood, .*, got 4 .* \(X, y\)"):
+        livi.fit(nn.Linear(4, 1), X, torch.randn(30), livi.Gaussian())
+
+
+def test_dropout_that_cannot_be_turned_off_is_named():
+    data, likelihood = (X, torch.randn(30)), livi.Gaussian()
+    assert doubts_of(Dropping(always=False), data, likelihood) == []
+    [doubt] = doubts_of(Dropping(always=True), data, likelihood)
+    assert "draws random numbers" in doubt
+    assert "training=self.training" in doubt
+
+
+class Checkpointed(nn.Module):
+    """Computes what its first layer gives again in the backward pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 8), nn.Linear(8, 1)
+
+    def forward(self, x):
+        return self.last(checkpoint(lambda x: torch.tanh(self.first(x)), x, use_reentrant=False))
+
+
+def test_gradient_checkpointing_is_refused():
+    """Its gradients would be those at the module's own weights, whatever theta is."""
+    with pytest.raises(RuntimeError, match=r"kept .* got gradient checkpointing .*; turn it off"):
+        livi.plan(Checkpointed(), (X, torch.randn(30)), livi.Gaussian())

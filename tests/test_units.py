@@ -31,7 +31,8 @@ def net(outputs=1):
 def fitted(data, likelihood, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", livi.FitWarning)
-        return livi.fit(net(options.pop("outputs", 1)), data, likelihood, **QUIET, **options)
+        own = options.pop("net", None) or net(options.pop("outputs", 1))
+        return livi.fit(own, data, likelihood, **QUIET, **options)
 
 
 # --- the same fit as of data standardised by hand --------------------------------------------------
@@ -329,6 +330,34 @@ def test_a_change_of_variables_is_recognised():
     layout = livi.Layout(net())
     assert only_reparametrises(InputScaling.of(RAW), layout, RAW)
     assert not only_reparametrises(InputScaling.of(RAW), livi.Layout(Twice()), RAW)
+
+
+class Embedding(nn.Module):
+    """Of the second column, a category; of the first one or of both, a linear layer."""
+
+    def __init__(self, numbers):
+        super().__init__()
+        self.layer, self.embedding, self.last = nn.Linear(numbers, 4), nn.Embedding(3, 2), nn.Linear(6, 1)
+
+    def forward(self, x):
+        numbers = self.layer(x[:, : self.layer.in_features])
+        return self.last(torch.cat([torch.tanh(numbers), self.embedding(x[:, 1].long())], 1))
+
+
+@pytest.mark.parametrize("numbers", [1, 2])
+def test_inputs_of_which_some_are_embedded_are_not_scaled(numbers):
+    rows = torch.stack([RAW[:, 0], torch.arange(len(RAW)) % 3], 1)
+    scaling = InputScaling.of(rows)
+    assert not only_reparametrises(scaling, livi.Layout(Embedding(numbers)), rows)
+    fitted((rows, PRICE), livi.Gaussian(), net=Embedding(numbers))
+
+
+def test_moments_of_drawn_functions_are_in_the_units_of_predictions():
+    posterior, seed = fitted((RAW, PRICE), livi.Gaussian()), 3
+    draws = posterior.functions(5, torch.Generator().manual_seed(seed))
+    means, _ = posterior.likelihood.moments(draws(RAW))
+    answer = posterior.predict(RAW, num_samples=5, rng=torch.Generator().manual_seed(seed))
+    torch.testing.assert_close(means.squeeze(-1), answer.means)
 
 
 def test_other_columns_than_the_fits_are_an_error():

@@ -24,6 +24,7 @@ from livi.inference.validation import split_off
 from livi.model.data import NotGatheredError, as_data, gathered
 from livi.model.likelihoods import Categorical, Gaussian, Likelihood
 from livi.model.problem import Problem
+from livi.network.modes import with_gradients
 from livi.posterior import metrics
 from livi.posterior.posterior import Posterior
 from livi.posterior.prediction import ClassificationPrediction, Prediction, RegressionPrediction
@@ -68,6 +69,7 @@ class _HeldOut:
         return self.targets if self.units is None else self.units[0] + self.units[1] * self.targets.double()
 
 
+@with_gradients
 def compare(
     net: nn.Module,
     data: Any,

@@ -30,6 +30,7 @@ from livi.model.density import LogProb, density_problem
 from livi.model.problem import Choice, Problem, chosen_for
 from livi.model.warning import warn
 from livi.network import Layout
+from livi.network.modes import with_gradients
 from livi.posterior.density import Density
 from livi.posterior.diagnostics.estimate import NUM_BATCHES, from_batches
 
@@ -44,6 +45,7 @@ LONG = 20  # fewest rows of history for which a bound is checked for running awa
 MUCH = 10.0  # nats, plus one for each dimension, by which a bound may still rise at the end
 
 
+@with_gradients
 def fit_density(
     log_prob: LogProb,
     dim: int,

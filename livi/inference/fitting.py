@@ -35,6 +35,7 @@ from livi.inference.stopping import EarlyStopping
 from livi.inference.validation import Validation, split_off, validation_of
 from livi.model.likelihoods import Likelihood
 from livi.model.warning import warn
+from livi.network.modes import with_gradients
 from livi.posterior import storage
 from livi.posterior.posterior import Posterior
 
@@ -46,6 +47,7 @@ TOO_EARLY = (
 
 
 @checked(like=plan)
+@with_gradients
 def fit(
     net: nn.Module,
     data: Any,

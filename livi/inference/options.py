@@ -89,9 +89,16 @@ def checked(like: Callable[..., Any] | None = None) -> Callable[[Callable[P, T]]
         if like is not None:
             signature = _with_options_of(inspect.signature(like), signature)
 
+        positional = [one.name for one in signature.parameters.values() if one.kind is one.POSITIONAL_OR_KEYWORD]
+
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> T:
             check_options(function.__name__, kwargs, signature.parameters)
+            if len(args) > len(positional):
+                raise TypeError(
+                    f"{function.__name__}: expected {', '.join(positional)}, and the rest by name, got {len(args)} "
+                    "arguments without a name; inputs and targets are one: (X, y)."
+                )
             return function(*args, **kwargs)
 
         vars(call)["__signature__"] = signature

@@ -28,6 +28,7 @@ from livi.model.likelihoods import Likelihood
 from livi.model.priors import Prior
 from livi.model.problem import Choice, Problem
 from livi.network import InputScaling
+from livi.network.modes import with_gradients
 from livi.network.parameters import Forward
 from livi.posterior.posterior import Posterior
 
@@ -36,6 +37,7 @@ LAST_LAYER = ("sampled", "exact", "conditional", "exact if possible")
 
 
 @checked()
+@with_gradients
 def plan(
     net: nn.Module,
     data: Any,

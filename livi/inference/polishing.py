@@ -36,6 +36,7 @@ from livi.model.problem import Problem
 from livi.model.warning import warn
 from livi.network import apply_many, as_call
 from livi.network.linearised import Linearised
+from livi.network.modes import with_gradients
 from livi.posterior.posterior import Posterior
 
 WARM_UP = 0.3  # share of all steps
@@ -47,6 +48,7 @@ SPARE = 4  # times as many draws of each chain as equal shares need, for stackin
 JUDGED = 2000  # most examples with which chains are weighted
 
 
+@with_gradients
 def polish(
     posterior: Posterior,
     data: Any = None,

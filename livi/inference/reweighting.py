@@ -24,6 +24,7 @@ from livi.model.data import Unpack
 from livi.model.priors import Normal, Relevance
 from livi.model.problem import Problem
 from livi.model.warning import warn
+from livi.network.modes import with_gradients
 from livi.posterior.diagnostics.entropy import MAX_ENTRIES
 from livi.posterior.diagnostics.estimate import jackknife
 from livi.posterior.diagnostics.log_det import largest_latent_dim
@@ -35,6 +36,7 @@ BLOCK = 1e8  # multiplications of the networks that are evaluated at a time
 NUMBERS = 2**23  # in the matrices and latents for the densities of a block of draws
 
 
+@with_gradients
 def reweight(
     posterior: Posterior,
     data: Any = None,

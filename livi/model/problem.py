@@ -21,6 +21,7 @@ from livi.model.priors import Prior
 from livi.model.trial import in_usable_batches, try_first_batch, warn_of_doubts
 from livi.model.units import in_natural_units, unscaled
 from livi.network import InputScaling, Layout, Strategy, apply_many, as_call, multiplications, suitable_strategy
+from livi.network.copying import copied
 from livi.network.evaluation import wake_autograd
 from livi.network.parameters import Forward
 
@@ -103,7 +104,7 @@ class Problem:
         """
         _check_likelihood(likelihood)
         _check_network(net)
-        module = copy.deepcopy(net) if device is None else copy.deepcopy(net).to(checks.device(device))
+        module = copied(net) if device is None else copied(net).to(checks.device(device))
         scaling = standardise if isinstance(standardise, InputScaling) else None
         layout = Layout(module, include, exclude, forward=forward, scaling=scaling)
         _check_dtype(layout)
@@ -191,6 +192,11 @@ def _check_network(net: nn.Module) -> None:
     """Raise unless this is a module that can run at other weights than its own."""
     if not isinstance(net, nn.Module):
         raise TypeError(f"net: expected a torch.nn.Module, got {type(net).__name__}.")
+    if any(parameter.is_meta for parameter in net.parameters()):
+        raise ValueError(
+            'net: expected weights, got parameters on the device "meta", which have none; move '
+            "it by `net.to_empty(device=...)` and load its weights."
+        )
     for name, part in net.named_modules():
         which = f" as {name!r}" if name else ""
         if isinstance(part, torch.jit.ScriptModule):

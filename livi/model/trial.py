@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils import _pytree as pytree
 
 from livi.model.data import Batch, Data, LoaderData, TensorData
@@ -22,6 +23,7 @@ from livi.outliers import far_out
 
 SEVERAL = 2  # examples that BatchNorm needs
 LARGE = 1e3  # times a network's own weights
+CHANCE = 1e-2  # of the largest output, by which outputs of one network differ where random numbers are drawn
 SORTED = 10**7  # numbers, of more it would take seconds to find those that stand apart
 
 
@@ -112,7 +114,8 @@ def warn_of_doubts(
     batch = data.first()
     doubts = _doubts(*trial, layout, likelihood, batch)
     inputs = data.inputs if isinstance(data, TensorData) else batch[0]
-    for doubt in (*others, *doubts, *_on_bytes(layout, batch[0]), *_on_codes(layout, inputs)):
+    on_inputs = (*_on_bytes(layout, batch[0]), *_on_codes(layout, inputs))
+    for doubt in (*others, *doubts, *on_inputs, *_on_chance(trial.outputs, layout, batch[0])):
         warn(doubt)
 
 
@@ -120,10 +123,13 @@ def _failed(layout: Layout, inputs: Any, likelihood: Likelihood, error: Exceptio
     leaves, dtype = [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Tensor)], layout.dtype
     shapes = ", ".join(f"{tuple(leaf.shape)} {leaf.dtype}" for leaf in leaves)
     convolutions = [layer for layer in layout.module.modules() if isinstance(layer, nn.Conv2d)]
+    packed = any(isinstance(each, PackedSequence) for each in (inputs, *(inputs if isinstance(inputs, tuple) else ())))
     remedies = []
     unweighted = layout.forward is None or (layout.forward is pass_weights and len(leaves) < 2)
     if isinstance(likelihood, Weighted) and unweighted:
         remedies = [f"with Weighted() {WITH_WEIGHTS}"]
+    elif packed:
+        remedies = ["of a PackedSequence pass the padded sequences and their lengths, and pack them in the network"]
     elif any(leaf.dtype == torch.uint8 for leaf in leaves):
         remedies = [f"images of bytes want `x.to({dtype}) / 255` before a network of {dtype}"]
     elif any(not leaf.is_floating_point() for leaf in leaves):
@@ -165,6 +171,23 @@ def _doubts(
     far = likelihood.out_of_reach(batch[1])
     if far is not None:
         yield far
+
+
+@torch.no_grad()
+def _on_chance(outputs: Any, layout: Layout, inputs: Any) -> Iterator[str]:
+    """A network whose outputs on these inputs are not the same another time."""
+    args, kwargs = as_call(inputs)
+    again = layout.apply(layout.flatten(), *args, batch_statistics=True, **kwargs)
+    for one, other in zip(pytree.tree_leaves(outputs), pytree.tree_leaves(again), strict=False):
+        if isinstance(one, Tensor) and one.is_floating_point() and one.shape == other.shape:
+            scale = one.abs().amax() if one.numel() else one.new_zeros(())
+            if bool(((one - other).abs() > CHANCE * scale).any()):
+                yield (
+                    "outputs: expected the same whenever the network runs at the same weights, got others, as where it "
+                    "draws random numbers: predictions will differ from call to call, and fits are slower; give "
+                    "F.dropout its training=self.training, or use nn.Dropout, and leave out other noise."
+                )
+                return
 
 
 @torch.no_grad()

@@ -76,10 +76,10 @@ def only_reparametrises(scaling: InputScaling, layout: Layout, inputs: Any) -> b
     where inputs are used elsewhere too, or where the network has units of its own.
     """
     args, kwargs = as_call(inputs)
-    before = layout.apply(layout.flatten(), *args, batch_statistics=True, **kwargs)
-    # In its first pass a layout hands on copies of the inputs, which no layer can be seen to take.
     with entered_by(layout.module, args[0], (nn.Linear,)) as entered:
-        layout.apply(layout.flatten(), *args, batch_statistics=True, **kwargs)
+        before = layout.apply(layout.flatten(), *args, batch_statistics=True, **kwargs)
+    if not entered:
+        return False
     weights: dict[str, Tensor] = dict(layout.module.named_parameters())
     stochastic = {slot.name for slot in layout.slots}
     for name in entered:
@@ -89,8 +89,11 @@ def only_reparametrises(scaling: InputScaling, layout: Layout, inputs: Any) -> b
         centre, spread = (part.to(weight.device) for part in (scaling.centre, scaling.spread))
         weights[f"{name}weight"], weights[f"{name}bias"] = weight * spread, bias + weight @ centre
     other = layout.flatten({name: weight.to(layout.dtype) for name, weight in weights.items()})
-    after = _scaled(layout, scaling).apply(other, *args, batch_statistics=True, **kwargs)
-    return bool(entered) and _agree(before, after)
+    try:
+        after = _scaled(layout, scaling).apply(other, *args, batch_statistics=True, **kwargs)
+    except (IndexError, RuntimeError, ValueError):  # of parts that want the numbers themselves, such as an embedding
+        return False
+    return _agree(before, after)
 
 
 @torch.no_grad()
@@ -174,12 +177,12 @@ def _scaled(layout: Layout, scaling: InputScaling) -> Layout:
 
 @contextmanager
 def entered_by(module: nn.Module, inputs: Tensor, kinds: tuple[type[nn.Module], ...]) -> Iterator[list[str]]:
-    """A context that yields a list, to which the name of each layer (with a dot) that these inputs enter is added."""
+    """A context that yields a list, to which the names (with a dot) of layers that all these inputs enter are added."""
     noted: list[str] = []
 
     def note(name: str) -> Any:
         def hook(_: nn.Module, args: tuple[Any, ...]) -> None:
-            if args and isinstance(args[0], Tensor) and args[0].data_ptr() == inputs.data_ptr():
+            if args and isinstance(args[0], Tensor) and _same(args[0], inputs):
                 noted.append(f"{name}." if name else "")
 
         return hook
@@ -191,6 +194,11 @@ def entered_by(module: nn.Module, inputs: Tensor, kinds: tuple[type[nn.Module], 
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    """The same numbers, though perhaps of a copy: a network that may write over its inputs is given one."""
+    return one.shape == other.shape and one.dtype == other.dtype and torch.equal(one, other)
 
 
 def _agree(one: Any, other: Any) -> bool:

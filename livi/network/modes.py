@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import operator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from threading import Lock
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.batchnorm import _BatchNorm
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def with_gradients(function: Function) -> Function:
+    """Decorate what takes gradients of its own, whether or not its caller is in `torch.no_grad` or `inference_mode`."""
+    return torch.inference_mode(mode=False)(torch.enable_grad()(function))
 
 
 def all_batch_norms(module: nn.Module) -> dict[str, _BatchNorm]:
@@ -49,6 +58,22 @@ def evaluation_mode(module: nn.Module, by_batch: Collection[_BatchNorm] = ()) ->
             layer.dropout = dropout
         for layer, was_training in training:
             layer.training = was_training
+
+
+@contextmanager
+def attributes_kept(module: nn.Module) -> Iterator[None]:
+    """Take back what a pass writes to the module, such as an attention map for its user to look at.
+
+    It would be of other weights at the next pass, and hold on to a graph, or to a tensor that vmap is done with.
+    """
+    before = [(own, own.copy()) for own in map(vars, module.modules())]
+    try:
+        yield
+    finally:
+        for now, then in before:
+            if len(now) != len(then) or not all(map(operator.is_, now.values(), then.values())):
+                now.clear()
+                now.update(then)
 
 
 class _Unfused:

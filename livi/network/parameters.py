@@ -9,12 +9,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import disable_saved_tensors_hooks
 from torch.func import functional_call
 from torch.utils import _pytree as pytree
 
 from livi import checks
 from livi.draws import normal
-from livi.network.modes import all_batch_norms, evaluation_mode
+from livi.network.modes import all_batch_norms, attributes_kept, evaluation_mode
 from livi.network.scaling import InputScaling, scaled
 from livi.network.slots import chosen_slots, grouped
 from livi.network.text import table
@@ -22,6 +23,11 @@ from livi.network.turns import turn_of
 
 Forward = Callable[..., Any]
 
+_CHECKPOINTED = (
+    "module: expected activations to be kept for the backward pass, got gradient checkpointing "
+    "(torch.utils.checkpoint) or another hook for saved tensors, by which they would be computed again at the module's "
+    "own weights; turn it off, as by net.gradient_checkpointing_disable() or net.set_grad_checkpointing(False)."
+)
 _NEARBY = 1e-3  # distance from the weights at which a parameter that seems unused is checked again
 
 
@@ -199,7 +205,8 @@ class Layout:
         if self.overwrites is not False:  # the data are the user's, and the next theta's too
             given = pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, given)
         # Torch's own tying would replace the parameters of a submodule with two names twice and restore them wrongly.
-        outputs = functional_call(self._root, named, *given, tie_weights=False)
+        with attributes_kept(self._root):
+            outputs = functional_call(self._root, named, *given, tie_weights=False)
         if self.overwrites is None:
             self.overwrites = _written_to(given)
         return outputs if self.forward is not None else _logits_of(outputs)
@@ -224,6 +231,8 @@ class Layout:
 
         Raises:
             TypeError: no gradient reaches any parameter, so no posterior can be fitted.
+            RuntimeError: the module checkpoints gradients. Activations would be computed again when theta has left the
+                module, and gradients be those at its own weights.
         """
         theta = self.flatten()
         unused = self._without_gradient(theta, args, kwargs)
@@ -236,7 +245,7 @@ class Layout:
 
     def _without_gradient(self, theta: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, ...]:
         """The stochastic parameters whose gradient is zero at these weights."""
-        with torch.enable_grad():
+        with torch.enable_grad(), disable_saved_tensors_hooks(_CHECKPOINTED):
             leaves = {n: value.clone().requires_grad_() for n, value in self.unflatten(theta).items()}
             flat = torch.cat([leaf.reshape(-1) for leaf in leaves.values()])
             outputs = _differentiable(self.apply(flat, *args, batch_statistics=True, **kwargs))

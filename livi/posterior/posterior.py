@@ -14,13 +14,14 @@ from livi import checks
 from livi.family.ensemble import Ensemble
 from livi.family.family import Centred, Family, WeightSampler
 from livi.family.last_layer import ExactLastLayer
-from livi.model.data import as_tensor, as_tensors, gathered, holds_batches, input_batches
+from livi.model.data import NotGatheredError, as_data, as_tensor, as_tensors, gathered, holds_batches, input_batches
 from livi.model.data.shapes import images_of_bytes
-from livi.model.likelihoods import Likelihood
+from livi.model.likelihoods import Likelihood, Weighted, pass_weights
 from livi.model.priors import Prior
 from livi.model.problem import Problem
 from livi.network import Layout
 from livi.network.linearised import Linearised
+from livi.network.modes import with_gradients
 from livi.network.turns import in_turn
 from livi.posterior import storage
 from livi.posterior.diagnostics import Diagnosis, diagnose
@@ -71,6 +72,7 @@ class Posterior:
         self.history = [dict(row) for row in history]
         self.plan = dict(plan or {})
         self._kept: dict[Any, list[Networks]] = {}
+        self._unweighted: Layout | None = None
 
     @classmethod
     def from_parts(cls, parts: storage.LoadedParts) -> Posterior:
@@ -105,10 +107,14 @@ class Posterior:
 
     @in_turn
     def functions(self, num_samples: int, rng: torch.Generator | None = None) -> FunctionDraws:
-        """Functions drawn from the posterior: fixed networks, which can be evaluated at any inputs, repeatedly."""
+        """Functions drawn from the posterior: fixed networks, which can be evaluated at any inputs, repeatedly.
+
+        They take inputs in your units. Outputs are the network's own, which are others where targets were standardised
+        inside: `posterior.likelihood.moments(outputs)` has means and standard deviations in yours.
+        """
         checks.positive_int("num_samples", num_samples)
         drawn = together(self.layout, self._networks(num_samples, rng))
-        return FunctionDraws(self.layout, drawn.theta, drawn.buffers)
+        return FunctionDraws(self._for_new_examples()[0], drawn.theta, drawn.buffers)
 
     @in_turn
     def predict(
@@ -122,7 +128,10 @@ class Posterior:
     ) -> Prediction:
         """The posterior predictive at these inputs: tensors, arrays, lists; a tuple or dict of several; a DataLoader.
 
-        Of a DataLoader or a list of batches only the inputs are used; see `input_batches`.
+        Of a DataLoader or a list of batches only the inputs are used; see `input_batches`. Answers are differentiable
+        in inputs that require gradients, and the networks constants; the activations of all networks are then held
+        until gradients have been taken. After a fit with weights of the examples (`livi.Weighted`), new ones need none; those
+        that come beside the inputs, as in that fit, are left out.
 
         Args:
             rng: draws new networks. Without one the same `num_samples` networks are used every time, so that answers
@@ -135,6 +144,7 @@ class Posterior:
         """
         checks.positive_int("num_samples", num_samples)
         checks.rng("rng", rng)
+        layout, likelihood = self._for_new_examples()
         networks: Iterable[Networks]
         if deterministic:
             networks = [with_statistics(self.layout, self._centre()[None], self.buffers, self.calibration)]
@@ -148,24 +158,37 @@ class Posterior:
 
         def ask(block: Networks, batch: tuple[str, Any]) -> Any:
             name, given = batch[0], self._as_inputs(batch[1])
-            with inputs_refused(self.layout, self.plan, given):
-                return answers(self.layout, block, given, name, memory_limit=memory_limit)
+            with inputs_refused(layout, self.plan, given):
+                return answers(layout, block, given, name, memory_limit=memory_limit)
 
-        return prediction_of(self.likelihood, outputs_of(networks, batches, ask), rng)
+        return prediction_of(likelihood, outputs_of(networks, batches, ask), rng)
+
+    def _for_new_examples(self) -> tuple[Layout, Likelihood]:
+        """Network and likelihood, without the weights of examples that a fit passed through the network."""
+        layout = self.layout
+        if not isinstance(self.likelihood, Weighted) or layout.forward is not pass_weights:
+            return layout, self.likelihood
+        if self._unweighted is None or self._unweighted.module is not layout.module:
+            self._unweighted = Layout(layout.module, layout.patterns, scaling=layout.scaling)
+        return self._unweighted, self.likelihood.base
 
     def _as_inputs(self, batch: Any) -> Any:
         """Tensors on the network's device and in its dtype; whole numbers too, if the network fails on them as such.
 
         But images of bytes, which a fit refuses: it was of scaled ones, and these would be 255 times as large.
         """
-        found = as_tensors(batch, self.layout.device, self.layout.dtype)
+        layout, _ = self._for_new_examples()
+        weighted = layout is not self.layout  # or the exact last layer has kept the weights to itself
+        weighted |= isinstance(self.sampler, ExactLastLayer) and self.sampler.likelihood.counts is not None
+        if weighted and isinstance(batch, tuple) and len(batch) == 2:
+            batch = batch[0]
+        found = as_tensors(batch, layout.device, layout.dtype)
         if all(leaf.is_floating_point() for leaf in pytree.tree_leaves(found) if isinstance(leaf, Tensor)):
             return found
         real = pytree.tree_map(
-            lambda leaf: leaf if not isinstance(leaf, Tensor) or images_of_bytes(leaf) else leaf.to(self.layout.dtype),
-            found,
+            lambda leaf: leaf if not isinstance(leaf, Tensor) or images_of_bytes(leaf) else leaf.to(layout.dtype), found
         )
-        return real if failure(self.layout, found) and not failure(self.layout, real) else found
+        return real if failure(layout, found) and not failure(layout, real) else found
 
     @in_turn
     def frozen(self, num_samples: int = 200, rng: torch.Generator | None = None) -> Posterior:
@@ -234,19 +257,28 @@ class Posterior:
         return self
 
     @in_turn
+    @with_gradients
     def diagnose(self, inputs: Any, targets: Any = None, **options: Any) -> Diagnosis:
         """Checks of the posterior itself, with a verdict in words; `print` it.
 
         For a posterior with an exact last layer the earlier weights are examined, on the data that it was fitted to.
 
         Args:
-            inputs, targets: the data that it was fitted to, or some of them, with `num_data` for all; or a
-                `livi.Problem` alone, whose data are used. The verdict says if these are other data.
+            inputs, targets: the data that it was fitted to, or some of them, with `num_data` for all; or alone a
+                DataLoader or other batches of both, or a `livi.Problem`, whose data are used. The verdict says if these
+                are other data.
         """
-        if isinstance(inputs, Problem):
-            whole = gathered(inputs.data)
-            inputs, targets = whole.inputs, whole.targets
         device, dtype = self.layout.device, self.layout.dtype
+        if isinstance(inputs, Problem) or (targets is None and holds_batches(inputs)):
+            data = inputs.data if isinstance(inputs, Problem) else as_data(inputs, device=device, dtype=dtype)
+            try:
+                whole = gathered(data)
+            except NotGatheredError as reason:
+                raise ValueError(
+                    f"diagnose: expected the same examples at every epoch, but {reason}; pass some of them as "
+                    "diagnose(x, y, num_data=...), with the number of all."
+                ) from reason
+            inputs, targets = whole.inputs, whole.targets
         if isinstance(self.sampler, ExactLastLayer):
             own = (self.sampler.all_inputs(), self.sampler.targets)
             found = diagnose(self.earlier(), *own, **options)
@@ -255,10 +287,9 @@ class Posterior:
             given = (as_tensors(inputs, device, dtype), as_tensor(targets, device, dtype))
             return found.noting(on_other_data(own, given))
         if targets is None:
-            batch = ", of batches those of one: x, y = next(iter(batches))" if holds_batches(inputs) else ""
             raise TypeError(
-                f"diagnose: expected inputs and targets, or a livi.Problem, got a {type(inputs).__name__} alone; pass "
-                f"diagnose(x, y){batch}."
+                f"diagnose: expected inputs and targets, batches or a livi.Problem, got a {type(inputs).__name__} "
+                "alone; pass diagnose(x, y)."
             )
         with inputs_refused(self.layout, self.plan, as_tensors(inputs, device, dtype)):
             return diagnose(self, inputs, targets, **options)

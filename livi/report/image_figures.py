@@ -272,6 +272,8 @@ def _by_method(rows: Rows, methods: Sequence[str] | None) -> dict[str, list[Mapp
     return groups
 
 
-def _place(method: str) -> tuple[bool, ...]:
-    """Earlier ones first."""
-    return (method != "livi", *(not method.startswith(kind) for kind in ("livi", "map", "ensemble")))
+def _place(method: str) -> tuple[int, ...]:
+    """A sort key: earlier methods first, small ensembles before large ones."""
+    kinds = ("livi", "map", "ensemble")
+    size = len(method) if method.startswith("ensemble") else 0
+    return (method != "livi", *(not method.startswith(kind) for kind in kinds), size)

@@ -14,16 +14,25 @@ from livi import checks
 
 
 def as_tensor(leaf: Any, device: torch.device, dtype: torch.dtype) -> Any:
-    """What holds numbers as a tensor on the device, floating ones in the network's dtype; anything else unchanged."""
+    """What holds numbers as a tensor on the device, floating ones in the network's dtype; anything else unchanged.
+
+    Results of `torch.inference_mode`, such as features of a frozen network, are copied, for autograd refuses them.
+    """
     if not holds_numbers(leaf):
         return leaf
     tensor = to_tensor("data", leaf)
-    return tensor.to(device, dtype if tensor.is_floating_point() else None)
+    tensor = tensor.to(device, dtype if tensor.is_floating_point() else None)
+    return tensor.clone() if tensor.is_inference() and not torch.is_inference_mode_enabled() else tensor
 
 
 def as_tensors(tree: Any, device: torch.device, dtype: torch.dtype) -> Any:
     """`as_tensor` of every leaf of a tuple or dict; a list of numbers is a leaf."""
     return pytree.tree_map(lambda leaf: as_tensor(leaf, device, dtype), tree, is_leaf=holds_numbers)
+
+
+def detached(tree: Any) -> Any:
+    """The same without what it was computed by, such as another network: data of a fit have no gradients."""
+    return pytree.tree_map(lambda leaf: leaf.detach() if isinstance(leaf, Tensor) else leaf, tree)
 
 
 def to_tensor(name: str, value: Any) -> Tensor:

@@ -26,6 +26,7 @@ from livi.model.data.conversion import (
     as_tensor,
     as_tensors,
     check_finite,
+    detached,
     holds_numbers,
     is_array,
     is_column,
@@ -180,7 +181,7 @@ class LoaderData:
 
     def _checked(self, batch: Any, index: int) -> Batch:
         """Inputs and targets on the device. Batches on a GPU are checked in the first one alone, as reading waits."""
-        inputs, targets = self.unpack(batch)
+        inputs, targets = detached(self.unpack(batch))
         leaves = pytree.tree_leaves(inputs, is_leaf=holds_numbers)
         for name, leaf in (("targets", _targets(targets)), *(("inputs", leaf) for leaf in leaves)):
             if holds_numbers(leaf) and (index == 0 or not getattr(leaf, "is_cuda", False)):
@@ -234,8 +235,8 @@ def as_data(
     if isinstance(data, pairs) and len(data) == 2 and is_column(data[1]):
         if num_data is not None or unpack is not None:
             raise ValueError("num_data, unpack: expected only with batches; (X, y) data say it themselves.")
-        inputs = pytree.tree_map(lambda leaf: to_tensor("inputs", leaf), data[0], is_leaf=is_column)
-        targets = to_tensor("targets", data[1])
+        inputs = detached(pytree.tree_map(lambda leaf: to_tensor("inputs", leaf), data[0], is_leaf=is_column))
+        targets = to_tensor("targets", data[1]).detach()
         _check_pair(inputs, targets)
         lost = tuple(lost_digits(inputs, targets, dtype))
         inputs, targets = as_tensors((inputs, targets), device, dtype)

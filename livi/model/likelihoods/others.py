@@ -18,9 +18,8 @@ class Weighted(Likelihood):
     """Another likelihood in which example i counts w_i times: w_i log p(y_i | output_i).
 
     Weights pass through the network beside its inputs, so that batches are ((x, w), y) and targets stay as they are:
-    `livi.fit(net, ((x, w), y), livi.Weighted(livi.Gaussian()), forward=pass_weights)`,
-    with `from livi.model.likelihoods import pass_weights`. New examples have
-    the likelihood `base`.
+    `livi.fit(net, ((x, w), y), livi.Weighted(livi.Gaussian()), forward=livi.pass_weights)`.
+    New examples have no weights and the likelihood `base`.
 
     >>> import torch
     >>> from livi.model.likelihoods import Gaussian

@@ -12,6 +12,7 @@ from livi import checks
 from livi.family.entropy import EntropyEstimator, Lanczos
 from livi.family.implicit import ImplicitPosterior
 from livi.model.data import as_tensor, as_tensors
+from livi.model.data.conversion import detached
 from livi.network import Layout, Strategy
 from livi.posterior.diagnostics.bound import check_bound
 from livi.posterior.diagnostics.correlation import MIN_SAMPLES, CorrelationCheck, check_correlation, too_few
@@ -88,6 +89,7 @@ def diagnose(
     """
     check_subject(posterior)
     layout = posterior.sampler.layout
+    inputs, targets = detached((inputs, targets))
     inputs, targets = as_tensors(inputs, layout.device, layout.dtype), as_tensor(targets, layout.device, layout.dtype)
     whole = check_data(inputs, targets, num_data)
     checks.positive_int("num_samples", num_samples)

@@ -18,6 +18,7 @@ from livi.posterior.prediction.mixture import (
     Targets,
     check_outputs,
     check_targets,
+    differentiable_in,
     interpolated,
     log_mean_exp,
     precise,
@@ -83,19 +84,19 @@ class DensityPrediction(Moments):
         parts = enumerate(self.outputs.unbind(-1))
         return [type(self)(part, self.likelihood.of_output(index), self.seed + index) for index, part in parts]
 
-    @torch.no_grad()
     def log_prob(self, targets: Targets) -> Tensor:  # (B, ...) -> (B,)
         """log 1/S sum_s p(y | outputs_s) for each example, its targets together."""
-        return log_mean_exp(self.likelihood.log_prob(self.outputs, self._as_outputs(targets)))
+        with differentiable_in(self.outputs):
+            return log_mean_exp(self.likelihood.log_prob(self.outputs, self._as_outputs(targets)))
 
     def __repr__(self) -> str:
         shape, kind = tuple(self.means.shape[1:]), type(self.likelihood).__name__
         return f"{type(self).__name__}(num_samples={self.num_samples}, shape={shape}, {kind})"
 
-    @torch.no_grad()
     def _moments(self) -> tuple[Tensor, Tensor]:  # (S, B, ...), (S, B, ...)
-        means, stds = self.likelihood.moments(self.outputs)
-        return without_last_one(means), without_last_one(stds.to(means).broadcast_to(means.shape))
+        with differentiable_in(self.outputs):
+            means, stds = self.likelihood.moments(self.outputs)
+            return without_last_one(means), without_last_one(stds.to(means).broadcast_to(means.shape))
 
     def _as_outputs(self, targets: Targets) -> Tensor:
         found = check_targets(targets, self.outputs.device)

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from livi.model.data import to_tensor
 
 Numbers = float | Sequence[float] | Tensor | np.ndarray[Any, Any]  # one, or a row of them
 Targets = Tensor | np.ndarray[Any, Any] | Sequence[Any]
+
+
+def differentiable_in(tree: Any) -> AbstractContextManager[Any]:
+    """A context in which gradients are recorded if one of the tensors in a tree requires them, and otherwise not."""
+    wanted = any(leaf.requires_grad for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Tensor))
+    return torch.set_grad_enabled(wanted and torch.is_grad_enabled())
 
 
 def log_mean_exp(logs: Tensor) -> Tensor:  # (S, ...) -> (...)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.func import debug_unwrap
 
 from livi.family.ensemble import Ensemble
 from livi.family.family import WeightSampler
@@ -27,6 +28,8 @@ class Networks(NamedTuple):
     buffers: dict[str, Tensor]
 
 
+@torch.inference_mode(mode=False)  # they are asked again, perhaps for gradients of their inputs
+@torch.no_grad()
 def draw_networks(
     sampler: WeightSampler,
     num_samples: int,
@@ -68,6 +71,8 @@ def draw_networks(
         yield with_statistics(layout, theta, own, calibration, memory_limit=memory_limit, strategy=strategy)
 
 
+@torch.inference_mode(mode=False)
+@torch.no_grad()
 def with_statistics(
     layout: Layout,
     theta: Tensor,  # (S, m)
@@ -78,10 +83,11 @@ def with_statistics(
     strategy: Strategy | None = None,
 ) -> Networks:
     """These weights with their own BatchNorm statistics if there are calibration inputs, else with the given ones."""
-    if calibration is None:
-        return Networks(theta, dict(buffers))
-    own = measure_statistics(layout, theta, calibration, memory_limit=memory_limit, strategy=strategy)
-    return Networks(theta, dict(buffers) | own)
+    own = dict(buffers)
+    if calibration is not None:
+        own |= measure_statistics(layout, theta, calibration, memory_limit=memory_limit, strategy=strategy)
+    # Constants, also where they were drawn inside a transform such as torch.func.grad, which wraps what is made there.
+    return Networks(debug_unwrap(theta), {name: debug_unwrap(buffer) for name, buffer in own.items()})
 
 
 def together(layout: Layout, blocks: Iterable[Networks]) -> Networks:

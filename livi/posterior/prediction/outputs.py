@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from livi.model.likelihoods import Likelihood
-from livi.posterior.prediction.mixture import Targets, check_targets, log_mean_exp, without_last_one
+from livi.posterior.prediction.mixture import Targets, check_targets, differentiable_in, log_mean_exp, without_last_one
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,11 +40,11 @@ class SampledOutputs:
         """Spread of the outputs over weight samples (of the S samples themselves: 0 for one)."""
         return pytree.tree_map(lambda leaf: without_last_one(leaf).std(0, correction=0), self.outputs)
 
-    @torch.no_grad()
     def log_prob(self, targets: Targets) -> Tensor:  # (B, ...) -> (B,)
         """log 1/S sum_s p(y | outputs_s) for each example."""
         leaves = [leaf for leaf in pytree.tree_leaves(self.outputs) if isinstance(leaf, Tensor)]
-        return log_mean_exp(self.likelihood.log_prob(self.outputs, check_targets(targets, leaves[0].device)))
+        with differentiable_in(leaves):
+            return log_mean_exp(self.likelihood.log_prob(self.outputs, check_targets(targets, leaves[0].device)))
 
     def __repr__(self) -> str:
         shapes = pytree.tree_map(lambda leaf: tuple(leaf.shape), self.outputs)

@@ -25,7 +25,7 @@ from livi.posterior.prediction.chunks import evaluate, joined
 from livi.posterior.prediction.classification import ClassificationPrediction, sum_to_one
 from livi.posterior.prediction.density import DensityPrediction, Drawable, DrawnPrediction
 from livi.posterior.prediction.log_normal import LogNormalPrediction
-from livi.posterior.prediction.mixture import check_outputs, precise
+from livi.posterior.prediction.mixture import check_outputs, differentiable_in, precise
 from livi.posterior.prediction.networks import Networks, draw_networks, with_statistics
 from livi.posterior.prediction.outputs import SampledOutputs
 from livi.posterior.prediction.refusal import check_answers
@@ -37,7 +37,6 @@ Prediction = RegressionPrediction | LogNormalPrediction | DensityPrediction | Cl
 Batch = TypeVar("Batch")
 
 
-@torch.no_grad()
 def predict(
     sampler: WeightSampler,
     likelihood: Likelihood,
@@ -105,14 +104,16 @@ def predict(
     return prediction_of(likelihood, outputs, rng)
 
 
-@torch.no_grad()
 def answers(layout: Layout, networks: Networks, inputs: Any, name: str = "inputs", **options: Any) -> Any:
     """What these networks return, (S, B, ...); see `evaluate`, whose options are taken.
+
+    Differentiable in inputs that require gradients; the networks are constants.
 
     Raises:
         ValueError: inputs are infinite, or NaN and answers too; they are called by this name.
     """
-    outputs = evaluate(layout, networks.theta, inputs, buffers=networks.buffers, **options)
+    with differentiable_in(inputs):
+        outputs = evaluate(layout, networks.theta.detach(), inputs, buffers=networks.buffers, **options)
     check_answers(outputs, inputs, name)
     return outputs
 
@@ -129,7 +130,6 @@ def outputs_of(networks: Iterable[Networks], batches: Iterable[Batch], ask: Call
     return joined([joined([ask(block, batch) for batch in held], 1) for block in networks], 0)
 
 
-@torch.no_grad()
 def prediction_of(likelihood: Likelihood, outputs: Any, rng: torch.Generator | None = None) -> Prediction:
     """The prediction of the likelihood's kind from the network's outputs (S, B, ...) at S weight samples.
 
@@ -137,6 +137,11 @@ def prediction_of(likelihood: Likelihood, outputs: Any, rng: torch.Generator | N
         rng: decides the draws behind the quantiles of a likelihood of one's own, which are the same every time without
             it; else nothing is drawn.
     """
+    with differentiable_in(outputs):
+        return _prediction_of(likelihood, outputs, rng)
+
+
+def _prediction_of(likelihood: Likelihood, outputs: Any, rng: torch.Generator | None) -> Prediction:
     if isinstance(likelihood, RegressionLikelihood):
         if getattr(likelihood.log_prob, "__func__", None) is RegressionLikelihood.log_prob:
             return RegressionPrediction(*likelihood.moments(check_outputs(outputs)))

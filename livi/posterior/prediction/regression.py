@@ -188,8 +188,21 @@ class RegressionPrediction(Quantiles, Moments):
         mean = self.mean
         offsets = self.means - mean  # of which rounding is relative to the spread, not to the mean
         samples = self.num_samples
-        found = _mixture_quantile(offsets.reshape(samples, -1), self.stds.reshape(samples, -1), self.noise_shape, q)
+        flat = (offsets.reshape(samples, -1), self.stds.reshape(samples, -1))
+        found = _differentiable_quantile(*flat, self.noise_shape, q)
         return mean + found.reshape(mean.shape)
+
+
+def _differentiable_quantile(means: Tensor, stds: Tensor, shape: NoiseShape, q: float) -> Tensor:  # -> (n,)
+    """`_mixture_quantile` with its gradient, -dF / f by the implicit function theorem, F(quantile) = q."""
+    with torch.no_grad():
+        place = _mixture_quantile(means, stds, shape, q)
+        density = (shape.log_density((place - means) / stds).exp() / stds).mean(0)
+    if not (torch.is_grad_enabled() and (means.requires_grad or stds.requires_grad)):
+        return place
+    side = -1.0 if q > 0.5 else 1.0
+    tail = side * shape.below(side * (place - means) / stds).mean(0)
+    return place + (tail.detach() - tail) / density.clamp_min(torch.finfo(density.dtype).tiny)
 
 
 def _mixture_quantile(means: Tensor, stds: Tensor, shape: NoiseShape, q: float) -> Tensor:  # (S, n), (S, n) -> (n,)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
+from livi.model.likelihoods import pass_weights
 from livi.network import InputScaling, Layout
 from livi.spec import Json
 
@@ -25,6 +26,7 @@ def fingerprint(layout: Layout) -> dict[str, Json]:
         "include": list(layout.include),
         "exclude": list(layout.exclude),
         "forward": layout.forward is not None,
+        "weighted": layout.forward is pass_weights,
         "dtype": str(layout.dtype),
         "slots": [slot.name for slot in layout.slots],
         "parameters": [[name, list(value.shape)] for name, value in layout.module.named_parameters()],
@@ -101,6 +103,8 @@ def check_layers(saved: Mapping[str, Json], net: nn.Module) -> None:
 
 
 def matching_layout(saved: Mapping[str, Json], net: nn.Module, forward: Callable[..., Any] | None) -> Layout:
+    if saved.get("weighted") and forward is None:  # livi's own
+        forward = pass_weights
     if saved["forward"] != (forward is not None):
         words = ("forward=, as when it was fitted", "none") if saved["forward"] else ("no forward=", "one")
         raise ValueError(f"forward: expected {words[0]}, got {words[1]}; call the network as the fit did.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from livi.family.family import WeightSampler
 from livi.model.likelihoods import Likelihood
 from livi.model.priors import Prior
 from livi.network import Layout
+from livi.network.copying import copied
 from livi.posterior.fitted import Fitted
 from livi.posterior.storage.allowance import Allowance
 from livi.posterior.storage.contents import check_calibration, check_meta, check_numbers, check_state, complaint
@@ -163,7 +163,7 @@ def load_parts(
         state = check_state(unflatten_state(tensors, meta["state"]), meta["specs"])
         extra = state.get("extra", {})  # files from before there was one
         with allowance:
-            module = copy.deepcopy(net) if isinstance(net, nn.Module) else net(extra)
+            module = copied(net) if isinstance(net, nn.Module) else net(extra)
             saved, state = in_names_of(module, meta["layout"], state)
             layout = matching_layout(saved, module, forward)
             if state["network"] is not None:

@@ -1,0 +1,79 @@
+"""Posteriors of fits with weights of the examples: new examples need none, and answers are of the likelihood inside."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import livi
+from livi.posterior.metrics import score
+from livi.posterior.prediction import ClassificationPrediction, DrawnPrediction, RegressionPrediction
+
+X = torch.randn(40, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+WEIGHTS = torch.rand(40, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+KINDS = {
+    "sampled Gaussian": (livi.Gaussian(), "sampled", RegressionPrediction),
+    "exact Gaussian": (livi.Gaussian(), "exact", RegressionPrediction),
+    "StudentT": (livi.StudentT(), "sampled", DrawnPrediction),
+    "classes": (livi.Categorical(), "sampled", ClassificationPrediction),
+    "conditional classes": (livi.Categorical(), "conditional", ClassificationPrediction),
+}
+
+
+def network(outputs, normalised):
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Linear(2, 4), nn.BatchNorm1d(4) if normalised else nn.Identity(), nn.Tanh(), nn.Linear(4, outputs)
+    )
+
+
+@pytest.fixture(params=KINDS)
+def case(request):
+    """A fit with weights, its targets, an untrained network like it, and what an answer is."""
+    likelihood, last_layer, answer = KINDS[request.param]
+    classes = answer is ClassificationPrediction
+    targets = (X[:, 0] > 0).long() if classes else X.sum(1)
+    net = network(2 if classes else 1, normalised=last_layer == "sampled")
+    options = {"last_layer": last_layer, "recipe": livi.Recipe(steps=4, map_steps=4, map_restarts=1, num_samples=2)}
+    rows = (slice(10, 40), slice(10))
+    data, held = (((X[part], WEIGHTS[part]), targets[part]) for part in rows)
+    weighted = livi.Weighted(likelihood)
+    posterior = livi.fit(net, data, weighted, forward=livi.pass_weights, validation=held, progress=False, **options)
+    return posterior, targets, net, answer
+
+
+def test_new_examples_need_no_weights(case):
+    posterior, targets, _, answer = case
+    found = posterior.predict(X)
+    assert isinstance(found, answer)
+    assert "nll" in score(found, targets)
+    with_weights = posterior.predict((X, WEIGHTS))
+    batches = posterior.predict(DataLoader(TensorDataset(X, WEIGHTS, targets), 7))
+    for other in (with_weights, batches):
+        torch.testing.assert_close(other.log_prob(targets), found.log_prob(targets))
+    assert posterior.functions(3)(X).shape[:2] == (3, 40)
+
+
+def test_validation_is_of_the_likelihood_inside(case):
+    posterior, targets, _, _ = case
+    assert posterior.history[-1]["validation_nll"] == pytest.approx(
+        score(posterior.predict(X[:10], num_samples=32), targets[:10])["nll"], rel=1e-6
+    )
+
+
+def test_they_are_saved_frozen_and_copied_like_others(case, path):
+    posterior, targets, net, _ = case
+    answer = posterior.predict(X).log_prob(targets)
+    posterior.save(path)
+    for other in (livi.load(path, net), posterior.frozen(100), copy.deepcopy(posterior)):
+        torch.testing.assert_close(other.predict(X).log_prob(targets), answer)
+    assert isinstance(pickle.loads(pickle.dumps(posterior)), livi.Posterior)
+
+
+def test_diagnosis_takes_the_weights(case):
+    posterior, targets, _, _ = case
+    given = ((X[10:], WEIGHTS[10:]), targets[10:])
+    assert posterior.diagnose(*given, num_samples=4).findings
