@@ -130,8 +130,8 @@ class Posterior:
 
         Of a DataLoader or a list of batches only the inputs are used; see `input_batches`. Answers are differentiable
         in inputs that require gradients, and the networks constants; the activations of all networks are then held
-        until gradients have been taken. After a fit with weights of the examples (`livi.Weighted`), new ones need none; those
-        that come beside the inputs, as in that fit, are left out.
+        until gradients have been taken. After a fit with weights of the examples (`livi.Weighted`), new ones need
+        none; those that come beside the inputs, as in that fit, are left out.
 
         Args:
             rng: draws new networks. Without one the same `num_samples` networks are used every time, so that answers
