@@ -25,8 +25,8 @@ README = {
 }
 # The first accuracy of a row of images.md, by which it is found, is that of this problem and method.
 IMAGES = [
-    *[("mnist", method) for method in ("livi", "livi-mixture-1", "livi-smallest", "mnf", "ensemble-5", "swag")],
-    *[("mnist", method) for method in ("laplace_last_layer", "map", "mean_field", "laplace_linearised")],
+    *[("mnist", method) for method in ("livi", "livi-mixture-1", "livi-smallest", "mnf", "ensemble-5", "ensemble-10")],
+    *[("mnist", method) for method in ("swag", "laplace_last_layer", "map", "mean_field", "laplace_linearised")],
     *[("fashion-mnist", method) for method in ("livi", "livi-mixture-1", "ensemble-5")],
     *[("cifar10", method) for method in ("map", LIVI, "ensemble-5", POOL, FIVE)],
 ]
@@ -34,7 +34,8 @@ IMAGES = [
 
 @cache
 def rows(problem: str, method: str) -> list[dict]:
-    found = json.loads((ROOT / "results" / problem / f"{problem}.json").read_text(encoding="utf-8"))["rows"]
+    documents = [json.loads(path.read_text(encoding="utf-8")) for path in (ROOT / "results" / problem).glob("*.json")]
+    found = [row for document in documents if document["experiment"] == problem for row in document["rows"]]
     return [row for row in found if row["method"] == method and row["error"] is None]
 
 
