@@ -170,7 +170,7 @@ def choose_task(table: Table, target: str, wanted: Task | None, say: Say) -> Tas
         refuse_text(table, target, blamed, "leave it empty to drop the row, or pass --task classification")
     if different < 2:
         raise table.error(
-            f"expected a target that varies, got {cells[0]!r} in all rows; choose another --target.", column=target
+            f"expected a target that varies, got {str(cells[0])!r} in all rows; choose another --target.", column=target
         )
     few = different <= FEW_NUMBERS and len(table) >= ROWS_EACH * different
     task: Task = wanted or ("classification" if not fine.all() or (few and _whole(values)) else "regression")
@@ -178,11 +178,11 @@ def choose_task(table: Table, target: str, wanted: Task | None, say: Say) -> Tas
         refuse_huge(table, target, values)
     elif different > MAX_CLASSES or different > max(2, len(table) // 2):
         how = how_to_write(str(cells[0])) or "choose another target, or --task regression if they are numbers"
-        if parsed(cells, day)[1].all():
+        if not fine.all() and parsed(cells, day)[1].all():
             how = "dates cannot be predicted; write the days since some date as a number"
         raise table.error(
             f"expected at most {min(MAX_CLASSES, max(2, len(table) // 2))} classes for {len(table)} rows, got "
-            f"{different}, {cells[0]!r} among them; {how}.",
+            f"{different}, {str(cells[0])!r} among them; {how}.",
             column=target,
         )
     elif wanted is None and fine.all():

@@ -87,7 +87,7 @@ def target_classes(table: Table, schema: Schema) -> NDArray[np.int64]:  # (n,)
     if -1 in found:
         row = found.index(-1)
         known = ", ".join(schema.classes[:5]) + (", ..." if len(schema.classes) > 5 else "")
-        got = table.columns[schema.target][row]
+        got = str(table.columns[schema.target][row])
         raise table.error(f"expected a class of the fit ({known}), got {got!r}.", row=row, column=schema.target)
     return np.array(found, np.int64)
 

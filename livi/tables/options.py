@@ -64,7 +64,8 @@ def check_names(table: Table, target: str, options: FitOptions) -> None:
             close = difflib.get_close_matches(name, table.columns, 1)
             hint = f"; did you mean {close[0]!r}?" if close else f"; it has {', '.join(list(table.columns)[:8])}."
             if len(table.columns) == 1:
-                hint = f"{hint[:-1]} alone; if another character separates the columns, pass --delimiter."
+                only = next(iter(table.columns))
+                hint = f"; it has {only} alone; if another character separates the columns, pass --delimiter."
             raise table.error(f"expected a column {name!r}, got none of that name{hint}")
     for name in (*options.drop, *options.categorical):
         if name == target:

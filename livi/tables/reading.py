@@ -192,8 +192,7 @@ def _csv_table(name: str, names: list[str], records: list[tuple[int, list[str]]]
 
 def _lines(name: str, text: TextIO) -> Iterator[str]:
     """The lines, of text that may hold what is none."""
-    row = 1
-    for line in text:
+    for row, line in enumerate(text, 1):
         wrong = None if line.isascii() else _NO_UTF8.search(line)
         if wrong:
             raise TableError(
@@ -203,7 +202,6 @@ def _lines(name: str, text: TextIO) -> Iterator[str]:
         if "\0" in line:
             raise TableError(f"{name}, row {row}: expected text, got a zero byte; is it a CSV file in UTF-8?")
         yield line
-        row += line.endswith("\n")
 
 
 def _with_points(table: Table) -> Table:

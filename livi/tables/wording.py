@@ -17,7 +17,7 @@ _ADVICE = (
     (re.compile(r"[Ff]it for more steps, or use livi\.rivals\.\w+ where the bound matters\."), "Raise --steps."),
     (re.compile(r"[Rr]aise max_iterations or the noise\.$"), "raise --steps."),
     (re.compile(r"Standardise inputs and targets, check the data.*$", re.DOTALL), "Look for extreme values."),
-    (re.compile(r" Raise steps, or start from a better fit\.$"), " Raise --steps."),
+    (re.compile(r"(?<=[Rr]aise )steps, or start from a better fit\.$"), "--steps."),
     (re.compile(r" Subtract the gap before comparing models, or raise the noise\.$"), " Compare no models by it."),
     (re.compile(r"; raise Effort\.\w+\.$"), "."),
     (re.compile(r" Lower the noise or raise latent_dim\.$"), " Several --components may find more."),
