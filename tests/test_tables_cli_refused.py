@@ -164,7 +164,7 @@ def test_gaps_that_the_fit_did_not_have_are_counted(here, model, capsys):
     for row in (2, 3, 5, 8):
         edit("new.csv", row, "rooms", "")
     assert cli.main(["predict", "houses.livi", "new.csv", "--out", "p.csv"]) == 0
-    expected = "column 'rooms', rows 2, 3, 5 and 1 more: missing, but never in the fit; answers allow for all values"
+    expected = "column 'rooms', rows 2, 3, 5 and 1 more: missing, but never in the fit; predictions average over the"
     assert expected in capsys.readouterr().err
 
 
