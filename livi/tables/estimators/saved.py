@@ -67,7 +67,7 @@ def _check(estimator: LIVIRegressor | LIVIClassifier, extra: Any) -> None:
         "num_samples": estimator.num_samples == "auto" or 1 <= int(estimator.num_samples) <= _MOST_SAMPLES,
         "interval": estimator.interval in ("posterior", "conformal"),
         "conformity_scores_": scores is None or np.ndim(scores) == 1,
-        "classes_": len(getattr(estimator, "classes_", range(net["outputs"]))) in (net["outputs"], 2 * net["outputs"]),
+        "classes_": len(getattr(estimator, "classes_", range(net["outputs"]))) == net["outputs"],
     }
     for name, fine in right.items():
         if not fine:
