@@ -72,7 +72,7 @@ ALL = TABLES | {
 def tried(model: Model, length: int, x: Array, y: Array, seed: int) -> tuple[livi.LIVIRegressor, float]:
     """A trial, and its CPU seconds."""
     trial = livi.LIVIRegressor(steps=length, num_samples=50, n_jobs=1, random_state=seed).set_params(**model.settings)
-    trial._brief = True
+    trial._is_trial = True
     began = time.process_time()
     return trial.fit(x, y), time.process_time() - began
 

@@ -34,7 +34,7 @@ def score(name: str, rows: int, seed: int, noise: str, way: tuple[int | None, bo
     steps, linear, brief = way
     x, y = TABLES[name](rows + NEW, seed)
     model = livi.LIVIRegressor(steps=steps, target_scale="plain", noise=noise, n_jobs=1, random_state=seed)
-    model._brief = brief
+    model._is_trial = brief
     with ExitStack() as changed:
         if not linear:
             changed.enter_context(mock.patch.object(regressor, "first_noise", return_value=1.0))

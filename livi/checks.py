@@ -1,4 +1,4 @@
-"""Argument checks: one sentence with what was expected, what came, and what to do about it."""
+"""Argument checks. Their errors say in one sentence what was expected, what came, and what to do about it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def positive_float(name: str, value: float) -> float:
 
 
 def numbers(value: float | Sequence[float] | Tensor) -> Tensor:
-    """A tensor as it is, wherever it is; other numbers as one, on torch's default device and in its default dtype."""
+    """Convert numbers to a tensor of torch's default dtype, on its default device; a tensor is returned unchanged."""
     return value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=torch.get_default_dtype())
 
 
 def seed(value: int) -> int:
-    """A whole number that torch's random generators take, numpy's too."""
+    """Return a seed as an int if torch's random generators accept it; numpy's integers are allowed."""
     try:
         found = index(value)
     except TypeError:
@@ -44,7 +44,7 @@ def seed(value: int) -> int:
 
 
 def rng(name: str, value: torch.Generator | None) -> torch.Generator | None:
-    """A source of random numbers, or None for torch's own."""
+    """Return the value if it is a torch.Generator or None, which stands for torch's global one."""
     if value is None or isinstance(value, torch.Generator):
         return value
     kind = type(value).__name__
@@ -56,7 +56,7 @@ def rng(name: str, value: torch.Generator | None) -> torch.Generator | None:
 
 
 def device(value: torch.device | str) -> torch.device:
-    """A device that tensors can be made on here."""
+    """Return the device, if tensors can be allocated on it here."""
     try:
         return torch.empty(0, device=value).device
     except (RuntimeError, AssertionError) as error:
@@ -68,7 +68,7 @@ def device(value: torch.device | str) -> torch.device:
 
 
 def has_doubles(name: str, value: torch.device) -> torch.device:
-    """A device that can compute in float64, as log-determinants, evidences and sums over the data are."""
+    """Return the device if it has float64, in which log-determinants, evidences and sums over the data are computed."""
     if value.type == "mps":
         raise ValueError(
             f"{name}: expected a device with float64, in which parts of a fit are computed, got {str(value)!r}, which "
@@ -78,9 +78,9 @@ def has_doubles(name: str, value: torch.device) -> torch.device:
 
 
 def may_be_read(tensor: Tensor) -> bool:
-    """Whether a value may be looked at: not while a CUDA graph is recorded, nor where torch forbids waiting for a GPU.
+    """False while a CUDA graph is recorded, or where torch forbids waiting for a GPU: values cannot be read then.
 
-    What cannot be refused by an error then has to show as NaN.
+    A check that would read them to raise an error must let NaN through instead.
     """
     if not tensor.is_cuda:
         return True
@@ -88,7 +88,7 @@ def may_be_read(tensor: Tensor) -> bool:
 
 
 def rows_in_words(sound: Tensor) -> str:  # (B, ...) of bool
-    """How many rows are not sound, and the first of them.
+    """Say how many rows are not sound, and number the first of them.
 
     >>> rows_in_words(torch.tensor([[True, True], [True, False], [True, True]]))
     'in 1 of 3 rows (numbers 1, counted from 0)'
@@ -100,7 +100,7 @@ def rows_in_words(sound: Tensor) -> str:  # (B, ...) of bool
 
 
 def matrix(name: str, value: Tensor, columns: int) -> Tensor:
-    """A floating-point tensor of shape (rows, columns) with at least one row."""
+    """Return the value if it is a floating-point tensor of shape (rows, columns) with at least one row."""
     if not isinstance(value, Tensor):
         raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}.")
     if value.ndim != 2 or value.shape[1] != columns or value.shape[0] < 1:
@@ -114,7 +114,7 @@ def matrix(name: str, value: Tensor, columns: int) -> Tensor:
 
 
 def vector(name: str, value: Tensor, size: int) -> Tensor:
-    """A finite floating-point tensor of shape (size,)."""
+    """Return the value if it is a finite floating-point tensor of shape (size,)."""
     if not isinstance(value, Tensor):
         raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}.")
     if value.shape != (size,):
@@ -127,7 +127,7 @@ def vector(name: str, value: Tensor, size: int) -> Tensor:
 
 
 def same_kind(name: str, value: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """`value` has this dtype and lives on this device."""
+    """Return the value if it has this dtype and is on this device."""
     if value.dtype != dtype or value.device != device:
         raise ValueError(
             f"{name}: expected {dtype} on {device}, got {value.dtype} on {value.device}; "
@@ -137,7 +137,7 @@ def same_kind(name: str, value: Tensor, dtype: torch.dtype, device: torch.device
 
 
 def sizes(name: str, values: Sequence[int], total: int) -> tuple[int, ...]:
-    """Positive sizes that add up to `total`."""
+    """Return the values as a tuple if they are positive ints that add up to `total`."""
     for value in values:
         positive_int(f"each of {name}", value)
     if sum(values) != total:

@@ -1,4 +1,4 @@
-"""Random numbers that mean the same on every device."""
+"""Random numbers: a seed gives the same ones on every device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def normal(
     dtype: torch.dtype,
     device: torch.device,
 ) -> Tensor:
-    """Standard normal numbers drawn on the rng's own device, then moved: a seed means the same draw on every device."""
+    """Standard normal numbers, drawn on the device of `rng` and then moved: a seed gives the same on every device."""
     return torch.randn(shape, generator=rng, dtype=dtype, device=_source(rng, device)).to(device)
 
 
@@ -31,18 +31,18 @@ def rademacher(
 
 
 def uniform(shape: tuple[int, ...], rng: torch.Generator, dtype: torch.dtype) -> Tensor:
-    """Numbers uniform on [0, 1), on the rng's own device."""
+    """Numbers uniform on [0, 1), on the device of `rng`."""
     return torch.rand(shape, generator=rng, dtype=dtype, device=rng.device)
 
 
 def permutation(count: int, seed: int) -> Tensor:  # (count,), on the CPU
-    """The numbers below `count` in the random order that belongs to a seed."""
+    """A random permutation of 0, ..., count - 1, always the same for a seed."""
     rng = torch.Generator().manual_seed(seed)
     return torch.randperm(count, generator=rng, device=rng.device)
 
 
 def gamma(shape: Tensor, rng: torch.Generator | None) -> Tensor:
-    """Gamma variables of these shapes and scale 1, drawn like `normal`."""
+    """Gamma variables with these shape parameters and scale 1, drawn like `normal`."""
     source = _source(rng, shape.device)
     return torch._standard_gamma(shape.to(source), generator=rng).to(shape.device)
 
@@ -55,9 +55,9 @@ def poisson(rate: Tensor, rng: torch.Generator | None) -> Tensor:
 
 @contextmanager
 def global_stream(seed: int, device: torch.device) -> Iterator[None]:
-    """torch's global streams of the CPU and of this device begin at a seed, and are as they were afterwards.
+    """Seed torch's global generators of the CPU and of this device; on leaving, restore their previous states.
 
-    For code that draws from nowhere else. No other GPU is asked about its stream, which would take memory there.
+    For code that can draw only from them. Other GPUs are left alone, since reading their generators takes memory there.
     """
     gpus = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=gpus):

@@ -1,4 +1,4 @@
-"""Durations in seconds or in words."""
+"""Durations: seconds from texts such as "1 min", and back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*?)s?\s*")
 
 
 def seconds(name: str, duration: float | str) -> float:
-    """A number of seconds, or a text such as "30 s", "1 min" or "1.5 hours".
+    """The seconds of a duration: a number of them, or a text such as "30 s", "1 min" or "1.5 hours".
 
     >>> seconds("budget", "1.5 min")
     90.0

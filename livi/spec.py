@@ -1,8 +1,8 @@
-"""Values and objects as JSON, exactly and without pickle: how what was saved can be built again.
+"""Values and objects as JSON, exactly and without pickle, so that what was saved can be built again.
 
-Plain values stand for themselves. Whatever JSON has no word for is an object with one key, its tag: {"tuple": [1, 2]},
-{"float": "7ff0000000000000"} (infinity), {"dict": [[0, "a"]]}. A `Specified` object is written down as its class and
-the arguments it was called with. Reading looks classes up in a table of known ones and never imports anything.
+Plain values are written as they are. A value that JSON lacks is an object with one key, its tag: {"tuple": [1, 2]},
+{"float": "7ff0000000000000"} (infinity), {"dict": [[0, "a"]]}. A `Specified` object is written as its class and the
+arguments it was called with. Reading looks classes up in a table of known ones and never imports anything.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 class Specified:
-    """A base of objects that remember the call that made them, so that `build(spec_of(x), ...)` makes another.
+    """Base class of objects that record the arguments they were made with, so that `build(spec_of(x), ...)` copies x.
 
-    A subclass has nothing to do for it. Arguments may be None, numbers, strings, lists, tuples, dicts, dtypes, classes,
-    other Specified objects and tensors. Of a tensor only shape and dtype are remembered, its values come back with the
-    state dict: keep it as a parameter or a buffer. Anything else, a function for example, is found out by `spec_of`.
+    A subclass needs no code for this. Arguments may be None, numbers, strings, lists, tuples, dicts, dtypes, classes,
+    other Specified objects and tensors. Only the shape and dtype of a tensor are recorded, since its values come back
+    with the state dict: keep it as a parameter or a buffer. `spec_of` raises for anything else, such as a function.
     """
 
     _spec: dict[str, Json]
@@ -40,14 +40,14 @@ class Specified:
         return self
 
     def _remember(self, **arguments: Any) -> None:
-        """Add arguments to the spec, for an object that was changed after it was made."""
+        """Add or replace arguments in the spec, for an object that was changed after it was made."""
         known = {name: _encoded(value, name) for name, value in arguments.items()}
-        record = {**self._spec, "arguments": self._spec["arguments"] | known}  # the old one may be part of another
+        record = {**self._spec, "arguments": self._spec["arguments"] | known}  # a copy: another spec may hold the old
         object.__setattr__(self, "_spec", record)
 
 
 class NotSpecifiedError(TypeError):
-    """An argument that has no JSON form; `argument` is the outermost one that holds it."""
+    """Raised for an argument without a JSON form; `argument` names the outermost one that holds it."""
 
     def __init__(self, message: str, argument: str) -> None:
         super().__init__(message)
@@ -55,7 +55,7 @@ class NotSpecifiedError(TypeError):
 
 
 def spec_of(specified: Specified, without: Collection[str] = ()) -> dict[str, Json]:
-    """{"class": ..., "arguments": {...}}, with the defaults of the day, and leaving out the arguments in `without`.
+    """{"class": ..., "arguments": {...}}, including arguments left at their defaults, but none of those in `without`.
 
     Raises:
         NotSpecifiedError: an argument has no JSON form.
@@ -87,7 +87,7 @@ def build(spec: Mapping[str, Json], classes: Mapping[str, type], **given: Any) -
     if not issubclass(cls, Specified):
         raise ValueError(f"{spec['class']}: expected a subclass of livi.spec.Specified, got {cls}; derive it from one.")
     arguments = {
-        name: from_json(value, lambda tag, payload: _revived(tag, payload, classes))
+        name: from_json(value, lambda tag, payload: _restored(tag, payload, classes))
         for name, value in spec["arguments"].items()
         if name not in given
     }
@@ -112,18 +112,18 @@ def known_classes(others: Iterable[type] = ()) -> dict[str, type]:
 
 
 def class_name(cls: type) -> str:
-    """'MLP' for the package's own, 'torch.nn.ELU', and 'custom.MLP' for one of the same name from elsewhere."""
+    """The name of a class in specs: 'MLP' for the package's own, 'torch.nn.ELU', and 'custom.MLP' for all others."""
     if vars(nn).get(cls.__name__) is cls:
         return f"torch.nn.{cls.__name__}"
     return cls.__name__ if _in_package(cls) else f"custom.{cls.__name__}"
 
 
 def to_json(value: Any, other: Callable[[Any, str], Json], path: str = "") -> Json:
-    """A JSON form that `from_json` turns back exactly: int keys, tuples, every bit of a float.
+    """A JSON form from which `from_json` restores the value exactly: int keys, tuples, every bit of a float.
 
     Args:
-        other: gives the JSON form, an object with one key, of what is not plain, or raises.
-        path: where the value stands; passed on to `other`, with the keys and indices on the way down.
+        other: returns the JSON form of any other value, an object with one key, or raises.
+        path: the name of the value; passed on to `other`, with the keys and indices on the way down.
     """
     if value is None or type(value) in (bool, int, str):
         return value
@@ -144,7 +144,7 @@ def to_json(value: Any, other: Callable[[Any, str], Json], path: str = "") -> Js
 
 
 def from_json(value: Json, other: Callable[[str, Json], Any]) -> Any:
-    """What `to_json` was given; `other` takes the tag and the content of what it had passed to its own `other`."""
+    """The value that `to_json` was given; `other` restores values of other tags, given the tag and its content."""
     if isinstance(value, list):
         return [from_json(item, other) for item in value]
     if not isinstance(value, dict):
@@ -164,12 +164,12 @@ def from_json(value: Json, other: Callable[[str, Json], Any]) -> Any:
 
 
 def _record(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Json]:
-    """The call as JSON at once: later changes to a list do not matter, and no function stands in the way of pickle."""
+    """The call as JSON, made at once: later changes to a list do not matter, and the record can always be pickled."""
     signature = inspect.signature(cls.__init__)  # type: ignore[misc]
     arguments: dict[str, Any] = {}
     try:
         bound = signature.bind(None, *args, **kwargs)
-    except TypeError:  # __init__ will complain itself, or unpickling will bring a record
+    except TypeError:  # __init__ will raise the same, or unpickling will restore the record
         return {"class": class_name(cls), "arguments": {}}
     bound.apply_defaults()
     for name, parameter in list(signature.parameters.items())[1:]:
@@ -185,7 +185,7 @@ def _record(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[st
 def _encoded(value: Any, name: str) -> Json:
     try:
         return to_json(value, _argument, name)
-    except (TypeError, RecursionError) as error:  # odd keys, or a list in itself: no reason to fail before it is saved
+    except (TypeError, RecursionError) as error:  # odd keys, or a list that holds itself: raise only in `spec_of`
         return {"unknown": [name, f"{type(value).__name__} ({error})"]}
 
 
@@ -199,12 +199,12 @@ def _argument(value: Any, path: str) -> Json:
     return {"unknown": [path, f"{type(value).__name__} {getattr(value, '__qualname__', '')}".strip()]}
 
 
-def _revived(tag: str, content: Json, classes: Mapping[str, type]) -> Any:
+def _restored(tag: str, content: Json, classes: Mapping[str, type]) -> Any:
     if tag == "object":
         return build(content, classes)
     if tag == "tensor":
         dtype = _dtype(content["dtype"]["dtype"])
-        floating = dtype.is_floating_point or dtype.is_complex  # scales must be positive, numbers of groups begin at 0
+        floating = dtype.is_floating_point or dtype.is_complex  # scales must be positive, group numbers begin at 0
         return torch.full(content["shape"], float(floating), device="cpu").to(dtype)
     if tag == "class":
         return _class(content, classes)

@@ -55,6 +55,15 @@ def test_a_saved_classifier_answers_as_before_with_its_labels(tmp_path, labels):
         assert extra["limits"].tolist() == [0, 1, 2]
 
 
+def test_a_classifier_with_more_labels_than_outputs_is_refused(tmp_path):
+    X, _ = wave(10)
+    model = LIVIClassifier(**SHORT | {"steps": 2}).fit(X, X[:, 0] > 0)
+    model.classes_ = np.arange(4)
+    model.save(tmp_path / "model.livi")
+    with pytest.raises(StorageError, match="another classes_ than a fit has"):
+        load(tmp_path / "model.livi")
+
+
 def test_parameters_changed_after_the_fit_do_not_spoil_the_file(tmp_path, regressor):
     model = LIVIRegressor(**SHORT | {"steps": 2}).fit(*wave(10)).set_params(hidden=(99,), random_state=np.random)
     model.set_params(random_state=np.random.RandomState(0), device=torch.device("cpu"))

@@ -58,10 +58,11 @@ def test_a_fit_that_makes_no_sense(here, capsys, options, complaint):
     ("text", "complaint"),
     [
         ("a|b\n" + "1|2\n" * 9, "it has a|b alone; if another character separates the columns, pass --delimiter."),
+        ("price|b\n" + "1|2\n" * 9, "it has price|b alone; if another character separates"),
         ("a,b\n1,2\n", "expected at least 5 rows to fit to, got 1; add rows."),
         ("a,b\n" + "".join(f"{i},2024-01-{i:02}\n" for i in range(1, 29)), "dates cannot be predicted"),
     ],
-    ids=["another delimiter", "one row", "dates"],
+    ids=["another delimiter", "another delimiter after the target", "one row", "dates"],
 )
 def test_a_file_that_makes_no_sense(here, capsys, text, complaint):
     Path("odd.csv").write_text(text, encoding="utf-8")
@@ -163,7 +164,7 @@ def test_gaps_that_the_fit_did_not_have_are_counted(here, model, capsys):
     for row in (2, 3, 5, 8):
         edit("new.csv", row, "rooms", "")
     assert cli.main(["predict", "houses.livi", "new.csv", "--out", "p.csv"]) == 0
-    expected = "column 'rooms', rows 2, 3, 5 and 1 more: missing, but never in the fit; answers allow for all values"
+    expected = "column 'rooms', rows 2, 3, 5 and 1 more: missing, but never in the fit; predictions average over the"
     assert expected in capsys.readouterr().err
 
 

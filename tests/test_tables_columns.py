@@ -155,6 +155,16 @@ def test_a_target_that_suits_no_task_is_refused(values, task, complaint):
     assert complaint in str(caught.value)
 
 
+def test_numbers_of_a_parquet_file_are_quoted_as_numbers():
+    with pytest.raises(TableError, match=r"a target that varies, got '3.5' in all rows"):
+        choose_task(table(y=[3.5] * 9), "y", None, silent)
+    with pytest.raises(TableError, match=r"got 9, '0.5' among them; choose another target, or --task regression"):
+        choose_task(table(y=np.arange(9) + 0.5), "y", "classification", silent)
+    classes = Schema("y", "classification", SCHEMA.columns, ("1", "2"))
+    with pytest.raises(TableError, match=r"row 3, column 'y': expected a class of the fit \(1, 2\), got '3.0'"):
+        target_classes(table(y=[1.0, 3.0]), classes)
+
+
 def test_classes_are_ordered_by_value_or_by_name():
     assert class_names(texts(["10", "9", "2.0", "2"])) == ("2", "9", "10")
     assert class_names(texts(["b", "a", "10"])) == ("10", "a", "b")

@@ -150,9 +150,11 @@ def test_no_advice_of_a_report_is_about_what_the_command_line_lacks(module):
             "promise, lower --hidden.",
         ),
         ("worth. Fit for more steps, or use livi.rivals.fit_mean_field where the bound matters.", "Raise --steps."),
+        ("unknown weights. Raise steps, or start from a better fit.", "weights. Raise --steps."),
+        ("Variances will be off; raise steps, or start from a better fit.", "off; raise --steps."),
     ],
 )
-def test_advice_about_the_bound_is_that_of_the_command_line(said, advised):
+def test_advice_is_that_of_the_command_line(said, advised):
     assert in_options(said).endswith(advised)
 
 

@@ -44,8 +44,8 @@ def test_answers_are_as_wide_as_not_knowing_makes_them(model):
     for column in ("mean", "p05", "p95"):  # rows beside them answer as ever
         np.testing.assert_array_equal(found[column][150:], whole[column][150:])
     assert said == [
-        "made, column 'a', rows 2, 3, 4 and 147 more: missing, but never in the fit; answers allow for all values that "
-        "the fit has seen there"
+        "made, column 'a', rows 2, 3, 4 and 147 more: missing, but never in the fit; predictions average over the "
+        "values that the fit has seen there"
     ]
 
 

@@ -137,6 +137,7 @@ def test_columns_without_a_name_are_left_out_with_a_note(tmp_path):
         (b'a,b\n"1\n",2\n1\n', "row 4: expected 2 values as in the header, got 1"),
         (b'a,b\n1,2\n1,"2\n', "row 3: expected quoted CSV fields that end"),
         (b"a,b\n1,\xe9\n", "row 2: expected UTF-8 text, got the byte 0xe9"),
+        (b"a,b\r1,2\r3,\xe9\r", "row 3: expected UTF-8 text, got the byte 0xe9"),
         (b"a,b\n1,2\n3,\x00\n", "row 3: expected text, got a zero byte"),
         ("a,b\n".encode("utf-16"), "got UTF-16 text"),
         (b"\x1f\x8b\x08", "gzip"),

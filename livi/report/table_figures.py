@@ -30,8 +30,8 @@ from livi.report.interactive import (
     segments,
 )
 from livi.report.style import FAINT, INK, Numbers, tint
+from livi.tables.calibration import binomial_band
 from livi.tables.content import ClassificationRows, RegressionRows
-from livi.tables.evaluation import binomial_band
 
 FEWEST = 10  # rows for an average of errors
 TERMS = {"bound": "Bound", "log_likelihood": "Log likelihood", "log_prior": "Log prior", "entropy": "Entropy"}

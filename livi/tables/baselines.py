@@ -1,6 +1,6 @@
-"""What a model must beat: the same answer for every row, and a linear model of the same columns.
+"""Baselines that a model must beat: one constant prediction for all rows, and a linear model of the same columns.
 
-Both are learned from the rows that the model is fitted to, kept in its file, and scored on the same rows as the model.
+Both are fitted to the same rows as the model, saved in its file, and scored on the same rows as the model.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ from numpy.typing import NDArray
 from livi.tables.content import Baseline, Metric
 from livi.tables.estimators.scaling import Scaling
 
-ROWS = 20_000  # that a linear model is fitted to; more change nothing that is shown
-PENALTIES = np.logspace(-3, 4, 15)
+MOST_ROWS = 20_000  # rows that a linear model is fitted to; more do not change the digits shown
+PENALTIES = np.logspace(-3, 4, 15)  # of ridge regression
+LOGIT_OF_ABSENT = -30.0  # logit of classes that are not among these rows
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class Baselines:
-    """A constant and a linear model, each for numbers with a Gaussian noise or for classes.
+    """A constant and a linear model, both either of numbers with Gaussian noise or of classes.
 
     Args:
-        scaling: of the features.
-        weights, offsets: of the linear model of standardised features, a column for each output.
+        scaling: standardises the features.
+        weights, offsets: of the linear model on standardised features, one column per output.
         constant: the mean (1,), or the share of each class (k,).
-        noises: standard deviations around the mean and around the linear model; (0, 0) for classes.
+        noises: standard deviations of the targets around the mean and around the linear model; (0, 0) for classes.
     """
 
     scaling: Scaling  # (p,)
@@ -43,10 +44,10 @@ class Baselines:
 
     @classmethod
     def of_numbers(cls, features: Floats, targets: Floats) -> Baselines:
-        """By ridge regression, its penalty chosen by leaving out one row at a time."""
+        """The mean, and ridge regression with its penalty chosen by leave-one-out cross-validation."""
         from sklearn.linear_model import RidgeCV
 
-        inputs, numbers, scaling = _some(features, targets)
+        inputs, numbers, scaling = _standardised_sample(features, targets)
         model = RidgeCV(PENALTIES, store_cv_results=False).fit(inputs, numbers)
         residual = numbers - model.predict(inputs)
         freedom = max(1, len(numbers) - min(inputs.shape[1] + 1, len(numbers) // 2))
@@ -56,30 +57,30 @@ class Baselines:
 
     @classmethod
     def of_classes(cls, features: Floats, targets: NDArray[np.int64], count: int) -> Baselines:
-        """By logistic regression."""
+        """The share of each class, and logistic regression."""
         from sklearn.linear_model import LogisticRegression
 
-        inputs, labels, scaling = _some(features, targets)
+        inputs, labels, scaling = _standardised_sample(features, targets)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # not at its maximum yet, which is near enough for a comparison
+            warnings.simplefilter("ignore")  # about convergence: near the maximum is good enough for a comparison
             model = LogisticRegression(max_iter=500).fit(inputs, labels)
-        weights, offsets = np.zeros((inputs.shape[1], count)), np.full(count, -30.0)  # classes that were not among them
+        weights, offsets = np.zeros((inputs.shape[1], count)), np.full(count, LOGIT_OF_ABSENT)
         two = len(model.classes_) == 2
         weights[:, model.classes_] = np.concatenate([0 * model.coef_, model.coef_]).T if two else model.coef_.T
         offsets[model.classes_] = np.concatenate([[0.0], model.intercept_]) if two else model.intercept_
         return cls(scaling, weights, offsets, np.bincount(targets, minlength=count) / len(targets), (0.0, 0.0))
 
     def beside(self, metrics: tuple[Metric, ...], features: Floats, targets: NDArray[Any]) -> tuple[Metric, ...]:
-        """The model's metrics on these rows with those of the baselines, where they have them."""
+        """The model's metrics on these rows, each with the scores of the baselines where these have one."""
         outputs = self.scaling.standardise(features) @ self.weights + self.offsets
-        if any(self.noises) or len(self.constant) == 1:
+        if len(self.constant) == 1:
             found = dict(_number_scores(self.constant[0], outputs[:, 0], self.noises, targets))
         else:
             found = dict(_class_scores(self.constant, outputs, targets))
-        return tuple(metric.beside(found.get(metric.key, ())) for metric in metrics)
+        return tuple(metric.with_baselines(found.get(metric.key, ())) for metric in metrics)
 
     def facts(self) -> dict[str, Any]:
-        """As tensors and numbers, for a file."""
+        """Tensors and numbers to save in a file."""
         arrays = {"shift": self.scaling.shift, "scale": self.scaling.scale, "weights": self.weights}
         arrays |= {"offsets": self.offsets, "constant": self.constant}
         return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()} | {
@@ -88,7 +89,7 @@ class Baselines:
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any], features: int, classes: int) -> Baselines:
-        """The opposite. Raises a ValueError where sizes do not suit so many features and classes."""
+        """Baselines from what `facts` gave. Raises ValueError for sizes of another number of features or classes."""
         arrays = {name: facts[name].double().numpy() for name in ("shift", "scale", "weights", "offsets", "constant")}
         outputs = max(1, classes)
         shapes = {"shift": (features,), "scale": (features,), "weights": (features, outputs)}
@@ -101,10 +102,10 @@ class Baselines:
         )
 
 
-def _some(features: Floats, targets: NDArray[Any]) -> tuple[Floats, NDArray[Any], Scaling]:
-    """Standardised features and targets, of as many rows as it takes."""
+def _standardised_sample(features: Floats, targets: NDArray[Any]) -> tuple[Floats, NDArray[Any], Scaling]:
+    """Standardised features and targets of at most 20,000 random rows, and the scaling of all features."""
     scaling = Scaling.of(features, np.ones(len(features)))
-    rows = np.random.default_rng(0).permutation(len(features))[:ROWS]
+    rows = np.random.default_rng(0).permutation(len(features))[:MOST_ROWS]
     return scaling.standardise(features[rows]), targets[rows], scaling
 
 
@@ -139,7 +140,7 @@ def _class_scores(shares: Floats, outputs: Floats, targets: NDArray[np.int64]) -
     yield "nll", _pair([float(-np.log(chance[rows, targets].clip(1e-12)).mean()) for chance in chances])
     yield "brier", _pair([float(np.square(chance - truth).sum(1).mean()) for chance in chances])
     if linear.shape[1] == 2 and 0 < targets.sum() < len(targets):
-        yield "auroc", _pair([0.5, _area(linear[:, 1], targets == 1)])
+        yield "auroc", _pair([0.5, _auroc(linear[:, 1], targets == 1)])
 
 
 def _pair(values: list[float]) -> tuple[Baseline, ...]:
@@ -148,15 +149,15 @@ def _pair(values: list[float]) -> tuple[Baseline, ...]:
 
 
 def _crps(units: Floats) -> Floats:
-    """Of a standard normal prediction."""
+    """The CRPS of a standard normal prediction for these numbers."""
     from scipy.stats import norm
 
     score: Floats = units * (2.0 * norm.cdf(units) - 1.0) + 2.0 * norm.pdf(units) - 1.0 / math.sqrt(math.pi)
     return score
 
 
-def _area(scores: Floats, positive: NDArray[np.bool_]) -> float:
-    """Under the ROC curve, by ranks."""
+def _auroc(scores: Floats, positive: NDArray[np.bool_]) -> float:
+    """The area under the ROC curve, by ranks."""
     from scipy.stats import rankdata
 
     count = int(positive.sum())

@@ -1,4 +1,4 @@
-"""What a report on a table model shows: plain numbers, words and arrays, with no trace of how they came about.
+"""The content of a report on a table model: plain numbers, words and arrays.
 
 `livi.tables` fills it, `livi.report` turns it into a page. Nothing here needs pandas or torch.
 """
@@ -15,20 +15,21 @@ from numpy.typing import NDArray
 
 Task = Literal["regression", "classification"]
 Judgement = Literal["calibrated", "overconfident", "underconfident", "too few rows"]
+PartKind = Literal["size", "group"]  # a fifth by size of the prediction, or the rows with one value of a column
 
 
 @dataclass(frozen=True, eq=False)
 class RegressionRows:
-    """Targets that the fit has not seen and what was predicted for them, in the target's own units. n >= 1 rows.
+    """Targets that the fit has not seen, and the predictions for them, in the target's own units. n >= 1 rows.
 
     All numbers are finite. `levels` rise; `lower[i]` and `upper[i]` are the ends of the central intervals that should
-    hold `levels[i]` of the targets, as the model gives them (conformal ones for a conformal model). Intervals of
-    counts end in counts, and must hold more than their level: what they should hold is judged by `pit`.
+    hold `levels[i]` of the targets, conformal ones for a conformal model. The ends of intervals for counts are counts,
+    so these hold more than their level: their coverage is judged by `pit`.
     """
 
     target: NDArray[np.float64]  # (n,)
     mean: NDArray[np.float64]  # (n,)
-    epistemic_std: NDArray[np.float64]  # (n,) what more data would take away
+    epistemic_std: NDArray[np.float64]  # (n,) the part that more data would reduce
     aleatoric_std: NDArray[np.float64]  # (n,) the noise of the target itself
     total_std: NDArray[np.float64]  # (n,)
     pit: NDArray[np.float64]  # (n,) P(Y <= target), uniform on [0, 1] if the prediction is calibrated
@@ -39,7 +40,7 @@ class RegressionRows:
 
     @property
     def inside(self) -> NDArray[np.bool_]:  # (L, n)
-        """Which targets the intervals hold, as far as it counts for coverage."""
+        """Which targets count as covered by the intervals of each level: by `pit` for counts, else by the ends."""
         if self.counts:
             return np.abs(self.pit - 0.5) <= 0.5 * self.levels[:, None]
         return (self.lower <= self.target) & (self.target <= self.upper)
@@ -52,13 +53,13 @@ class RegressionRows:
 class ClassificationRows:
     """Labels that the fit has not seen and the probabilities predicted for them. n >= 1 rows, k >= 2 classes.
 
-    All numbers are finite; entropies are in nats. `target[i]` is a place in `classes`.
+    All numbers are finite; entropies are in nats. `target[i]` is an index into `classes`.
     """
 
     target: NDArray[np.int64]  # (n,)
     classes: tuple[str, ...]  # (k,)
     probabilities: NDArray[np.float64]  # (n, k)
-    entropy: NDArray[np.float64]  # (n,) all the uncertainty
+    entropy: NDArray[np.float64]  # (n,) the total uncertainty
     mutual_information: NDArray[np.float64]  # (n,) its epistemic part
 
     def __len__(self) -> int:
@@ -67,7 +68,7 @@ class ClassificationRows:
 
 @dataclass(frozen=True)
 class Baseline:
-    """The same score of something simple: one answer for all rows, or a linear model of the same columns."""
+    """The score of a simple model: a constant prediction for all rows, or a linear model of the same columns."""
 
     kind: Literal["constant", "linear"]
     value: float
@@ -75,7 +76,7 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Metric:
-    """One number with its name, as printed, and how to read it."""
+    """A score with its name, its printed form, and a note on how to read it."""
 
     key: str  # as in JSON: "rmse"
     name: str  # as shown: "RMSE"
@@ -84,13 +85,13 @@ class Metric:
     note: str = ""  # "lower is better, in units of price"
     baselines: tuple[Baseline, ...] = ()
 
-    def beside(self, baselines: tuple[Baseline, ...]) -> Metric:
+    def with_baselines(self, baselines: tuple[Baseline, ...]) -> Metric:
         return replace(self, baselines=tuple(baselines))
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """How many targets the central intervals of one level held, against how many they should have held."""
+    """The share of targets inside the intervals (or sets) of one level, and the range to expect if calibrated."""
 
     level: float  # 0.9
     share: float  # of the targets inside
@@ -102,9 +103,9 @@ class Coverage:
 
 @dataclass(frozen=True)
 class Part:
-    """Coverage of the 90 % intervals among some of the rows."""
+    """Coverage of the 90 % intervals in a part of the rows."""
 
-    kind: Literal["size", "group"]  # a fifth by size of the prediction, or one value of a column
+    kind: PartKind
     name: str  # "the fifth with the highest predictions of price", "rows with cut = Fair"
     rows: int
     coverage: Coverage
@@ -112,16 +113,16 @@ class Part:
 
 @dataclass(frozen=True)
 class Driver:
-    """A column, and the error of the same predictions without what it says: its values shuffled among the rows."""
+    """A column's permutation importance: the error of predictions, and that with its values shuffled among the rows."""
 
     name: str
-    error: float  # as it is: RMSE, or the average probability given to wrong classes
-    without: float
+    error: float  # RMSE, or the average probability given to wrong classes
+    without: float  # the same with the column shuffled
 
 
 @dataclass(frozen=True, eq=False)
 class Effect:
-    """The average prediction along a column, by networks of the posterior: 90 % of them between `low` and `high`."""
+    """Partial dependence on a column: the average prediction; `low` to `high` holds 90 % of the networks."""
 
     name: str
     kind: Literal["numeric", "date", "categorical"]
@@ -129,12 +130,12 @@ class Effect:
     mean: NDArray[np.float64]  # (P,)
     low: NDArray[np.float64]
     high: NDArray[np.float64]
-    about: str = ""  # the class whose probability it is
+    about: str = ""  # for classification, the class whose probability is shown
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One sentence of the diagnosis of the posterior."""
+    """One finding of the diagnosis of the posterior."""
 
     severity: Literal["ok", "notice", "warning"]
     topic: str  # "bound", "entropy", ...
@@ -143,7 +144,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class ColumnFacts:
-    """One column of the table and what became of it."""
+    """One column of the table and how it is used."""
 
     name: str
     kind: Literal["numeric", "date", "categorical", "dropped"]
@@ -152,9 +153,9 @@ class ColumnFacts:
 
 @dataclass(frozen=True)
 class UnsureRow:
-    """A row about which the model is unsure, with the values it had in the file."""
+    """A row whose prediction has a large epistemic uncertainty, with its values in the file."""
 
-    position: int  # in the held-out rows
+    position: int  # index among the scored rows
     row: int  # line in the file, where the header is line 1
     values: Mapping[str, str]  # by column, target included; "" where missing
 
@@ -167,11 +168,11 @@ class Content:
         title: such as "price from houses.csv".
         task: "regression" or "classification".
         target: name of the target column.
-        headline: the answer first, one or two sentences with numbers on the held-out rows.
-        source: which rows the numbers are about: "128 held-out rows of houses.csv"; "" where there are none.
-        facts: what was fitted, in the order to be shown, by the name to be shown: "Rows fitted": "512", "Network": ...
+        headline: one or two sentences with the main scores on the held-out rows.
+        source: the rows that were scored, as "128 held-out rows of houses.csv"; "" where there are none.
+        facts: what was fitted, by name, in the order to be shown: "Rows fitted": "512", "Network": ...
         columns: every column of the file but the target.
-        notes: what the user should know about the data: dropped columns and rows, values that were filled in.
+        notes: about the data, such as dropped columns and rows, and values that were filled in.
         history: one dict every few steps, with step, bound, log_likelihood, log_prior, entropy, kl_weight, rate.
         rows: held-out targets and predictions; None where nothing was held out (`--validation 0`).
         metrics: on those rows; empty where there are none.
@@ -180,8 +181,8 @@ class Content:
         verdict: calibration in words, one sentence each; empty where there are no rows.
         unsure: the rows with the largest epistemic uncertainty, most uncertain first.
         findings: the diagnosis of the posterior in words; empty if it was not made.
-        drivers: columns by what is lost without them, most first; empty where nothing was looked at.
-        effects: how predictions change along some of them.
+        drivers: columns by permutation importance, most important first; empty if it was not computed.
+        effects: how predictions change along the most important columns.
     """
 
     title: str

@@ -1,17 +1,17 @@
-"""What the columns are and what the target asks for, guessed from the cells by rules that can be overruled.
+"""The kinds of columns and the task, guessed from the cells by rules that options can overrule.
 
 Columns:
     - numeric if every value that is not missing is a number, none of them infinite;
-    - a date if every value is an ISO date; it enters as days;
+    - a date if every value is an ISO date; the model sees days since 1970;
     - otherwise categorical, True and False included. With more than 50 categories, or more than half as many as rows,
-      it is dropped with a note, since it looks like an identifier or free text; asked for by name, it is an error.
-      If four fifths of such a column are numbers after all, or a fifth and the rest are a few words, these are taken
-      for mistakes or gaps: an error that counts and names them.
+      it is dropped with a note, since it looks like an identifier or free text; if the user asked for it, that is an
+      error. If four fifths of such a column are numbers, or a fifth and the rest are a few words, the words are likely
+      mistakes or gaps: an error counts and names them.
     - A column with one value in all rows, or none at all, is dropped with a note.
 
 Task:
-    - classification if the target is not numeric, or holds at most 10 different whole numbers, each on average in at
-      least 5 rows;
+    - classification if the target is not numeric, or holds at most 10 different whole numbers, in at least 5 rows each
+      on average;
     - otherwise regression.
 """
 
@@ -33,16 +33,16 @@ from livi.tables.wording import as_argument
 
 MAX_CATEGORIES = 50
 MAX_CLASSES = 100
-FEW_NUMBERS, ROWS_EACH = MANY, 5
+FEW_NUMBERS, ROWS_EACH = MANY, 5  # different numbers that may be classes, and rows that each must have on average
 LARGEST = 1e100  # whose square is still a number
-SPARE = 0.2  # of the range of a column, by which values may lie beyond it without a word
+MARGIN = 0.2  # of the range of a column, by which values may lie beyond it without a note
 
 
 def column_kinds(table: Table, names: Sequence[str], categorical: Sequence[str] = ()) -> dict[str, Kind]:
     """The kind of each named column, by all rows of the table.
 
     Raises:
-        TableError: infinite and huge numbers, and what is no number in a column of numbers, with the row.
+        TableError: an infinite or huge number, or words in a column of numbers, with the row.
     """
     return {name: "categorical" if name in categorical else _kind(table, name) for name in names}
 
@@ -62,7 +62,7 @@ def _kind(table: Table, name: str) -> Kind:
 
 
 def refuse_huge(table: Table, name: str, values: NDArray[np.float64]) -> None:
-    """An error about the first number of a column that is infinite, or too large to compute with."""
+    """Raise TableError for the first number of a column that is infinite, or too large to compute with."""
     huge = np.abs(values) > LARGEST
     if huge.any():
         row = int(np.argmax(huge))
@@ -79,19 +79,19 @@ def _most_categories(rows: int) -> int:
 def learn_schema(
     table: Table, target: str, task: Task, kinds: dict[str, Kind], categorical: Sequence[str] = ()
 ) -> Schema:
-    """Medians, categories and missing values of the rows to fit to, and the columns that tell nothing.
+    """The schema of a table: medians, categories and missing values of columns, and columns that are of no use.
 
     Args:
         kinds: of the columns to read, from `column_kinds`.
-        categorical: columns that were asked for as such, and so must not be dropped for their many categories.
+        categorical: columns that the user asked for as such: too many categories are an error, not a reason to drop it.
 
     Raises:
-        TableError: no column is left, or one asked for has too many categories.
+        TableError: no column is left, or one of `categorical` has too many categories.
     """
     columns: list[Column] = []
     dropped: list[Dropped] = []
     for name, kind in kinds.items():
-        column = _learned(name, kind, table.columns[name])
+        column = _column_facts(name, kind, table.columns[name])
         reason = _useless(column, table)
         if reason and name in categorical and len(column.categories) > 1:
             raise table.error(f"expected at most {_most_categories(len(table))} categories, got {reason}.", column=name)
@@ -106,7 +106,7 @@ def learn_schema(
     return Schema(target, task, tuple(columns), classes, tuple(dropped))
 
 
-def _learned(name: str, kind: Kind, cells: Cells) -> Column:
+def _column_facts(name: str, kind: Kind, cells: Cells) -> Column:
     missing = is_missing(cells)
     if kind == "categorical":
         counts = Counter(value for value in labels(cells) if value)
@@ -120,22 +120,22 @@ def _learned(name: str, kind: Kind, cells: Cells) -> Column:
 
 
 def reach(values: NDArray[np.float64]) -> tuple[float, float]:
-    """The range of these values and a fifth of its width more at both ends, rounded outwards.
+    """The range of these values, wider by a fifth of its width at both ends and rounded outwards.
 
-    Beyond it a value is unlike those fitted to. The least and the largest value themselves are not in it, though those
-    of whole numbers within a narrow range can be worked out.
+    Values beyond it are unlike those of the fit. Rounding keeps the smallest and the largest value out of model files,
+    though those of whole numbers in a narrow range can be worked out.
 
     >>> reach(np.array([21.3, 60.0, 198.6]))
     (-20.0, 240.0)
     """
     low, high = float(values.min()), float(values.max())
     width = max(high - low or abs(high) or 1.0, 1e-300)
-    grid = 10.0 ** math.floor(math.log10(width) - 1.0)  # one to ten hundredths of the width
-    return math.floor((low - SPARE * width) / grid) * grid, math.ceil((high + SPARE * width) / grid) * grid
+    grid = 10.0 ** math.floor(math.log10(width) - 1.0)  # 1 to 10 % of the width
+    return math.floor((low - MARGIN * width) / grid) * grid, math.ceil((high + MARGIN * width) / grid) * grid
 
 
 def _useless(column: Column, table: Table) -> str:
-    """Why a column tells the model nothing; "" if it may tell something."""
+    """Why a column is of no use to the model; "" if it may be of use."""
     if column.missing == len(table):
         return "no values"
     if column.kind == "categorical":
@@ -155,10 +155,10 @@ def _useless(column: Column, table: Table) -> str:
 
 
 def choose_task(table: Table, target: str, wanted: Task | None, say: Say) -> Task:
-    """Regression or classification, from a target without missing values; `say` hears of a choice worth a second look.
+    """Regression or classification, from a target without missing values; `say` hears if numbers become classes.
 
     Raises:
-        TableError: the target suits neither, or not the task that was wanted; with the row where one is to blame.
+        TableError: the target suits neither task, or not the wanted one; with the row where one is to blame.
     """
     cells = table.columns[target]
     values, fine = parsed(cells, number)
@@ -170,7 +170,7 @@ def choose_task(table: Table, target: str, wanted: Task | None, say: Say) -> Tas
         refuse_text(table, target, blamed, "leave it empty to drop the row, or pass --task classification")
     if different < 2:
         raise table.error(
-            f"expected a target that varies, got {cells[0]!r} in all rows; choose another --target.", column=target
+            f"expected a target that varies, got {str(cells[0])!r} in all rows; choose another --target.", column=target
         )
     few = different <= FEW_NUMBERS and len(table) >= ROWS_EACH * different
     task: Task = wanted or ("classification" if not fine.all() or (few and _whole(values)) else "regression")
@@ -178,11 +178,11 @@ def choose_task(table: Table, target: str, wanted: Task | None, say: Say) -> Tas
         refuse_huge(table, target, values)
     elif different > MAX_CLASSES or different > max(2, len(table) // 2):
         how = how_to_write(str(cells[0])) or "choose another target, or --task regression if they are numbers"
-        if parsed(cells, day)[1].all():
+        if not fine.all() and parsed(cells, day)[1].all():
             how = "dates cannot be predicted; write the days since some date as a number"
         raise table.error(
             f"expected at most {min(MAX_CLASSES, max(2, len(table) // 2))} classes for {len(table)} rows, got "
-            f"{different}, {cells[0]!r} among them; {how}.",
+            f"{different}, {str(cells[0])!r} among them; {how}.",
             column=target,
         )
     elif wanted is None and fine.all():
@@ -198,7 +198,7 @@ def _whole(values: NDArray[np.float64]) -> bool:
 
 
 def class_names(cells: Cells) -> tuple[str, ...]:
-    """The classes of a target: by value if all are numbers, else by name."""
+    """The classes of a target, sorted by value if all are numbers, else by name."""
     names = sorted(set(labels(cells)))
     values = [number(name) for name in names]
     if all(value is not None for value in values):

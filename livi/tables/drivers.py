@@ -1,6 +1,6 @@
-"""What a model's predictions depend on: columns by what is lost without them, and how predictions change along them.
+"""What a model's predictions depend on: permutation importance of columns, and partial dependence on some of them.
 
-Of the model, not of the world: a column without effect here may be one whose part another column plays.
+This describes the model, not the world: a column may show no effect because another one carries the same information.
 """
 
 from __future__ import annotations
@@ -14,45 +14,45 @@ from numpy.typing import NDArray
 from livi.tables.content import Driver, Effect
 from livi.tables.schema import MISSING_CATEGORY, Column, Schema
 
-ROWS, EFFECT_ROWS = 400, 150  # that are shuffled, and that are averaged over
+ROWS, EFFECT_ROWS = 400, 150  # rows among which columns are shuffled, and rows that effects are averaged over
 SHUFFLES = 3
 MOST_EFFECTS, MOST_CATEGORIES, POINTS = 6, 12, 21
-BAND = (0.05, 0.95)
+BAND = (0.05, 0.95)  # quantiles over networks
 
 Floats = NDArray[np.float64]
 
 
 def drivers(estimator: Any, schema: Schema, features: Floats, truth: NDArray[Any]) -> tuple[Driver, ...]:
-    """Each column with the error of predictions for rows among which its values are shuffled, worst first.
+    """Permutation importance: the error of predictions with each column shuffled among the rows, largest first.
 
-    The error is the RMSE, or of classes the probability given to others than the true one.
+    The error is the RMSE, or for classification the average probability of wrong classes.
 
     Cost: three predictions of up to 400 rows for each column.
     """
     some = np.random.default_rng(0).permutation(len(features))[:ROWS]
     rows, targets = features[some], truth[some]
-    base = _error(estimator, schema, rows, targets)
+    unshuffled = _error(estimator, schema, rows, targets)
     found = []
-    for column, place in _places(schema):
+    for column, place in _feature_slices(schema):
         errors = []
         for shuffle in range(SHUFFLES):
             changed = rows.copy()
             changed[:, place] = rows[np.random.default_rng(shuffle).permutation(len(rows))][:, place]
             errors.append(_error(estimator, schema, changed, targets))
-        found.append(Driver(column.name, base, float(np.mean(errors))))
+        found.append(Driver(column.name, unshuffled, float(np.mean(errors))))
     return tuple(sorted(found, key=lambda one: -one.without))
 
 
 def effects(estimator: Any, schema: Schema, features: Floats, order: tuple[str, ...]) -> tuple[Effect, ...]:
-    """How the average prediction changes with a column, all else as in the rows (partial dependence), for a few.
+    """Partial dependence on the first six columns: the average prediction as one column changes and the others do not.
 
-    Bands hold the averages of 90 % of the networks drawn from the posterior: they are about the model, and wide where
-    there were few rows.
+    Bands hold the average predictions of 90 % of the networks drawn from the posterior; they are wide where there were
+    few rows.
 
     Args:
-        order: names of columns, the most interesting first.
+        order: names of columns, the most important first.
     """
-    places = {column.name: (column, place) for column, place in _places(schema)}
+    places = {column.name: (column, place) for column, place in _feature_slices(schema)}
     some = np.random.default_rng(1).permutation(len(features))[:EFFECT_ROWS]
     return tuple(
         _effect(estimator, schema, features, features[some], *places[name])
@@ -78,7 +78,7 @@ def _effect(estimator: Any, schema: Schema, features: Floats, rows: Floats, colu
 
 
 def _settings(features: Floats, column: Column, place: slice) -> tuple[Floats, list[float] | list[str]]:
-    """Features of the column at each point to look at, and what these stand for."""
+    """The features of a column at each point of its curve, and the column's value there."""
     width = place.stop - place.start
     if column.kind == "categorical":
         names = [*column.categories, *([MISSING_CATEGORY] if column.missing else [])][:MOST_CATEGORIES]
@@ -104,17 +104,17 @@ def _error(estimator: Any, schema: Schema, rows: Floats, targets: NDArray[Any]) 
 
 
 def _per_network(estimator: Any, schema: Schema, rows: Floats) -> Floats:  # (S,) or (S, k)
-    """The average prediction for these rows by each network."""
+    """The average prediction of each network for these rows."""
     if schema.task == "regression":
-        [means] = estimator.read_predictive(rows, lambda part, _: (part.means.transpose(0, 1),), alike=True)
+        [means] = estimator.read_predictive(rows, lambda part, _: (part.means.transpose(0, 1),), same_networks=True)
     else:
-        [means] = estimator.read_predictive(rows, lambda part, _: (part.samples.transpose(0, 1),), alike=True)
+        [means] = estimator.read_predictive(rows, lambda part, _: (part.samples.transpose(0, 1),), same_networks=True)
     average: Floats = means.mean(0)
     return average
 
 
-def _places(schema: Schema) -> Iterator[tuple[Column, slice]]:
-    """Each column with the place of its features."""
+def _feature_slices(schema: Schema) -> Iterator[tuple[Column, slice]]:
+    """Each column, with the slice that its features take up."""
     start = 0
     for column in schema.columns:
         yield column, slice(start, start + len(column.features))

@@ -1,15 +1,15 @@
-"""Tables as numbers by a schema, one row at a time: what a row becomes depends on that row alone.
+"""Encoding of tables as features by a schema, each row independently of the others.
 
 Policy for what the model has not seen:
 
-- Where some numbers were missing in the fit too, a missing one becomes the median of the others, and a second feature
-  says so. Where none were, it stays open: the answer is one for all values that the fit has seen there. A missing
-  category is a category of its own if some were missing in the fit, else it counts as unknown.
-- An unknown category sets none of its column's features. The prediction then rests on the other columns.
-- A number or date far beyond those fitted to, by more than a fifth of their range, is taken as it is.
+- A missing number becomes the column's median, with a second feature that says so, if some were missing in the fit. If
+  none were, it stays open: the prediction averages over the values that the fit has seen there. A missing category is a
+  category of its own if some were missing in the fit, else it counts as unknown.
+- An unknown category sets none of its column's features, so that the prediction rests on the other columns.
+- A number or date beyond those of the fit by more than a fifth of their range is used as it is.
 - A missing column is an error, an extra one is ignored, and the order of columns does not matter.
 
-All of it is said, with the places; in strict mode unknown categories and unexpected gaps are errors.
+Notes report all of this, with the rows; in strict mode unknown categories and unexpected gaps are errors.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from livi.tables.values import day, how_to_write, is_missing, labels, number, pa
 def encode(
     table: Table, schema: Schema, say: Say, *, strict: bool = False, open_gaps: bool = False
 ) -> NDArray[np.float64]:  # (n, features)
-    """The table's rows as features; `say` hears of everything that the fit had not seen."""
+    """The table's rows as features; `say` hears of everything in them that the fit had not seen."""
     surprises = Surprises()
     features = encode_part(table, schema, surprises, strict=strict, open_gaps=open_gaps)
     surprises.tell(say)
@@ -42,14 +42,14 @@ def encode(
 def encode_part(
     table: Table, schema: Schema, surprises: Surprises, *, strict: bool = False, open_gaps: bool = False
 ) -> NDArray[np.float64]:  # (n, features)
-    """Some rows of a table as features, and what the fit had not seen to what is told about all of them.
+    """Some rows of a table as features; what the fit had not seen is added to `surprises`.
 
     Args:
-        open_gaps: numbers that are missing, but never were in the fit, are NaN; else the median stands in for them.
+        open_gaps: encode numbers as NaN that are missing, but never were in the fit; else as the column's median.
 
     Raises:
-        TableError: a missing column, a value that does not parse; with `strict`, an unknown category or a value
-            missing in a column that had none missing in the fit.
+        TableError: a missing column, a value that does not parse; with `strict`, an unknown category, or a value
+            missing in a column where none was missing in the fit.
     """
     absent = [column.name for column in schema.columns if column.name not in table.columns]
     if absent:
@@ -69,9 +69,9 @@ def encode_part(
 
 
 def target_numbers(table: Table, schema: Schema) -> NDArray[np.float64]:  # (n,)
-    """The target of a regression. Raises TableError where one is missing or is no number."""
+    """The targets of a regression. Raises TableError if one is missing or not a number."""
     _refuse_gaps(table, schema)
-    values, fine = parsed(in_notation(table, schema.target, schema.notation, _nothing), number)
+    values, fine = parsed(in_notation(table, schema.target, schema.notation, _ignore), number)
     if not fine.all():
         refuse_text(table, schema.target, fine, "leave the row out", gaps=False)
     refuse_huge(table, schema.target, values)
@@ -79,24 +79,24 @@ def target_numbers(table: Table, schema: Schema) -> NDArray[np.float64]:  # (n,)
 
 
 def target_classes(table: Table, schema: Schema) -> NDArray[np.int64]:  # (n,)
-    """The target of a classification, as places in `schema.classes`. Raises TableError for a missing or new class."""
+    """The targets of a classification, as indices into `schema.classes`. Raises TableError if missing or unknown."""
     _refuse_gaps(table, schema)
     order = {name: place for place, name in enumerate(schema.classes)}
-    cells = in_notation(table, schema.target, schema.notation, _nothing)
+    cells = in_notation(table, schema.target, schema.notation, _ignore)
     found = [order.get(name, -1) for name in labels(cells)]
     if -1 in found:
         row = found.index(-1)
         known = ", ".join(schema.classes[:5]) + (", ..." if len(schema.classes) > 5 else "")
-        got = table.columns[schema.target][row]
+        got = str(table.columns[schema.target][row])
         raise table.error(f"expected a class of the fit ({known}), got {got!r}.", row=row, column=schema.target)
     return np.array(found, np.int64)
 
 
 def of_known_class(table: Table, schema: Schema, say: Say) -> NDArray[np.bool_]:  # (n,)
-    """Where the target is a class that the fit has seen, or missing; `say` hears of the others."""
+    """False for rows whose target is a class that the fit has not seen; `say` hears of them if there are other rows."""
     if schema.target not in table.columns:
         return np.ones(len(table), np.bool_)
-    names = labels(in_notation(table, schema.target, schema.notation, _nothing))
+    names = labels(in_notation(table, schema.target, schema.notation, _ignore))
     known = np.array([name in schema.classes or not name for name in names], np.bool_)
     if known.any() and not known.all():
         counts = Counter(name for name, seen in zip(names, known, strict=True) if not seen)
@@ -106,7 +106,7 @@ def of_known_class(table: Table, schema: Schema, say: Say) -> NDArray[np.bool_]:
     return known
 
 
-def _nothing(_: str) -> None:
+def _ignore(_: str) -> None:
     pass
 
 
@@ -122,7 +122,7 @@ def _refuse_gaps(table: Table, schema: Schema) -> None:
 
 
 def with_medians(features: NDArray[np.float64], schema: Schema) -> NDArray[np.float64]:  # (n, features)
-    """The same, with medians in open gaps, for what cannot answer for all values."""
+    """The features with medians in place of NaN, for models that cannot average over the missing values."""
     medians = [
         column.median if place == 0 else 0.0 for column in schema.columns for place in range(len(column.features))
     ]
@@ -147,8 +147,8 @@ def _numbers(
         what = "missing, but never in the fit"
         _refuse_unseen(table, column, missing, what, strict)
         median = f"the median {_shown(column.median, column)} stands in"
-        allowed = "answers allow for all values that the fit has seen there"
-        surprises.meet(table, column.name, missing, what, allowed if open_gaps else median)
+        average = "predictions average over the values that the fit has seen there"
+        surprises.meet(table, column.name, missing, what, average if open_gaps else median)
         if open_gaps:
             return values[:, None]
     filled = np.where(missing, column.median, values)

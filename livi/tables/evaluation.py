@@ -1,10 +1,10 @@
 """How good predictions were on rows that the fit has not seen: metrics, coverage, and a verdict in words.
 
-The rule behind the words: of n targets, the number inside intervals of level p is binomial if the model is calibrated.
-Within the central 95 % of that distribution, and within one percentage point, which matters to nobody, the model is
-called calibrated, below it overconfident, above it underconfident. Of fewer than 20 rows nothing is said. Four levels
-are judged, of which a calibrated model misses one or more about one time in eight, and two or more one time in thirty
-(for some hundred rows, by simulation), so that only two or more are called a misfit of the whole.
+The rule behind the words: if the model is calibrated, the number of n targets inside intervals of level p is binomial.
+A share within the central 95 % of that distribution, or within one percentage point of p, which has no practical
+consequence, is called calibrated, a lower one overconfident, a higher one underconfident. Fewer than 20 rows are not
+judged. Of the four levels judged, a calibrated model misses one or more about one time in eight, and two or more one
+time in thirty (for some hundred rows, by simulation), so that only two or more are called a misfit of the whole.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from livi.posterior import metrics
 from livi.posterior.prediction import ClassificationPrediction
+from livi.tables.calibration import MISFITS, SMALL, Band, binomial_band, judged
 from livi.tables.content import (
     ClassificationRows,
     Coverage,
@@ -34,12 +35,9 @@ from livi.tables.parts import worst
 
 SHOWN_LEVELS = (0.5, 0.8, 0.9, 0.95)
 ENOUGH_ROWS = 20
-FEWEST_ROWS = 5  # that are held against the mean or the most frequent class
-CRPS_ROWS = 1024  # at most, since the score costs the square of the number of weight draws for each
-SURPRISING = 0.05  # probability under calibration below which a whole-distribution test speaks up
-SMALL = 0.01  # difference of shares that is of no consequence
-Band = tuple[float, float]
-MISFITS = ("overconfident", "underconfident")
+FEWEST_ROWS = 5  # to be compared with predicting the mean or the most frequent class
+CRPS_ROWS = 1024  # at most, since the cost for each is quadratic in the number of weight draws
+SURPRISING = 0.05  # p-value below which the test of the whole distribution is reported
 Kind = Literal["posterior", "conformal"]  # of intervals and sets
 
 
@@ -56,10 +54,10 @@ class Evaluation:
     parts: tuple[Part, ...] = ()  # by size of the prediction and by group
     drivers: tuple[Driver, ...] = ()
     effects: tuple[Effect, ...] = ()
-    poor: bool = False  # worse than the mean or the most frequent class, which the first words of the verdict then say
+    poor: bool = False  # worse than the mean or the most frequent class, as the verdict then begins
 
     def against_guesses(self, shares: NDArray[np.float64] | None = None) -> Evaluation:
-        """The same, held against the mean target, or the `shares` (k,) of the classes among the rows fitted to."""
+        """Set `poor` and say so first, if the mean target or the `shares` (k,) of classes in the fit predict better."""
         if isinstance(self.rows, RegressionRows):
             worse = _against_mean(self.rows)
         else:
@@ -74,7 +72,7 @@ class Evaluation:
         return f"On {self.source}: {numbers}. {first}"
 
     def with_parts(self, parts: tuple[Part, ...]) -> Evaluation:
-        """The same with the coverage of parts of the rows, of which the verdict names the worst first."""
+        """Add the coverage of parts of the rows, and begin the verdict with the worst of those not calibrated."""
         astray = [_on_part(part) for kind in ("size", "group") if (part := worst([p for p in parts if p.kind == kind]))]
         return replace(self, parts=parts, verdict=(*astray, *self.verdict))
 
@@ -83,7 +81,7 @@ class Evaluation:
         return "\n\n".join("\n".join(lines) for lines in blocks if lines)
 
     def _part_lines(self) -> list[str]:
-        """Every fifth, and of the groups those that are not calibrated."""
+        """Lines on all fifths, and on those groups that are not calibrated."""
         shown = [part for part in self.parts if part.kind == "size" or part.coverage.judgement in MISFITS]
         lines = [(part, part.coverage) for part in shown]
         return ["90% intervals by part"] * bool(lines) + [
@@ -107,7 +105,7 @@ class Evaluation:
 
 
 def shown(value: float) -> str:
-    """A number as a reader wants it: four digits, and more only in front of the decimal point.
+    """A number rounded for reading: four digits, and more only before the decimal point.
 
     >>> shown(20412.3), shown(0.0123456), shown(1e12)
     ('20,412', '0.01235', '1e+12')
@@ -116,9 +114,7 @@ def shown(value: float) -> str:
 
 
 def _judged(share: float, band: Band, rows: int) -> Judgement:
-    if rows < ENOUGH_ROWS:
-        return "too few rows"
-    return "overconfident" if share < band[0] else "underconfident" if share > band[1] else "calibrated"
+    return "too few rows" if rows < ENOUGH_ROWS else judged(share, band)
 
 
 # --- regression -----------------------------------------------------------------------------------
@@ -162,20 +158,8 @@ def _interval_coverage(rows: RegressionRows, inside: NDArray[np.bool_], level: f
     return Coverage(level, share, *band, width, _judged(share, band, len(rows)))
 
 
-def binomial_band(rows: int, level: float) -> Band:
-    """Shares between which that of a calibrated model lies at least 95 times in 100, one point on both sides included.
-
-    >>> binomial_band(100, 0.9), binomial_band(1_000_000, 0.9)
-    ((0.84, 0.95), (0.89, 0.91))
-    """
-    from scipy.stats import binom
-
-    low, high = binom.ppf([0.025, 0.975], rows, level) / rows
-    return min(float(low), level - SMALL), max(float(high), level + SMALL)
-
-
 def uniformity(pit: NDArray[np.float64]) -> tuple[float, float]:
-    """Kolmogorov-Smirnov distance of PIT values from uniform, and how often a calibrated model exceeds it."""
+    """Kolmogorov-Smirnov distance of PIT values from uniform, and its p-value."""
     from scipy.stats import kstwo
 
     ordered, steps = np.sort(pit), np.arange(len(pit) + 1) / len(pit)
@@ -184,7 +168,7 @@ def uniformity(pit: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def _on_part(part: Part) -> str:
-    """One part that is not like the whole."""
+    """A sentence on a part of the rows that is not calibrated."""
     line = part.coverage
     return (
         f"Not for all rows alike: of {part.name}, {part.rows:,} rows, the {line.level:.0%} intervals held "
@@ -193,7 +177,7 @@ def _on_part(part: Part) -> str:
 
 
 def _on_shape(distance: float, chance: float, coverage: tuple[Coverage, ...], kind: Kind) -> str:
-    """On the distributions as a whole. What is said of the intervals must not be denied here."""
+    """A sentence on the distributions as a whole, which must not contradict the one on the intervals."""
     whose = (
         "The predicted distributions" if kind == "posterior" else "Before they are made conformal, the distributions"
     )
@@ -249,7 +233,7 @@ def score_classification(
 
 
 def _set_coverage(rows: ClassificationRows, level: float, chosen: NDArray[np.bool_], kind: Kind) -> Coverage:
-    """Sets take whole classes, so they should hold more than their level: by the model, their own probability."""
+    """Coverage of sets. They hold whole classes, so more than their level: if calibrated, their own probability."""
     share = float(chosen[np.arange(len(rows)), rows.target].mean())
     if kind == "posterior":
         band = _bernoulli_band((rows.probabilities * chosen).sum(1))
@@ -259,9 +243,9 @@ def _set_coverage(rows: ClassificationRows, level: float, chosen: NDArray[np.boo
 
 
 def _bernoulli_band(chances: NDArray[np.float64]) -> Band:
-    """Where the share of successes of so many independent trials should lie, 95 times in 100."""
+    """The range of the share of successes, 95 times in 100, of independent trials with these probabilities."""
     error = 1.96 * float(np.sqrt((chances * (1.0 - chances)).clip(0.0).sum())) / len(chances)
-    # One trial more or less is no evidence, however sure the model was.
+    # One success more or less is no evidence, however confident the model was.
     error = max(error, 1.0 / len(chances), SMALL)
     return max(0.0, float(chances.mean()) - error), min(1.0, float(chances.mean()) + error)
 
@@ -278,7 +262,7 @@ def _on_confidence(rows: ClassificationRows) -> str:
 
 
 def _against_mean(rows: RegressionRows) -> str:
-    """A sentence if the mean of these very rows predicts them better by squared errors, R2 < 0; "" if not."""
+    """A sentence if the mean of these same rows predicts them better by squared error: R2 < 0."""
     model, mean = float(np.sqrt(np.mean((rows.target - rows.mean) ** 2))), float(rows.target.std())
     if not model > mean > 0.0:
         return ""
@@ -286,7 +270,7 @@ def _against_mean(rows: RegressionRows) -> str:
 
 
 def _against_shares(rows: ClassificationRows, shares: NDArray[np.float64]) -> str:
-    """A sentence if the most frequent class is right more often, and the classes' shares give more probability."""
+    """A sentence if the most frequent class is more accurate and the classes' shares have a higher log score."""
     most = int(shares.argmax())
     model, usual = (float(np.mean(guess == rows.target)) for guess in (rows.probabilities.argmax(1), most))
     likely = rows.probabilities[np.arange(len(rows)), rows.target]
@@ -307,7 +291,7 @@ def _metric(key: str, name: str, value: float, note: str, *, percent: bool = Fal
 
 
 def _on_coverage(coverage: tuple[Coverage, ...], what: str, held: str) -> str:
-    """The 90 % intervals or sets, and those of other levels that are not calibrated."""
+    """A sentence on the 90 % intervals or sets, and on those of other levels that are not calibrated."""
     main = next(line for line in coverage if line.level == 0.9)
     text = (
         f"The {main.level:.0%} {what} held {main.share:.1%} of the {held} ({main.low:.1%} to {main.high:.1%} expected "

@@ -1,4 +1,4 @@
-"""From a table to a model: what to predict from what, rows held out, the fit, and a first look at how good it is."""
+"""From a table to a model: choose columns and task, hold out rows, fit, and score the model on the held-out rows."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from livi.tables.schema import Dropped, Schema
 from livi.tables.seen import SeenRows
 from livi.tables.suspects import giveaway_notes, left_out, numbering_notes, oddity_notes
 from livi.tables.values import how_to_write, is_missing, labels
-from livi.tables.wording import in_options
+from livi.tables.wording import and_more, in_options
 from livi.version import __version__
 
-_LISTED = 10  # names of classes or columns
+_LISTED = 10  # names of classes or columns shown
 EXAMINING = "while it was examined"
 _DIAGNOSED, _DRAWS = 500, 64  # rows and weight draws of the diagnosis
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A table of which it is known what to predict from what, and which rows are fitted to and which held out."""
+    """A table with its schema, and the rows to fit to and to hold out."""
 
     table: Table
     schema: Schema
@@ -56,7 +56,7 @@ class Prepared:
 
 
 def prepare(table: Table, target: str, options: FitOptions, note: Say) -> Prepared:
-    """Read a table's columns, and learn from the rows to fit to what its features are; see `fit_table`."""
+    """Check the options, read the columns, split the rows, and learn the schema from those to fit; see `fit_table`."""
     check_names(table, target, options)
     table = _with_target(with_gaps(table, options.missing, note), target, note)
     as_written = table
@@ -79,7 +79,7 @@ def prepare(table: Table, target: str, options: FitOptions, note: Say) -> Prepar
     fitted, held = split(table, target, task, options.validation, options.seed)
     check_size(table, len(fitted), options)
     schema = learn_schema(table.rows(fitted), target, task, kinds, options.categorical)
-    schema = replace(_as_written(schema, as_written, notations), missing=tuple(options.missing))
+    schema = replace(_with_notations(schema, as_written, notations), missing=tuple(options.missing))
     asked = tuple(Dropped(name, "as asked") for name in options.drop)
     schema = replace(schema, dropped=(*numbering, *schema.dropped, *asked))
     _note_columns(table, schema, options, note)
@@ -89,16 +89,16 @@ def prepare(table: Table, target: str, options: FitOptions, note: Say) -> Prepar
 def fit_table(table: Table, target: str, options: FitOptions | None = None, say: Say = print) -> TableModel:
     """Fit a model that predicts one column of a table from the others.
 
-    Rows without a target are left out. Of the rest a share of `validation` is held out, drawn at random (class by
-    class for classification); medians, categories and the network come from the others alone.
+    Rows without a target are left out. A random share `validation` of the rest is held out (of each class for
+    classification); medians, categories and the network are learned from the others alone.
 
     Args:
-        say: hears what the user should know: rows and columns left out, the task if it was guessed from numbers.
+        say: called with notes for the user, on rows and columns left out for instance.
 
     Raises:
         TableError: the table cannot be used as it is; the message names row and column where there is one.
-        KeyboardInterrupt: it was interrupted before the fit began. Later on the model is what was learned by then; its
-            `interrupted` and its notes say so.
+        KeyboardInterrupt: interrupted before the fit began. If it is interrupted later, the model as it is by then is
+            returned, and its `interrupted` and its notes say so.
     """
     options = FitOptions() if options is None else options
     heard: list[str] = [*table.notes]
@@ -120,16 +120,16 @@ def fit_table(table: Table, target: str, options: FitOptions | None = None, say:
     seconds = time.perf_counter() - started
     interrupted = _interrupted(estimator.posterior_.plan)
     facts = _facts(table, schema, estimator, len(fitted), len(held), seconds, options)
-    simple = None if interrupted else _baselines(training, schema)
+    baselines = None if interrupted else _baselines(training, schema)
     seen = SeenRows.of(encode(training, schema, lambda _: None), _target(training, schema))
-    model = TableModel(schema, estimator, facts, tuple(heard), (), simple, seen, interrupted=interrupted)
+    model = TableModel(schema, estimator, facts, tuple(heard), (), baselines, seen, interrupted=interrupted)
     try:
-        if options.diagnose and not interrupted:  # who is in a hurry need not wait for more than the scores
+        if options.diagnose and not interrupted:  # an interrupted fit is only scored, since the user is in a hurry
             model = replace(model, findings=_diagnosed(estimator, training, schema))
         if len(held):
             source = f"{len(held):,} held-out rows of {table.name}"
-            rows, new = table.rows(held), _unheard(heard, say)
-            scores = model.evaluate(rows, new, source=source, progress=options.progress, explain=options.explain)
+            rows, say_new = table.rows(held), _unless_said(heard, say)
+            scores = model.evaluate(rows, say_new, source=source, progress=options.progress, explain=options.explain)
             model = replace(model, validation=scores.against_guesses(_shares(training, schema)))
     except KeyboardInterrupt:
         note(f"interrupted {EXAMINING}: the fit is complete, but was not examined to the end")
@@ -140,9 +140,9 @@ def fit_table(table: Table, target: str, options: FitOptions | None = None, say:
 def split(
     table: Table, target: str, task: Task, share: float, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Places of the rows to fit to and of those to hold out, in the table's order.
+    """Indices of the rows to fit to and of those to hold out, in the table's order.
 
-    For classification the share is held out of every class, rounded down, so that none is lost to the fit.
+    For classification the share is held out of every class, rounded down, so that the fit has rows of each.
     """
     random = np.random.default_rng(seed)
     groups = np.unique(labels(table.columns[target]), return_inverse=True)[1] if task == "classification" else None
@@ -165,8 +165,8 @@ def _with_target(table: Table, target: str, note: Say) -> Table:
     return table.rows(~missing)
 
 
-def _as_written(schema: Schema, table: Table, notations: Mapping[str, Notation]) -> Schema:
-    """The schema with what it takes to read other files as this one was read."""
+def _with_notations(schema: Schema, table: Table, notations: Mapping[str, Notation]) -> Schema:
+    """The schema with the notations and the decimal sign of this table, so that other files are read alike."""
     columns = tuple(replace(column, notation=notations.get(column.name)) for column in schema.columns)
     return replace(schema, columns=columns, notation=notations.get(schema.target), decimal=table.decimal)
 
@@ -211,7 +211,7 @@ def _fitted(training: Table, schema: Schema, options: FitOptions, note: Say) -> 
     try:
         with warnings_said(note):
             estimator.fit(features, target)
-    except OtherSeedError as error:  # which names seeds that were drawn from the user's
+    except OtherSeedError as error:  # its message names seeds that were drawn from the user's
         raise training.error(
             f"expected the --seed that the fit in {options.checkpoint} began with, got {options.seed}; give that one, "
             "or another --checkpoint."
@@ -234,17 +234,17 @@ def _baselines(training: Table, schema: Schema) -> Baselines | None:
         if schema.task == "regression":
             return Baselines.of_numbers(features, target_numbers(training, schema))
         return Baselines.of_classes(features, target_classes(training, schema), len(schema.classes))
-    except (ValueError, ArithmeticError, np.linalg.LinAlgError):  # they are there for comparison, and may be missing
+    except (ValueError, ArithmeticError, np.linalg.LinAlgError):  # the model is complete without them
         return None
 
 
-def _unheard(heard: Sequence[str], say: Say) -> Say:
-    """Says only what was not said before."""
+def _unless_said(heard: Sequence[str], say: Say) -> Say:
+    """`say`, but without texts that were said before."""
     return lambda text: None if text in heard else say(text)
 
 
 def _shares(training: Table, schema: Schema) -> NDArray[np.float64] | None:  # (k,)
-    """Of the classes; none for regression."""
+    """The share of each class in the training rows; None for regression."""
     if schema.task == "regression":
         return None
     return np.bincount(target_classes(training, schema), minlength=len(schema.classes)) / len(training)
@@ -275,13 +275,12 @@ def _facts(
     if hasattr(estimator, "relevance_"):
         facts["Most relevant"] = _most_relevant(estimator.relevance_, schema.features)
     if schema.classes:
-        more = f" and {len(schema.classes) - _LISTED} more" if len(schema.classes) > _LISTED else ""
-        facts["Classes"] = ", ".join(schema.classes[:_LISTED]) + more
+        facts["Classes"] = and_more(schema.classes[:_LISTED], len(schema.classes))
     return facts
 
 
 def _modelled(estimator: Any) -> str:
-    """What was modelled of the target, and how that was chosen."""
+    """The target scale and noise that were modelled, and the trials by which they were chosen."""
     text = f"{estimator.model_} was modelled{_outliers(estimator.posterior_.likelihood)}{_spread(estimator.target_)}"
     if not estimator.trials_:
         return text
@@ -290,12 +289,12 @@ def _modelled(estimator: Any) -> str:
 
 
 def _spread(target: Any) -> str:
-    """By how much the spread of answers was changed."""
+    """The factor by which the spread of predictions was multiplied, if any."""
     return "" if target.spread == 1.0 else f", its spread times {target.spread:.2f}"
 
 
 def _outliers(likelihood: Any) -> str:
-    """What answers allow for beside the noise that was modelled."""
+    """The outliers that predictions allow for besides the modelled noise, if any."""
     if not isinstance(likelihood, ContaminatedGaussian):
         return ""
     return f" (one row in {1.0 / likelihood.share:,.0f} may be {likelihood.width:g} times as far off as the others)"
@@ -314,7 +313,7 @@ def _steps(estimator: Any) -> str:
 
 
 def _most_relevant(relevance: NDArray[np.float64], features: Sequence[str]) -> str:
-    """The columns that the fit lets matter most, by their learned scales."""
+    """The features with the largest learned prior scales."""
     first = np.argsort(-relevance, kind="stable")[:_LISTED]
     listed = ", ".join(f"{features[index]} {relevance[index]:.2f}" for index in first)
     return f"{listed} (learned scale, as a share of the largest)"
@@ -333,7 +332,7 @@ def _exact(plan: Mapping[str, Any]) -> str:
 
 
 def _diagnosed(estimator: Any, training: Table, schema: Schema) -> tuple[Finding, ...]:
-    """The verdict on the posterior, from some of the rows that it was fitted to, which are not those of calibration."""
+    """The diagnosis of the posterior on some of the rows that it was fitted to, calibration rows excluded."""
     kept, _ = estimator.split_rows(len(training))
     some = training.rows(np.random.default_rng(estimator.seed_).permutation(kept)[:_DIAGNOSED])
     inputs = estimator.standardised_inputs(encode(some, schema, lambda _: None))
@@ -346,6 +345,6 @@ def _diagnosed(estimator: Any, training: Table, schema: Schema) -> tuple[Finding
     rng = torch.Generator().manual_seed(estimator.seed_)
     try:
         found = posterior.diagnose(*moved, num_data=posterior.plan["num_data"], num_samples=_DRAWS, rng=rng)
-    except (ValueError, RuntimeError) as error:  # nothing that should cost the user the fit
+    except (ValueError, RuntimeError) as error:  # a failed diagnosis must not lose the fit
         return (Finding("notice", "diagnosis", f"could not be made: {error}"),)
     return tuple(Finding(finding.severity, finding.topic, in_options(finding.text)) for finding in found.findings)

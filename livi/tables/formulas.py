@@ -1,8 +1,8 @@
-"""Text that a spreadsheet would run as a formula, and the quote in front that makes it text again.
+"""Protection of CSV files against formulas: a quote before text that a spreadsheet would run as a formula.
 
 A spreadsheet takes a cell of a CSV file that begins with =, +, -, @, a tab or a line break for a formula, which may
 call programs or send the sheet away. A single quote in front keeps it text, as OWASP recommends. Numbers such as -1.5
-are no danger and stay. Both ways are exact: text that has such quotes already gets one more.
+are harmless and stay. Adding and removing quotes is exact: text that begins with such quotes already gets one more.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _FORMULA = re.compile(r"'*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")  # the last fo
 
 
 def protected(text: str) -> str:
-    """The text as a spreadsheet will show it, and not run it.
+    """The text, with a quote in front if a spreadsheet would run it as a formula.
 
     >>> protected("=1+1"), protected("-1.5"), protected("-1.5-x"), protected("a=b"), protected("'=1+1")
     ("'=1+1", '-1.5', "'-1.5-x", 'a=b', "''=1+1")
@@ -26,7 +26,7 @@ def protected(text: str) -> str:
 
 
 def unprotected(text: str) -> str:
-    """What `protected` was given.
+    """The text that `protected` was given.
 
     >>> unprotected("'=1+1"), unprotected("'tis"), unprotected("'-1.5"), unprotected("=1+1")
     ('=1+1', "'tis", "'-1.5", '=1+1')
@@ -35,7 +35,7 @@ def unprotected(text: str) -> str:
 
 
 def protected_frame(frame: Any) -> Any:
-    """A data frame of which no name and no text is a formula; numbers, dates and gaps are as they were."""
+    """A data frame with `protected` column names and texts; numbers, dates and missing values are unchanged."""
     found = frame.rename(columns=lambda name: protected(str(name)))
     texts = [name for name in found if found[name].dtype.kind not in "iufbmM"]
     for name in texts:

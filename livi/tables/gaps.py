@@ -1,4 +1,4 @@
-"""Words that the user takes for gaps, such as unknown or -999, besides those that always are (`values.MISSING`)."""
+"""Missing values by words that the user names, such as unknown or -999, besides those of `values.MISSING`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from livi.tables.values import Cells, number, texts
 
 
 def with_gaps(table: Table, words: Sequence[str], note: Say | None = None) -> Table:
-    """The table without the cells that are one of these words, in any case, or the same number as one of them.
+    """The table with cells made missing that equal one of these words, in upper or lower case, or as a number.
 
     Args:
-        note: hears of words that are in no cell.
+        note: called with a note on words that no cell equals.
     """
     if not words:
         return table

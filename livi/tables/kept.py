@@ -1,7 +1,8 @@
 """Files that `livi predict --keep` writes: predictions and the columns they were made from, side by side.
 
-Predictions have the same names whatever the data. A column of the data whose name is taken gets " (input)" behind it.
-Where such a file is read again, by `predict` or `evaluate`, it goes by its own name, and the predictions are left out.
+Predictions have the same names whatever the data. A column of the data whose name is taken gets " (input)" appended.
+When such a file is read again, by `predict` or `evaluate`, the predictions are left out and that column has its own
+name again.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ INPUT = " (input)"
 
 
 def kept_titles(table: Table, predicted: Sequence[str]) -> dict[str, str]:
-    """What the columns of a table are called beside predictions of these names."""
+    """By column of a table, its name in a file that has predictions of these names too."""
     taken = set(predicted)
     titles = {}
     for name in table.columns:
@@ -38,10 +39,10 @@ def note_titles(table: Table, predicted: Sequence[str], note: Say) -> None:
 
 
 def without_predictions(table: Table, predicted: Sequence[str], schema: Schema, note: Say) -> Table:
-    """The columns that predictions of these names were made from; a table without such predictions as it is.
+    """The table without predictions of these names, and with its other columns under their own names again.
 
-    Columns of these names may be inputs too, of a model that was fitted to a file of predictions: then none are left
-    out, unless there are others beside them that had to give way.
+    A table without such predictions is returned unchanged. So are columns of these names that are inputs of the model,
+    as they are if it was fitted to a file of predictions, unless an " (input)" column shows that they are predictions.
     """
     known = {schema.target, *(facts.name for facts in schema.column_facts)}
     if not set(predicted) <= set(table.columns):
@@ -53,7 +54,7 @@ def without_predictions(table: Table, predicted: Sequence[str], schema: Schema, 
     for title, cells in table.columns.items():
         if title in predicted:
             continue
-        name = _own_name(title, table, known - set(columns)) if _gave_way(title, predicted) else title
+        name = _own_name(title, table, known - set(columns)) if _was_renamed(title, predicted) else title
         columns[name], titles[name] = cells, title
     how = "".join(f"; {title!r} is read as {name!r}" for name, title in titles.items() if title != name)
     note(f"{table.name}: ignored, for they are predictions by livi: {listed(list(predicted))}{how}")
@@ -61,15 +62,15 @@ def without_predictions(table: Table, predicted: Sequence[str], schema: Schema, 
     return replace(table, columns=columns, whole=whole)
 
 
-def _gave_way(title: str, predicted: Sequence[str]) -> bool:
-    """Whether the title may be that of a column whose name was taken by a prediction."""
+def _was_renamed(title: str, predicted: Sequence[str]) -> bool:
+    """Whether the title may be that of a column that was renamed because a prediction has its name."""
     while title.endswith(INPUT):
         title = title.removesuffix(INPUT)
     return title in predicted
 
 
 def _own_name(title: str, table: Table, known: set[str]) -> str:
-    """The shortest name that the fit knows and that a column of this title may have had."""
+    """The shortest name known to the fit from which a column of this title may have been renamed."""
     found, name = title, title
     while name.endswith(INPUT) and name.removesuffix(INPUT) in table.columns:
         name = name.removesuffix(INPUT)

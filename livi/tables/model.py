@@ -1,4 +1,4 @@
-"""A model of a table: what `livi fit` makes, and `livi predict` and `livi evaluate` read."""
+"""`TableModel`: what `livi fit` saves, and `livi predict` and `livi evaluate` load."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ LOW_BOUND = (
     "For experts: the bound on the evidence is low, so models should not be compared by it. How good the predictions "
     "are is said above, by rows held out of the fit; the page of --report has more about the bound."
 )
-_UNSURE = 10  # rows shown
+_UNSURE_ROWS = 10  # rows with the largest epistemic uncertainty that a report shows
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,12 +63,12 @@ class TableModel:
 
     Args:
         facts: what was fitted, in words, for the report.
-        notes: what happened to the data on the way.
+        notes: on the data of the fit, such as columns and rows left out.
         findings: the diagnosis of the posterior.
-        baselines: simple models of the same rows, to compare with; None in files of old.
-        seen: the rows that were fitted to, as far as it takes to know them again; None in files of old.
-        validation: how good it was on the rows held out of the fit; None if there were none, and after loading.
-        interrupted: where Ctrl-C ended the fit, as "at step 40 of 2,000"; "" where nothing did, and after loading.
+        baselines: simple models of the same rows, to compare with; None in old files.
+        seen: a filter that recognises the rows that were fitted to; None in old files.
+        validation: the scores on the rows held out of the fit; None if there were none, and after loading.
+        interrupted: where Ctrl-C ended the fit, as "at step 40 of 2,000"; "" if it was not interrupted or was loaded.
     """
 
     schema: Schema
@@ -82,24 +82,24 @@ class TableModel:
     interrupted: str = ""
 
     def was_fitted_to(self, name: str) -> bool:
-        """Whether a table of this name was."""
+        """Whether the model was fitted to a table of this name."""
         return self.facts.get("File") == name
 
     def warnings(self) -> list[str]:
-        """What the diagnosis warns of, each in a sentence or more.
+        """The warnings of the diagnosis.
 
-        That the bound is low says little to people with a table, once rows held out have shown what the predictions are
-        worth: then it is one sentence, and the findings are for the report.
+        Those about a low bound are one sentence where there are scores on held-out rows, which say more about the
+        predictions; the report has them all.
         """
         found = [finding for finding in self.findings if finding.severity == "warning"]
-        brief = [one for one in found if one.topic in (NO_LEARNING, MEAN_FIELD) and self.validation is not None]
-        said = [f"warning, {finding.topic}: {finding.text}" for finding in found if finding not in brief]
-        return said + ([LOW_BOUND] if brief else [])
+        on_bound = [one for one in found if one.topic in (NO_LEARNING, MEAN_FIELD) and self.validation is not None]
+        said = [f"warning, {finding.topic}: {finding.text}" for finding in found if finding not in on_bound]
+        return said + ([LOW_BOUND] if on_bound else [])
 
     def predict(
         self, table: Table, say: Say = print, *, strict: bool = False, keep: bool = False, progress: bool = False
     ) -> Any:
-        """A pandas DataFrame with a line for each row: `row`, its place in the file, and, to eight digits,
+        """A pandas DataFrame with a line for each row: `row`, its line in the file, and, to eight digits,
 
         - for regression mean, std_epistemic, std_total, p05, p50, p95, and lower and upper if conformal;
         - for classification class, a p_<class> for each class, entropy and mutual_information (in nats), and `set`,
@@ -107,7 +107,7 @@ class TableModel:
 
         Args:
             strict: refuse unknown categories and unexpected gaps, rather than `say` so.
-            keep: add the table's own columns, with " (input)" behind a name that is taken.
+            keep: add the table's own columns, with " (input)" appended to a name that is taken.
             progress: show on stderr how many rows are done, where that takes more than a moment.
         """
         import pandas as pd
@@ -127,20 +127,20 @@ class TableModel:
         rows: int | None = None,
         monte_carlo: MonteCarlo | None = None,
     ) -> Iterator[Any]:
-        """`predict` part by part, for tables of any length. What is to be said is said after the last part.
+        """`predict` part by part, for tables of any length. `say` is called after the last part.
 
         Args:
-            rows: of all parts together, if known, for the progress.
-            monte_carlo: hears how far the finite number of networks leaves the predictions open.
+            rows: the number in all parts together, if known, for the progress.
+            monte_carlo: collects the Monte Carlo errors of the predictions.
         """
         surprises, options = Surprises(), {"strict": strict, "open_gaps": self.estimator.usual_ is not None}
         monte_carlo = MonteCarlo() if monte_carlo is None else monte_carlo
         for part in shown_progress(parts, rows, progress=progress):
             for text in part.notes:
                 surprises.note(text)
-            part = without_predictions(part, self._predicted, self.schema, surprises.note)
+            part = without_predictions(part, self._prediction_names, self.schema, surprises.note)
             if keep:
-                note_titles(part, self._predicted, surprises.note)
+                note_titles(part, self._prediction_names, surprises.note)
             with warnings_said(surprises.note):
                 features = encode_part(with_gaps(part, self.schema.missing), self.schema, surprises, **options)
                 frame = self._frame(part, features, keep, monte_carlo)
@@ -150,18 +150,18 @@ class TableModel:
     def _frame(self, table: Table, features: NDArray[np.float64], keep: bool, monte_carlo: MonteCarlo) -> Any:
         import pandas as pd
 
-        read = self._regressed if self.schema.task == "regression" else self._classified
-        columns = read(features, monte_carlo)
+        predicted = self._regression if self.schema.task == "regression" else self._classification
+        columns = predicted(features, monte_carlo)
         _refuse_nan(table, columns["std_total" if self.schema.task == "regression" else "entropy"])
         frame = pd.DataFrame({"row": table.lines} | _rounded(columns))
-        for name, title in kept_titles(table, self._predicted).items() if keep else ():
+        for name, title in kept_titles(table, self._prediction_names).items() if keep else ():
             frame[title] = as_series(table, name)
         return frame
 
-    def _regressed(self, features: NDArray[np.float64], monte_carlo: MonteCarlo) -> dict[str, NDArray[Any]]:
+    def _regression(self, features: NDArray[np.float64], monte_carlo: MonteCarlo) -> dict[str, NDArray[Any]]:
         return dict(regression_columns(self.estimator, features, monte_carlo))
 
-    def _classified(self, features: NDArray[np.float64], monte_carlo: MonteCarlo) -> dict[str, NDArray[Any]]:
+    def _classification(self, features: NDArray[np.float64], monte_carlo: MonteCarlo) -> dict[str, NDArray[Any]]:
         probabilities, entropy, information = classification_columns(self.estimator, features, monte_carlo)
         names = np.array(self.schema.classes, object)
         found: list[NDArray[Any]] = [names[probabilities.argmax(1)], *probabilities.T, entropy, information]
@@ -171,8 +171,8 @@ class TableModel:
         return dict(zip(classification_names(self.estimator, self.schema.classes), found, strict=True))
 
     @property
-    def _predicted(self) -> tuple[str, ...]:
-        """The names of the columns of a prediction."""
+    def _prediction_names(self) -> tuple[str, ...]:
+        """The names of the columns of a frame of predictions."""
         if self.schema.task == "regression":
             return ("row", *regression_names(self.estimator))
         return ("row", *classification_names(self.estimator, self.schema.classes))
@@ -187,20 +187,21 @@ class TableModel:
         progress: bool = False,
         explain: bool = False,
     ) -> Evaluation:
-        """How good the predictions for a table with known targets are. The options are those of `predict`.
+        """Score the predictions for a table with known targets. The options are those of `predict`.
 
         Args:
-            explain: find out what they depend on too, for a report.
+            source: a name for rows held out of the fit; only rows without one are checked for rows that were fitted to.
+            explain: also find out what the predictions depend on, for a report.
 
         Raises:
-            TableError: a target is missing or no number, with the row; all, or with `strict` one, are of classes that
-                the fit has not seen. Else such rows are left out.
+            TableError: a target is missing or not a number, with the row; or all targets, or with `strict` one of them,
+                are of classes that the fit has not seen. Otherwise such rows are left out.
         """
-        new = bool(source)  # rows held out of the fit, which are so named
+        held_out = bool(source)
         source = source or f"{len(table):,} rows of {table.name}"
         for text in table.notes:
             say(text)
-        table = without_predictions(table, self._predicted, self.schema, say)
+        table = without_predictions(table, self._prediction_names, self.schema, say)
         table = with_gaps(table, self.schema.missing)
         regression = self.schema.task == "regression"
         known = np.ones(len(table), np.bool_) if regression or strict else of_known_class(table, self.schema, say)
@@ -210,7 +211,7 @@ class TableModel:
         truth = target_numbers(table, self.schema) if regression else target_classes(table, self.schema)
         features = encode(table, self.schema, say, strict=strict, open_gaps=self.estimator.usual_ is not None)
         whole = with_medians(features, self.schema)
-        if not new and (text := self._fitted_to(table, whole, truth)):
+        if not held_out and (text := self._on_seen_rows(table, whole, truth)):
             say(text)
         with warnings_said(say):
             found = self._scored(table, features, truth, source, progress)
@@ -218,8 +219,8 @@ class TableModel:
                 found = replace(found, metrics=self.baselines.beside(found.metrics, whole, truth))
             return self._explained(found, whole, truth) if explain else found
 
-    def _fitted_to(self, table: Table, features: NDArray[np.float64], truth: NDArray[Any]) -> str:
-        """A sentence where rows that are to be scored were fitted to, or may have been; "" where not."""
+    def _on_seen_rows(self, table: Table, features: NDArray[np.float64], truth: NDArray[Any]) -> str:
+        """A warning if the rows to be scored were among those fitted to, or may have been; else ""."""
         share = None if self.seen is None else self.seen.share_of(features, truth)
         if share:
             return (
@@ -256,12 +257,12 @@ class TableModel:
         return Evaluation(source, classes, *scores, self._unsure(table, classes.mutual_information))
 
     def _groups(self, table: Table) -> dict[str, list[str]]:
-        """The values of categorical columns."""
+        """The values of each categorical column."""
         names = [column.name for column in self.schema.columns if column.kind == "categorical"]
         return {name: [label(cell) for cell in table.columns[name]] for name in names}
 
     def _unsure(self, table: Table, uncertainty: NDArray[np.float64]) -> tuple[UnsureRow, ...]:
-        places = np.argsort(-uncertainty, kind="stable")[:_UNSURE]
+        places = np.argsort(-uncertainty, kind="stable")[:_UNSURE_ROWS]
         names = [self.schema.target, *(column.name for column in self.schema.columns)]
         return tuple(
             UnsureRow(int(at), int(table.lines[at]), {name: label(table.columns[name][at]) for name in names})
@@ -269,10 +270,10 @@ class TableModel:
         )
 
     def content(self, evaluation: Evaluation | None, notes: Sequence[str] = (), file: str = "") -> Content:
-        """What a report on this model and this evaluation shows.
+        """The content of a report on this model and this evaluation.
 
         Args:
-            file: the name of the evaluated one, where it is not that of the fit.
+            file: the name of the evaluated file, if it is not that of the fit.
         """
         none = (
             f"Fitted to all rows of {self.facts['File']}; none were held out, so nothing is known yet about new ones."
@@ -299,7 +300,7 @@ class TableModel:
         )
 
     def save(self, path: str | Path, *, rowless: bool = False) -> None:
-        """Write everything to one file, atomically; `rowless` without rows of the data. Raises StorageError."""
+        """Write the model to one file, atomically; if `rowless`, without rows of the data. Raises StorageError."""
         stored = {
             "schema": self.schema.to_json(),
             "facts": dict(self.facts),
@@ -315,7 +316,7 @@ def load_model(path: str | Path) -> TableModel:
     """The model that `TableModel.save` wrote.
 
     Raises:
-        StorageError: no such file, damaged, or not of a table.
+        StorageError: no such file, a damaged one, or not a model of a table.
     """
     estimator, extra = load_with_extra(path)
     stored = extra.get("table")
@@ -326,7 +327,7 @@ def load_model(path: str | Path) -> TableModel:
         findings = tuple(Finding(**finding) for finding in stored["findings"])
         facts = {str(name): str(text) for name, text in ({"File": "a table"} | stored["facts"]).items()}
         notes = tuple(str(note) for note in stored["notes"])
-        simple = stored.get("baselines")  # files of old have none
+        simple = stored.get("baselines")  # old files have none
         sizes = (len(schema.features), len(schema.classes))
         baselines = None if simple is None else Baselines.from_facts(simple, *sizes)
         seen = SeenRows.from_json(stored.get("seen"))
@@ -342,7 +343,7 @@ def load_model(path: str | Path) -> TableModel:
 
 @contextmanager
 def warnings_said(say: Say) -> Iterator[None]:
-    """Let warnings meant for users be heard as sentences, each once; those between libraries are not for them."""
+    """Pass UserWarnings to `say`, each once, on leaving; other warnings, which are for developers, are dropped."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield
@@ -351,7 +352,7 @@ def warnings_said(say: Say) -> Iterator[None]:
 
 
 def _rounded(columns: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Numbers to eight digits, more than any number of weight draws tells; targets to eight digits of their spread."""
+    """Round to eight digits, more than any number of draws determines; for regression, eight digits of the spread."""
     spread = columns.get("std_total")
     return {
         name: values if values.dtype.kind != "f" else _to_eight_digits(values, values if spread is None else spread)
@@ -359,7 +360,8 @@ def _rounded(columns: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     }
 
 
-def _to_eight_digits(values: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np.float64]:
+def _to_eight_digits(values: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np.float64]:  # (n,), (n,)
+    """Values rounded to the eighth significant digit of the scale at their place."""
     pairs = zip(values.tolist(), scale.tolist(), strict=True)
     return np.array([round(value, 7 - math.floor(math.log10(abs(of)))) if of else value for value, of in pairs])
 

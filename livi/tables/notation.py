@@ -1,8 +1,8 @@
 """Numbers as people write them: 1,977 and 1 977 and 1'977, $5 and 5 EUR, 5 %, 12 kg, and (40) for -40.
 
-One cell is read by `written`; what the cells of a column have in common is its `Notation`, found once on the rows of
-the fit and kept, so that other files are read the same way. Commas and points mean what `--decimal` says: with "point",
-the default, a comma can only stand between thousands, and with "comma" a point can only do so (`values.with_point`).
+`written` reads one cell. The common form of a column's cells is its `Notation`, found on the rows of the fit and saved,
+so that other files are read the same way. With `--decimal point`, the default, a comma can only separate thousands;
+with `--decimal comma`, a point can only do so (`values.with_point`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _UNITS = """
 mb gb tb m2 m² m3 m³ ha sqft km/h mph hp bhp ps cc px pt db hz khz mhz ghz v mv ma ah mah j kj cal kcal pa hpa kpa bar
 ppm mol rpm nm
 """
-COMMON_UNITS = frozenset(_UNITS.split())  # in small letters
-_ALIKE = str.maketrans({"\u2212": "-", "\u00a0": " ", "\u202f": " ", "\u2009": " ", "’": "'"})
+COMMON_UNITS = frozenset(_UNITS.split())  # in lower case
+_PLAIN_SIGNS = str.maketrans({"\u2212": "-", "\u00a0": " ", "\u202f": " ", "\u2009": " ", "’": "'"})
 _MONEY = "|".join(re.escape(sign) for sign in sorted((*_CODES, *CURRENCIES), key=len, reverse=True))
 _CELL = re.compile(
     rf"(?P<open>\()?\s*(?P<sign>[+-]?)\s*(?P<before>{_MONEY})?\s*(?P<inner>[+-]?)"
@@ -34,7 +34,7 @@ _CELL = re.compile(
 
 
 class Written(NamedTuple):
-    """One number as it was written: its value, what stands between thousands, and its currency, percent or unit."""
+    """A number as it was written: its value, the thousands separator, and its currency, percent sign or unit."""
 
     value: float
     thousands: str
@@ -42,7 +42,7 @@ class Written(NamedTuple):
 
 
 def written(text: str) -> Written | None:
-    """What a cell shows, if that is one number.
+    """The number in a cell; None if the cell is not one number.
 
     >>> written("1,977"), written("(40)").value, written("-$1'200.50").value, written("12 kg").unit
     (Written(value=1977.0, thousands=',', unit=''), -40.0, -1200.5, 'kg')
@@ -52,7 +52,7 @@ def written(text: str) -> Written | None:
     plain = number(text)
     if plain is not None:
         return Written(plain, "", "")
-    found = _CELL.fullmatch(text.translate(_ALIKE).strip())
+    found = _CELL.fullmatch(text.translate(_PLAIN_SIGNS).strip())
     if not found:
         return None
     parts = found.groupdict(default="")
@@ -60,7 +60,7 @@ def written(text: str) -> Written | None:
     signs, units = parts["sign"] + parts["inner"], [unit for unit in (parts["before"], parts["after"]) if unit]
     if accounting != bool(parts["close"]) or len(signs) + accounting > 1 or len(units) > 1:
         return None
-    if parts["after"] and not parts["gap"] and not _known(parts["after"]):  # 4WD, 12a: more likely a name
+    if parts["after"] and not parts["gap"] and not _known(parts["after"]):  # 4WD and 12a are more likely names
         return None
     digits = parts["grouped"].replace(parts["by"], "") if parts["grouped"] else parts["plain"]
     value = float(digits) * (-1.0 if accounting or signs == "-" else 1.0)
@@ -77,8 +77,8 @@ class Notation:
     """How the numbers of one column are written.
 
     Args:
-        thousands: what stands between groups of three digits: a comma, a blank or an apostrophe; "" for nothing.
-        unit: what stands before or behind each number, such as %, € or kg. A currency may be left out of some.
+        thousands: the separator of thousands, a comma, a blank or an apostrophe; "" for none.
+        unit: what is before or after each number, such as %, € or kg. Some numbers may lack a currency.
         example: a cell of the fit, for messages.
     """
 
@@ -87,7 +87,7 @@ class Notation:
     example: str = ""
 
     def read(self, text: str) -> float | None:
-        """The number of a cell; None where it is none, or is not written as in the fit.
+        """The number in a cell; None if there is none, or it is not written as in the fit.
 
         >>> Notation(",", "kg").read("1,200 kg"), Notation("", "%").read("0.05")
         (1200.0, None)
@@ -109,7 +109,7 @@ class Notation:
 
 
 class Common(NamedTuple):
-    """What cells have in common: a notation, or a sentence on why there is none; neither where some are no numbers."""
+    """The notation of cells, or the reason why numbers have none in common; neither if some cells are not numbers."""
 
     notation: Notation | None = None
     mixed: str = ""
@@ -125,30 +125,30 @@ def in_common(texts: Iterable[str]) -> Common:
     found = [written(text) for text in cells]
     if not cells or None in found:
         return Common()
-    first: dict[str, str] = {}  # an example of each unit
-    groups: dict[str, str] = {}  # and of each separator
+    by_unit: dict[str, str] = {}  # an example of each unit
+    by_separator: dict[str, str] = {}
     for text, one in zip(cells, found, strict=True):
         if one is not None:
-            first.setdefault(one.unit, text)
-            groups.setdefault(one.thousands, text)
-    units = [unit for unit in first if unit]
-    separators = [sign for sign in groups if sign]
+            by_unit.setdefault(one.unit, text)
+            by_separator.setdefault(one.thousands, text)
+    units = [unit for unit in by_unit if unit]
+    separators = [sign for sign in by_separator if sign]
     if len(separators) > 1:
-        return Common(mixed=f"{groups[separators[0]]!r}, but {groups[separators[1]]!r}")
-    bare = "" in first and any(unit not in CURRENCIES for unit in units)
+        return Common(mixed=f"{by_separator[separators[0]]!r}, but {by_separator[separators[1]]!r}")
+    bare = "" in by_unit and any(unit not in CURRENCIES for unit in units)
     if len(units) > 1 or bare:
         known = all(map(_known, units))
-        other = f"{first['']!r} without" if bare else f"{first[units[-1]]!r} with {units[-1]!r}"
-        return Common(mixed=f"{first[units[0]]!r} with {units[0]!r}, but {other}" if known else "")
+        other = f"{by_unit['']!r} without" if bare else f"{by_unit[units[-1]]!r} with {units[-1]!r}"
+        return Common(mixed=f"{by_unit[units[0]]!r} with {units[0]!r}, but {other}" if known else "")
     separator, unit = "".join(separators), "".join(units)
-    example = groups[separator] if separator else first[unit]
+    example = by_separator[separator] if separator else by_unit[unit]
     if not separator and not unit:
         example = next((text for text in cells if number(text) is None), cells[0])
     return Common(Notation(separator, unit, example))
 
 
 def could_be_decimals(texts: Sequence[str]) -> bool:
-    """Whether commas between thousands could as well be decimal ones: each value has one, and no point.
+    """Whether commas read as thousands separators could be decimal ones: each value has exactly one, and no point.
 
     >>> could_be_decimals(["1,977", "2,400"]), could_be_decimals(["1,977", "850"]), could_be_decimals(["1,977.5"])
     (True, False, False)

@@ -1,4 +1,4 @@
-"""Columns of numbers as numbers: by the notation of the fit, and with the words among them named."""
+"""Columns of numbers that are written as text: read by a common notation, and errors that name the words among them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,22 @@ from numpy.typing import NDArray
 from livi.tables.notation import CURRENCIES, Notation, could_be_decimals, in_common, written
 from livi.tables.reading import Table
 from livi.tables.values import Cells, how_to_write, number, parsed
-from livi.tables.wording import as_argument
+from livi.tables.wording import and_more, as_argument
 
 Say = Callable[[str], None]
 _NAMED = 3  # words named in a message
+MANY = 10  # a column of numbers has more different numbers than this, and no more different words
+SOME, MOSTLY = 0.2, 0.8  # shares of numbers among the cells
 
 
 def read_numbers(table: Table, names: Sequence[str], target: str, note: Say) -> tuple[Table, dict[str, Notation]]:
-    """The table with numbers in place of the columns that show them by separators, currencies, percent or units.
+    """Read columns of numbers that are written with separators, currencies, percent signs or units.
+
+    Returns:
+        The table with numbers in those columns, and the notation of each.
 
     Raises:
-        TableError: numbers that are written in two ways, such as 5% beside 7.
+        TableError: numbers that are written in two ways, such as 5% and 7.
     """
     columns, notations = dict(table.columns), {}
     for name in names:
@@ -43,11 +48,12 @@ def read_numbers(table: Table, names: Sequence[str], target: str, note: Say) -> 
         if notation is not None:
             columns[name] = parsed(cells, notation.read)[0]
             notations[name] = notation
-            note(_said(name, notation, shown))
+            note(_on_notation(name, notation, shown))
     return replace(table, columns=columns), notations
 
 
-def _said(name: str, notation: Notation, shown: Sequence[str]) -> str:
+def _on_notation(name: str, notation: Notation, shown: Sequence[str]) -> str:
+    """A note on how a column's numbers are written, with an example."""
     traits = [] if not notation.unit else ["percent" if notation.unit == "%" else f"in {notation.unit}"]
     sign = {",": "commas", "'": "apostrophes", " ": "blanks"}.get(notation.thousands)
     traits += [f"{sign} between thousands"] if sign else []
@@ -60,7 +66,7 @@ def _said(name: str, notation: Notation, shown: Sequence[str]) -> str:
 
 
 def in_notation(table: Table, name: str, notation: Notation | None, say: Say) -> Cells:
-    """A column of another table as the fit read it: numbers where it has a notation, else as it is.
+    """A column of another table, read with the notation of the fit; unchanged if that is None.
 
     Raises:
         TableError: a cell that is written differently, with the row.
@@ -88,14 +94,15 @@ def in_notation(table: Table, name: str, notation: Notation | None, say: Say) ->
 
 
 def readable(cells: Cells) -> NDArray[np.bool_]:
-    """Where a cell is missing or shows a number, however it is written."""
+    """True for cells that are missing or a number in any notation."""
     return parsed(cells, lambda text: None if written(text) is None else 0.0)[1]
 
 
 def words_among_numbers(cells: Cells) -> dict[str, int]:
-    """Words that keep a column from being one of numbers, with their counts; none if it is not mostly of numbers.
+    """Words in a column of numbers, with their counts; {} if the column is not one of numbers.
 
-    That is so where at least four fifths of the cells are numbers, or a fifth and all others are a few words.
+    A column of numbers has more than 10 different ones, and they are at least four fifths of the cells, or a fifth with
+    at most 10 different words besides.
     """
     fine = readable(cells)
     present = np.array([bool(text) for text in cells.tolist()]) if cells.dtype == object else fine
@@ -108,23 +115,18 @@ def words_among_numbers(cells: Cells) -> dict[str, int]:
     return words if different > MANY and (share >= MOSTLY or few) else {}
 
 
-MANY = 10  # different numbers, of which a column of numbers has more, and different words, of which it has no more
-SOME, MOSTLY = 0.2, 0.8
-
-
 def counted(cells: Cells, fine: NDArray[np.bool_]) -> dict[str, int]:
-    """The cells that are not fine, most frequent first."""
+    """The counts of the cells that are not fine, most frequent first."""
     return dict(Counter(cells[~fine].tolist()).most_common())
 
 
 def listed_words(words: dict[str, int]) -> str:
     """Words and how often they occur: "'unknown' (30), 'n.v.' (2) and 4 more"."""
-    shown = ", ".join(f"{word!r} ({count})" for word, count in list(words.items())[:_NAMED])
-    return shown + (f" and {len(words) - _NAMED} more" if len(words) > _NAMED else "")
+    return and_more([f"{word!r} ({count})" for word, count in list(words.items())[:_NAMED]], len(words))
 
 
 def as_gaps(words: dict[str, int]) -> str:
-    """The option that makes gaps of these words, as it is typed in a shell.
+    """The option that reads these words as missing values, as it is typed in a shell.
 
     >>> print(as_gaps({"unknown": 3, "(none)": 2}), as_gaps({"no, thanks": 1}))
     --missing 'unknown,(none)' --missing '"no, thanks"'
@@ -133,10 +135,10 @@ def as_gaps(words: dict[str, int]) -> str:
 
 
 def refuse_text(table: Table, name: str, fine: NDArray[np.bool_], remedy: str, *, gaps: bool = True) -> NoReturn:
-    """The error about what is no number in a column of numbers: one value, or how many and which.
+    """Raise TableError about cells of a column of numbers that are not numbers: one value, or how many and which.
 
     Args:
-        gaps: whether words may still be said to be gaps; where there is no number, nothing would be left.
+        gaps: suggest to read the words as missing values, if the column has numbers besides.
     """
     row = int(np.argmin(fine))
     others = "" if fine.sum() < 2 else f" as in {int(fine.sum())} other rows"

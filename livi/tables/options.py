@@ -1,4 +1,4 @@
-"""What may be chosen about a fit to a table, and whether the table allows it."""
+"""Options of a fit to a table, and checks of whether the table allows them."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ from livi.tables.reading import Table
 from livi.tables.values import number, parsed
 
 MIN_ROWS = 5
-MIN_CALIBRATION = 45  # rows of which a fifth is enough for a conformal interval of 90 %
+MIN_CALIBRATION = 45  # rows: a fifth of them is the 9 that a conformal interval of 90 % needs
 
 
 @dataclass(frozen=True)
 class FitOptions:
-    """What may be chosen about a fit; None leaves it to the estimator or to detection.
+    """Options of a fit; None leaves the choice to the estimator or to detection.
 
     Args:
-        task: overrules the detection.
-        drop, categorical: names of columns to leave out, and to take as categories even if they are numbers.
+        task: overrules detection.
+        drop, categorical: names of columns to leave out, and to read as categories even if they are numbers.
         use: columns to read even if they look like row numbers.
-        missing: words that mean a gap, besides the usual ones.
-        validation: share of the rows that is held out and only used to report how good the model is; 0 fits to all.
+        missing: words to read as missing values, besides the usual ones.
+        validation: share of the rows that is held out and only used to score the model; 0 fits to all.
         seed: of the split and of the fit.
         hidden, activation, steps, budget, components, target_scale, noise, interval: as in `livi.LIVIRegressor`.
-        threads: of torch.
-        diagnose: examine the posterior too, which takes seconds.
-        progress: show the course of the fit on stderr.
-        checkpoint: a file to write now and then, and when the fit is interrupted; where it exists, the fit goes on
-            from it, bit for bit on a CPU.
+        threads: the number of threads of torch.
+        diagnose: also diagnose the posterior, which takes seconds.
+        progress: show the progress of the fit on stderr.
+        explain: also find out what predictions depend on, for a report.
+        checkpoint: a file to write now and then, and when the fit is interrupted; if it exists, the fit continues from
+            it, bit for bit on a CPU.
     """
 
     task: Task | None = None
@@ -64,7 +65,8 @@ def check_names(table: Table, target: str, options: FitOptions) -> None:
             close = difflib.get_close_matches(name, table.columns, 1)
             hint = f"; did you mean {close[0]!r}?" if close else f"; it has {', '.join(list(table.columns)[:8])}."
             if len(table.columns) == 1:
-                hint = f"{hint[:-1]} alone; if another character separates the columns, pass --delimiter."
+                only = next(iter(table.columns))
+                hint = f"; it has {only} alone; if another character separates the columns, pass --delimiter."
             raise table.error(f"expected a column {name!r}, got none of that name{hint}")
     for name in (*options.drop, *options.categorical):
         if name == target:
@@ -76,7 +78,7 @@ def check_names(table: Table, target: str, options: FitOptions) -> None:
 
 
 def check_model(table: Table, target: str, options: FitOptions) -> None:
-    """Whether numbers as these can have the noise and the scale that were asked for."""
+    """Raise TableError if the target cannot have the noise or the scale that were asked for."""
     values, _ = parsed(table.columns[target], number)
     counts = {"poisson", "negative-binomial"}
     if options.noise in counts and options.target_scale in (None, "auto") and not look_counted(values):

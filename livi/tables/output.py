@@ -1,4 +1,4 @@
-"""Files that commands write: checked before the work begins, written whole or not at all."""
+"""Output files of commands: checked before the work begins, and written completely or not at all."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from livi.tables.reading import TableError
 
 
 def check_output(path: str | Path, *, force: bool = False, inputs: Iterable[str | Path] = ()) -> None:
-    """Find out before the work whether a file can be written at the end of it.
+    """Check before the work begins that a file can be written at its end.
 
     Raises:
-        TableError: it exists and `force` is not set, is one of the inputs, or its folder is missing or unwritable.
+        TableError: the file exists and `force` is not set, or is one of the inputs, or its folder cannot be written to.
     """
     target = Path(os.path.realpath(path))
     if target.is_dir() or str(path).endswith(os.sep):
@@ -37,16 +37,16 @@ def check_output(path: str | Path, *, force: bool = False, inputs: Iterable[str 
 
 
 def frame_bytes(frame: Any, suffix: str, *, raw_text: bool = False) -> bytes:
-    """A data frame as the content of a .csv (UTF-8) or .parquet file; see `frames_bytes`."""
+    """The content of a .csv (UTF-8) or .parquet file with a data frame; see `frames_bytes`."""
     return b"".join(frames_bytes([frame], suffix, raw_text=raw_text))
 
 
 def frames_bytes(frames: Iterable[Any], suffix: str, *, raw_text: bool = False) -> Iterator[bytes]:
-    """Data frames with the same columns as the content of one file, .csv (UTF-8) or .parquet, piece by piece.
+    """The content of one .csv (UTF-8) or .parquet file with data frames of the same columns, piece by piece.
 
     Args:
-        raw_text: leave text in a CSV file as it is, even if a spreadsheet would run it as a formula; else a single
-            quote in front makes it text again, which `read_table` takes away. Parquet files are left as they are.
+        raw_text: write text in a CSV file as it is, even if a spreadsheet would run it as a formula. By default such
+            text gets a single quote in front, which `read_table` removes. Text in Parquet files is always as it is.
     """
     if suffix != ".csv":
         yield from _parquet_bytes(frames)
@@ -69,65 +69,66 @@ def _parquet_bytes(frames: Iterable[Any]) -> Iterator[bytes]:
             text = [field.with_type(pyarrow.string()) if field.type == pyarrow.null() else field for field in first]
             writer = parquet.ParquetWriter(sink, pyarrow.schema(text, first.metadata))
         writer.write_table(pyarrow.Table.from_pandas(frame, writer.schema, preserve_index=False))
-        yield sink.taken()
+        yield sink.take()
     if writer is not None:
         writer.close()
-    yield sink.taken()
+    yield sink.take()
 
 
 class _Sink(io.RawIOBase):
-    """A file for a writer that hands over what was written, piece by piece."""
+    """A file object for a writer, from which the bytes written so far can be taken."""
 
     def __init__(self) -> None:
         super().__init__()
         self._pieces: list[bytes] = []
-        self._place = 0
+        self._position = 0
 
     def writable(self) -> bool:
         return True
 
     def tell(self) -> int:
-        return self._place
+        return self._position
 
     def write(self, piece: Any) -> int:
         self._pieces.append(bytes(piece))
-        self._place += len(self._pieces[-1])
+        self._position += len(self._pieces[-1])
         return len(self._pieces[-1])
 
-    def taken(self) -> bytes:
+    def take(self) -> bytes:
+        """What was written since the last call."""
         found, self._pieces = b"".join(self._pieces), []
         return found
 
 
 def save_somewhere(save: Callable[[Path], None], path: str | Path) -> tuple[Path, StorageError | None]:
-    """Write what took long to make: to this file, or where that fails to a new folder, which only the user can read.
+    """Save the result of long work to this file, or if that fails to a new folder that only the user can read.
 
-    Tried are the temporary folder, the user's own and the current one. Ctrl-C while it is written is taken to mean the
-    work that is over by now; the second one is obeyed.
+    That folder is made in the temporary folder, the home folder or the current one, whichever works first. A first
+    Ctrl-C while the file is written is taken to mean the work, which is over by now, and ignored; a second one is not.
 
     Returns:
-        Where it is, and why it is not where it should be.
+        The path of the file, and the error if it is not the one asked for.
 
     Raises:
-        StorageError: it can be written nowhere.
+        StorageError: no attempt succeeded.
     """
     try:
-        _patiently(save, Path(path))
+        _save_despite_interrupt(save, Path(path))
         return Path(path), None
     except StorageError as error:
         for folder in (tempfile.gettempdir, Path.home, Path.cwd):
             with suppress(OSError, RuntimeError, StorageError):
-                kept = Path(tempfile.mkdtemp(prefix="livi-", dir=folder())) / Path(path).name
+                fallback = Path(tempfile.mkdtemp(prefix="livi-", dir=folder())) / Path(path).name
                 try:
-                    _patiently(save, kept)
+                    _save_despite_interrupt(save, fallback)
                 except StorageError:
-                    kept.parent.rmdir()
+                    fallback.parent.rmdir()
                     raise
-                return kept, error
+                return fallback, error
         raise
 
 
-def _patiently(save: Callable[[Path], None], path: Path) -> None:
+def _save_despite_interrupt(save: Callable[[Path], None], path: Path) -> None:
     try:
         save(path)
     except KeyboardInterrupt:
@@ -135,10 +136,10 @@ def _patiently(save: Callable[[Path], None], path: Path) -> None:
 
 
 def write_frame(path: str | Path, frame: Any, *, raw_text: bool = False) -> None:
-    """Write a data frame as CSV or Parquet, by the suffix; the file is replaced as a whole. See `frames_bytes`."""
+    """Write a data frame as CSV or Parquet, by the suffix, replacing the file at once. See `frames_bytes`."""
     write_frames(path, [frame], raw_text=raw_text)
 
 
 def write_frames(path: str | Path, frames: Iterable[Any], *, raw_text: bool = False) -> None:
-    """Likewise data frames with the same columns, one behind the other, in the memory of one."""
+    """Write data frames with the same columns to one file, as `write_frame`, with only one in memory at a time."""
     replace_file(path, frames_bytes(frames, Path(path).suffix.lower(), raw_text=raw_text))

@@ -1,7 +1,7 @@
-"""Coverage of parts of the rows, by size of the prediction and by group: intervals may hold on average and fail there.
+"""Coverage of parts of the rows, where intervals may fail though they hold on average: by prediction and by group.
 
-A part is judged as the whole is (`livi.tables.evaluation`), within wider bounds the more parts there are: all parts of
-a calibrated model lie within them 95 times in 100.
+A part is judged like the whole (`livi.tables.evaluation`), but within bounds that widen with the number of parts: all
+parts of a calibrated model lie within them 95 times in 100.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from livi.tables.content import Coverage, Part, RegressionRows
+from livi.tables.calibration import MISFITS, binomial_band, judged
+from livi.tables.content import Coverage, Part, PartKind, RegressionRows
 from livi.tables.schema import MISSING_CATEGORY
 
 LEVEL = 0.9
 FIFTHS = 5
-FEWEST = 100  # rows to be divided into fifths
-SMALLEST = 30  # rows of a group
+FEWEST_ROWS = 100  # that are divided into fifths
+FEWEST_IN_GROUP = 30  # rows
 MOST_GROUPS = 12  # of one column
-SMALL = 0.01  # difference of shares that is of no consequence
 _NAMES = ("lowest", "second lowest", "middle", "second highest", "highest")
 
 Mask = NDArray[np.bool_]
@@ -39,18 +39,18 @@ def parts_of(rows: RegressionRows, groups: Mapping[str, Sequence[str]], unit: st
 
 
 def worst(parts: Sequence[Part]) -> Part | None:
-    """The part that is furthest from its bounds; None where all keep to them."""
-    astray = [part for part in parts if part.coverage.judgement in ("overconfident", "underconfident")]
-    return max(astray, key=lambda part: _beyond(part.coverage), default=None)
+    """The part that is furthest outside its bounds; None if all are within theirs."""
+    outside = [part for part in parts if part.coverage.judgement in MISFITS]
+    return max(outside, key=lambda part: _beyond(part.coverage), default=None)
 
 
 def _beyond(coverage: Coverage) -> float:
     return max(coverage.low - coverage.share, coverage.share - coverage.high)
 
 
-def _fifths(rows: RegressionRows, unit: str) -> list[tuple[str, str, Mask]]:
-    """By predicted mean, ties in the order of the rows."""
-    if len(rows) < FEWEST:
+def _fifths(rows: RegressionRows, unit: str) -> list[tuple[PartKind, str, Mask]]:
+    """Fifths of the rows by predicted mean, ties in the order of the rows."""
+    if len(rows) < FEWEST_ROWS:
         return []
     rank = np.empty(len(rows), np.int64)
     rank[np.argsort(rows.mean, kind="stable")] = np.arange(len(rows))
@@ -61,26 +61,21 @@ def _fifths(rows: RegressionRows, unit: str) -> list[tuple[str, str, Mask]]:
     ]
 
 
-def _groups(groups: Mapping[str, Sequence[str]], rows: int) -> list[tuple[str, str, Mask]]:
-    found = []
+def _groups(groups: Mapping[str, Sequence[str]], rows: int) -> list[tuple[PartKind, str, Mask]]:
+    found: list[tuple[PartKind, str, Mask]] = []
     for column, values in groups.items():
-        names, counts = np.unique(np.array(values, dtype=object).astype(str), return_counts=True)
-        frequent = [name for name, count in zip(names, counts, strict=True) if count >= SMALLEST]
+        cells = np.array(values, dtype=object).astype(str)
+        names, counts = np.unique(cells, return_counts=True)
+        frequent = [name for name, count in zip(names, counts, strict=True) if count >= FEWEST_IN_GROUP]
         if 1 < len(frequent) <= MOST_GROUPS:
-            cells = np.array(values, dtype=object).astype(str)
             found += [("group", f"rows with {column} = {name or MISSING_CATEGORY}", cells == name) for name in frequent]
-    return [one for one in found if one[2].sum() < rows]
+    return [group for group in found if group[2].sum() < rows]  # one that has all rows is no part of them
 
 
-def _covered(rows: RegressionRows, kind: str, name: str, mask: Mask, parts: int) -> Part:
-    from scipy.stats import binom
-
+def _covered(rows: RegressionRows, kind: PartKind, name: str, mask: Mask, parts: int) -> Part:
     place = int(np.argmin(np.abs(rows.levels - LEVEL)))
     lower, upper = rows.lower[place][mask], rows.upper[place][mask]
     count, share = int(mask.sum()), float(rows.inside[place][mask].mean())
-    tail = 0.025 / parts
-    low, high = (float(end) for end in binom.ppf([tail, 1.0 - tail], count, LEVEL) / count)
-    low, high = min(low, LEVEL - SMALL), max(high, LEVEL + SMALL)
-    judgement = "overconfident" if share < low else "underconfident" if share > high else "calibrated"
-    coverage = Coverage(LEVEL, share, low, high, float((upper - lower).mean()), judgement)  # type: ignore[arg-type]
-    return Part(kind, name, count, coverage)  # type: ignore[arg-type]
+    band = binomial_band(count, LEVEL, parts)
+    coverage = Coverage(LEVEL, share, *band, float((upper - lower).mean()), judged(share, band))
+    return Part(kind, name, count, coverage)

@@ -22,8 +22,8 @@ from livi.tables.reading import Table
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 QUANTILES = (0.05, 0.5, 0.95)
-BLOCK = 1_000  # rows between two looks at the clock
-PATIENCE = 2.0  # seconds without a word
+BLOCK = 1_000  # rows predicted between updates of the progress
+PATIENCE = 2.0  # seconds before progress is shown
 
 Floats = NDArray[np.float64]
 Part = TypeVar("Part")
@@ -32,17 +32,17 @@ Rows = TypeVar("Rows", slice, Table)
 
 @dataclass
 class MonteCarlo:
-    """How far the finite number of networks leaves predictions open, over rows that are predicted part by part.
+    """Summary of the Monte Carlo errors of predictions, collected part by part.
 
     The errors are those of `LIVIRegressor.monte_carlo_error`.
     """
 
     rows: int = 0
-    networks: int = 0  # that the rows were asked of, together
-    fewest: int = 0
+    networks: int = 0  # used for a row, summed over rows
+    fewest: int = 0  # networks used for a row
     most: int = 0
-    worst: float = 0.0
-    above: int = 0  # rows whose error is beyond what is aimed at
+    worst: float = 0.0  # error of a row
+    above: int = 0  # rows with an error above the tolerance
 
     def add(self, errors: Floats, networks: NDArray[np.int64]) -> None:
         self.fewest = min(self.fewest or int(networks.min()), int(networks.min()))
@@ -53,28 +53,28 @@ class MonteCarlo:
         self.above += int((errors > TOLERANCE).sum())
 
     def __str__(self) -> str:
-        asked = f"{self.most} networks a row"
+        used = f"{self.most} networks a row"
         if self.fewest < self.most:
-            asked = f"{self.fewest} to {asked}, {self.networks / self.rows:.0f} on average"
+            used = f"{self.fewest} to {used}, {self.networks / self.rows:.0f} on average"
         beyond = f", above {TOLERANCE:.0%} in {self.above:,} of {self.rows:,} rows" if self.above else ""
-        return f"Monte Carlo error {self.worst:.1%} of a prediction's spread at most{beyond} ({asked})"
+        return f"Monte Carlo error {self.worst:.1%} of a prediction's spread at most{beyond} ({used})"
 
 
 def in_blocks(read: Callable[[slice], Part], rows: int, *, progress: bool) -> list[Part]:
-    """What `read` makes of some rows at a time.
+    """The results of `read`, called with 1,000 rows at a time.
 
     Args:
-        progress: show on stderr how many rows are done, unless all of them take no more than two seconds.
+        progress: after two seconds, show on stderr how many rows are done.
     """
     blocks = (slice(start, min(rows, start + BLOCK)) for start in range(0, rows, BLOCK))
-    return [read(some) for some in shown_progress(blocks, rows, progress=progress)]
+    return [read(block) for block in shown_progress(blocks, rows, progress=progress)]
 
 
 def shown_progress(parts: Iterable[Rows], rows: int | None, *, progress: bool) -> Iterator[Rows]:
-    """The parts, with a count on stderr of the rows that are done, unless all of them take no more than two seconds.
+    """Yield the parts; after two seconds, show on stderr how many rows are done.
 
     Args:
-        rows: of all parts together; None where nobody knows.
+        rows: the number in all parts together; None if unknown.
     """
     shown = Progress(rows, quiet=not progress, unit="rows")
     shown.begin(0, label="predicting")
@@ -95,16 +95,16 @@ def regression_names(estimator: Any) -> tuple[str, ...]:
 
 
 def regression_columns(estimator: Any, features: Floats, monte_carlo: MonteCarlo) -> dict[str, Floats]:
-    """Mean, standard deviations and quantiles of each row by name, and a conformal 90 % interval where there is one."""
+    """By name: mean, standard deviations and quantiles of each row, and conformal 90 % intervals if there are any."""
     conformal = estimator.interval == "conformal"
     reach = threshold(estimator.conformity_scores_, 0.1) if conformal else 0.0
 
-    def what(part: Any, _: NDArray[np.intp]) -> Sequence[torch.Tensor]:
+    def extract(part: Any, _: NDArray[np.intp]) -> Sequence[torch.Tensor]:
         ends = stretched(part, reach) if conformal else ()
         columns = (part.mean, part.epistemic_std, part.total_std, *part.quantile(list(QUANTILES)), *ends)
         return (*estimator.sampling(part), *columns)
 
-    errors, networks, *found = estimator.read_predictive(features, what)
+    errors, networks, *found = estimator.read_predictive(features, extract)
     monte_carlo.add(errors, networks)
     return dict(zip(regression_names(estimator), found, strict=True))
 
@@ -118,19 +118,19 @@ def regression_rows(
 ) -> tuple[RegressionRows, Floats, float]:
     """Predictions for rows with known targets, the targets' log densities, and the CRPS.
 
-    The CRPS is that of at most 1,024 rows, drawn at random. A conformal model gives intervals of the levels it has rows
-    for.
+    The CRPS is that of at most 1,024 rows, drawn at random. A conformal model gives intervals of those levels only for
+    which it has enough calibration rows.
     """
     levels = usable_levels(estimator, LEVELS)
     ends_of = _conformal(estimator, levels) if estimator.interval == "conformal" else _central(levels)
 
     def read(block: slice) -> Sequence[Floats]:
-        def what(part: Any, some: NDArray[np.intp]) -> Sequence[torch.Tensor]:
+        def extract(part: Any, some: NDArray[np.intp]) -> Sequence[torch.Tensor]:
             truth = torch.from_numpy(target[block][some]).to(part.means)
             deviations = (part.epistemic_std, part.aleatoric_std, part.total_std)
             return (part.mean, *deviations, metrics.pit(part, truth), part.log_prob(truth), *ends_of(part))
 
-        found: Sequence[Floats] = estimator.read_predictive(features[block], what)
+        found: Sequence[Floats] = estimator.read_predictive(features[block], extract)
         return found
 
     parts = in_blocks(read, len(target), progress=progress)
@@ -143,13 +143,13 @@ def regression_rows(
 
 
 def _central(levels: Sequence[float]) -> Callable[[Any], Sequence[torch.Tensor]]:
-    """Lower ends of the central intervals of these levels, then upper ends."""
+    """A function of a prediction: lower ends of the central intervals of these levels, then upper ends."""
     probabilities = [0.5 * (1.0 + sign * level) for sign in (-1, 1) for level in levels]
     return lambda part: tuple(part.quantile(probabilities))
 
 
 def _conformal(estimator: Any, levels: Sequence[float]) -> Callable[[Any], Sequence[torch.Tensor]]:
-    """Likewise of the conformal intervals, as `predict_interval` gives them, all from one prediction."""
+    """A function of a prediction: lower, then upper ends of the conformal intervals, as in `predict_interval`."""
     reaches = [threshold(estimator.conformity_scores_, round(1.0 - level, 4)) for level in levels]
 
     def ends(part: Any) -> Sequence[torch.Tensor]:
@@ -163,11 +163,11 @@ def _crps(estimator: Any, features: Floats, target: Floats) -> float:
     drawn = np.sort(np.random.default_rng(0).permutation(len(target))[:CRPS_ROWS])
     truths = target[drawn]
 
-    def what(part: Any, some: NDArray[np.intp]) -> Sequence[torch.Tensor]:
+    def extract(part: Any, some: NDArray[np.intp]) -> Sequence[torch.Tensor]:
         truth = torch.from_numpy(truths[some]).to(part.means)
-        return (torch.full_like(truth, metrics.crps(part, truth)),)  # their average for each of them
+        return (torch.full_like(truth, metrics.crps(part, truth)),)  # the mean over these rows, for each of them
 
-    return float(estimator.read_predictive(features[drawn], what)[0].mean())
+    return float(estimator.read_predictive(features[drawn], extract)[0].mean())
 
 
 def classification_names(estimator: Any, classes: Sequence[str]) -> tuple[str, ...]:
@@ -180,10 +180,10 @@ def classification_columns(
 ) -> tuple[Floats, Floats, Floats]:  # (n, k), (n,), (n,)
     """Probabilities, entropy and mutual information of each row."""
 
-    def what(part: Any, _: NDArray[np.intp]) -> Sequence[torch.Tensor]:
+    def extract(part: Any, _: NDArray[np.intp]) -> Sequence[torch.Tensor]:
         return (*estimator.sampling(part), part.probabilities, part.entropy, part.mutual_information)
 
-    errors, networks, probabilities, entropy, information = estimator.read_predictive(features, what)
+    errors, networks, probabilities, entropy, information = estimator.read_predictive(features, extract)
     monte_carlo.add(errors, networks)
     return probabilities, entropy, information
 
@@ -197,15 +197,15 @@ def classification_rows(
     *,
     progress: bool = False,
 ) -> tuple[ClassificationRows, Floats, dict[float, NDArray[np.bool_]]]:  # the sets (n, k)
-    """Predictions for rows with known classes, the log probabilities of these, and sets of classes by level."""
+    """Predictions for rows with known classes, the log probabilities of those, and sets of classes by level."""
     usable = usable_levels(estimator, levels)
 
     def read(block: slice) -> Sequence[NDArray[Any]]:
-        def what(part: Any, some: NDArray[np.intp]) -> Sequence[torch.Tensor]:
+        def extract(part: Any, some: NDArray[np.intp]) -> Sequence[torch.Tensor]:
             log_probability = part.log_prob(torch.from_numpy(target[block][some]))
             return part.probabilities, part.entropy, part.mutual_information, log_probability
 
-        found = estimator.read_predictive(features[block], what)
+        found = estimator.read_predictive(features[block], extract)
         return [*found, *(estimator.sets_of(found[0], round(1.0 - level, 4)) for level in usable)]
 
     parts = in_blocks(read, len(target), progress=progress)
@@ -215,7 +215,7 @@ def classification_rows(
 
 
 def usable_levels(estimator: Any, levels: Sequence[float]) -> tuple[float, ...]:
-    """The levels that the estimator can give intervals or sets of: a conformal one needs rows for high levels."""
+    """The levels for which the estimator has intervals or sets: high conformal levels need many calibration rows."""
     if estimator.interval != "conformal":
         return tuple(levels)
     rows = len(estimator.conformity_scores_)

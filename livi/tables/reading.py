@@ -1,4 +1,4 @@
-"""CSV and Parquet files as columns of cells, with the place of everything, so that errors can name row and column."""
+"""Reading of CSV and Parquet files as tables that know each row's line, so that errors can name row and column."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _FOREIGN = {
     b"\xfe\xff": "UTF-16 text; save it as UTF-8",
 }
 _LONGEST_MARK = max(map(len, (_PARQUET, *_FOREIGN)))
-_NO_UTF8 = re.compile("[\udc80-\udcff]")  # what stands for bytes that are none
-_LARGEST = 2**53  # up to which float64 has every whole number
-_SNIFFED = 20  # lines behind the header's first, which may have more than one
+_NO_UTF8 = re.compile("[\udc80-\udcff]")  # surrogateescape's characters for bytes that are not UTF-8
+_LARGEST = 2**53  # float64 represents every whole number up to this one
+_HEADER_LINES = 20  # lines after the header's first from which the delimiter is guessed, as quoted names may span lines
 
 
 class TableError(ValueError):
-    """Data that cannot be used as they are. The message names the file, and row and column where there is one."""
+    """Raised for data that cannot be used. The message names the file, and the row and column if there is one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,12 +44,12 @@ class Table:
 
     Args:
         name: of the file, for messages.
-        columns: by name, in the file's order.
-        lines: where each row is in the file: the line it starts on for CSV (the header is line 1), its number from 1
-            for Parquet and data frames.
-        notes: what was left out in reading.
-        decimal: what stood before the decimals in the file; the cells have points.
-        whole: columns of whole numbers, by their type.
+        columns: cells by column name, in the file's order.
+        lines: for each row, the line of a CSV file that it starts on (the header is line 1), or its number, from 1, in
+            a Parquet file or data frame.
+        notes: on what was left out in reading.
+        decimal: the decimal sign in the file; cells always have points.
+        whole: names of columns with an integer type.
     """
 
     name: str
@@ -63,12 +63,12 @@ class Table:
         return len(self.lines)
 
     def rows(self, places: NDArray[np.int64] | NDArray[np.bool_] | slice) -> Table:
-        """Some of the rows."""
+        """A table of some of the rows."""
         chosen = {name: cells[places] for name, cells in self.columns.items()}
         return replace(self, columns=chosen, lines=self.lines[places])
 
     def error(self, text: str, *, row: int | None = None, column: str | None = None) -> TableError:
-        """An error that says where: `row` is a place in the table, not yet a line of the file."""
+        """An error that names file, row and column; `row` is an index into the table, shown as the file's line."""
         place = [self.name]
         place += [] if row is None else [f"row {self.lines[row]}"]
         place += [] if column is None else [f"column {column!r}"]
@@ -94,17 +94,17 @@ class Table:
 def read_table(path: str | Path, *, delimiter: str | None = None, decimal: Decimal = "point") -> Table:
     """Read a CSV file (UTF-8, a header, one record a line) or a Parquet file.
 
-    Parquet is known by its first bytes or by the suffix .parquet or .pq; everything else is taken for CSV. Fields may
-    be quoted, and quoted ones may hold delimiters and line breaks. Empty lines are skipped. Columns without a name, as
-    an index or a trailing delimiter leaves them, are left out with a note. Blanks around cells and names are dropped.
+    Parquet is recognised by its first bytes or by the suffix .parquet or .pq; everything else is read as CSV. Fields
+    may be quoted, and then contain delimiters and line breaks. Empty lines are skipped. Columns without a name, as an
+    index or a trailing delimiter leaves them, are left out with a note. Blanks around cells and names are removed.
 
     Args:
-        delimiter: one character; where not given, that of comma, semicolon and tab which splits the header most.
-        decimal: what stands before the decimals in a CSV file. With "comma", points stand between thousands.
+        delimiter: one character; by default comma, semicolon or tab, whichever splits the header into most fields.
+        decimal: the decimal sign in a CSV file. With "comma", points separate thousands.
 
     Raises:
-        TableError: what is wrong, with the row where there is one.
-        ImportError: Parquet without pyarrow.
+        TableError: the file cannot be read as a table; with the row if there is one.
+        ImportError: the file is Parquet, but pyarrow is not installed.
     """
     (table,) = read_parts(path, None, delimiter=delimiter, decimal=decimal)
     return table
@@ -113,9 +113,9 @@ def read_table(path: str | Path, *, delimiter: str | None = None, decimal: Decim
 def read_parts(
     path: str | Path, rows: int | None, *, delimiter: str | None = None, decimal: Decimal = "point"
 ) -> Iterator[Table]:
-    """`read_table`, so many rows at a time, in memory that does not grow with the file; None reads all at once.
+    """`read_table` with this many rows at a time, in memory that does not grow with the file; None reads all at once.
 
-    What is wrong with a file is found where it is: parts before it have been given by then.
+    An error in the file is raised when its row is reached, after the parts before it.
     """
     path = Path(path)
     try:
@@ -138,18 +138,18 @@ def read_parts(
         raise TableError(f"{path}: expected a file, got a folder; add a file name.") from error
     except OSError as error:
         raise TableError(f"{path}: expected a readable file, got: {error.strerror}; check the path.") from error
-    except ValueError as error:  # a zero in a name
+    except ValueError as error:  # a zero byte in the path
         if isinstance(error, TableError):
             raise
         raise TableError(f"{path}: expected a readable file, got: {error}; check the path.") from error
 
 
 def one_ahead(parts: Iterator[Table]) -> Iterator[Table]:
-    """The parts, each read in another thread while the one before it is in use."""
+    """Yield the parts; while one is in use, another thread reads the next."""
     with ThreadPoolExecutor(1) as reader:
-        coming = reader.submit(next, parts, None)
-        while (part := coming.result()) is not None:
-            coming = reader.submit(next, parts, None)
+        upcoming = reader.submit(next, parts, None)
+        while (part := upcoming.result()) is not None:
+            upcoming = reader.submit(next, parts, None)
             yield part
 
 
@@ -160,24 +160,24 @@ def _csv_parts(name: str, text: TextIO, rows: int | None, delimiter: str | None)
     if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n '):
         raise TableError(f"delimiter: expected one character such as ; or a tab, got {delimiter!r}.")
     lines = _lines(name, text)
-    begun = []
+    first_lines = []
     for line in lines:
-        begun.append(line)
+        first_lines.append(line)
         if line.strip():
             break
     else:
         raise TableError(f"{name}: expected a header and rows, got an empty file.")
-    begun += itertools.islice(lines, _SNIFFED)
-    records = _records(name, itertools.chain(begun, lines), delimiter or _sniffed("".join(begun)))
+    first_lines += itertools.islice(lines, _HEADER_LINES)
+    records = _records(name, itertools.chain(first_lines, lines), delimiter or _guessed_delimiter("".join(first_lines)))
     _, header = next(records, (0, []))
     names = [unprotected(column.strip()) for column in header]
     _check_names(name, names)
-    some = list(itertools.islice(records, rows))
-    if not some:
+    part = list(itertools.islice(records, rows))
+    if not part:
         raise TableError(f"{name}: expected rows below the header, got none.")
-    while some:
-        yield _csv_table(name, names, some)
-        some = list(itertools.islice(records, rows))
+    while part:
+        yield _csv_table(name, names, part)
+        part = list(itertools.islice(records, rows))
 
 
 def _csv_table(name: str, names: list[str], records: list[tuple[int, list[str]]]) -> Table:
@@ -191,9 +191,8 @@ def _csv_table(name: str, names: list[str], records: list[tuple[int, list[str]]]
 
 
 def _lines(name: str, text: TextIO) -> Iterator[str]:
-    """The lines, of text that may hold what is none."""
-    row = 1
-    for line in text:
+    """Yield the lines; raise TableError for bytes that are not UTF-8 text."""
+    for row, line in enumerate(text, 1):
         wrong = None if line.isascii() else _NO_UTF8.search(line)
         if wrong:
             raise TableError(
@@ -203,11 +202,10 @@ def _lines(name: str, text: TextIO) -> Iterator[str]:
         if "\0" in line:
             raise TableError(f"{name}, row {row}: expected text, got a zero byte; is it a CSV file in UTF-8?")
         yield line
-        row += line.endswith("\n")
 
 
 def _with_points(table: Table) -> Table:
-    """The same table, read with decimal commas."""
+    """The table with points in place of decimal commas."""
     columns: dict[str, Cells] = {}
     for name, cells in table.columns.items():
         found = [with_point(text) for text in cells.tolist()]
@@ -221,7 +219,7 @@ def _with_points(table: Table) -> Table:
 
 
 def _records(name: str, lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """The header and the records, with the lines on which they start."""
+    """Yield the header and the records, each with the line on which it starts."""
     reader = csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=True)
     line, width = 1, 0
     try:
@@ -239,7 +237,7 @@ def _records(name: str, lines: Iterable[str], delimiter: str) -> Iterator[tuple[
         raise TableError(f"{name}, row {line}: expected quoted CSV fields that end, got: {error}.") from error
 
 
-def _sniffed(text: str) -> str:
+def _guessed_delimiter(text: str) -> str:
     """The delimiter that splits the header into most fields; a comma where none does."""
     counts = []
     for delimiter in DELIMITERS:
@@ -263,27 +261,27 @@ def _parquet_parts(path: Path, rows: int | None) -> Iterator[Table]:
         raise ImportError(f'{name}: Parquet files need pyarrow: pip install "livi[parquet]", or convert to CSV.') from (
             error
         )
-    read = 0
+    rows_read = 0
     try:
         with parquet.ParquetFile(path) as content:
             names = [column.strip() for column in content.schema_arrow.names]
             _check_names(name, names)
             index = re.compile(r"__index_level_\d+__")
-            kept = [place for place, column in enumerate(names) if not index.fullmatch(column)]
-            whole = {names[i] for i in kept if pyarrow.types.is_integer(content.schema_arrow.field(i).type)}
+            columns = [place for place, column in enumerate(names) if not index.fullmatch(column)]
+            whole = {names[i] for i in columns if pyarrow.types.is_integer(content.schema_arrow.field(i).type)}
             parts = [content.read()] if rows is None else map(_one_batch, content.iter_batches(rows))
             for part in parts:
-                frame = part.select(kept).to_pandas(ignore_metadata=True)
+                frame = part.select(columns).to_pandas(ignore_metadata=True)
                 if not len(frame.columns) or not len(frame):
                     break
                 table = Table.from_frame(frame, name)
-                yield replace(table, lines=read + table.lines, whole=frozenset(whole))
-                read += len(frame)
+                yield replace(table, lines=rows_read + table.lines, whole=frozenset(whole))
+                rows_read += len(frame)
     except (pyarrow.ArrowException, OSError, ValueError, TypeError, KeyError, OverflowError) as error:
         if isinstance(error, TableError):
             raise
         raise TableError(f"{name}: expected a Parquet file, got a damaged one ({_first_line(error)}).") from error
-    if not read:
+    if not rows_read:
         raise TableError(f"{name}: expected columns and rows, got none.")
 
 
@@ -294,7 +292,7 @@ def _one_batch(batch: Any) -> Any:
 
 
 def _unusable(series: Any) -> str:
-    """What a column holds that is neither numbers nor text; "" for a usable column."""
+    """The kind of values in a column that are neither numbers nor text; "" for a usable column."""
     if series.dtype.kind == "c":
         return "complex numbers"
     if series.dtype != object:
@@ -304,19 +302,19 @@ def _unusable(series: Any) -> str:
 
 
 def _cells(series: Any) -> Cells:
-    """A column of a data frame as cells: numbers stay, dates become ISO text, everything else becomes text.
+    """A column of a data frame as cells: numbers stay numbers, dates become ISO text, everything else becomes text.
 
-    So do whole numbers of which float64 cannot tell neighbours apart, such as long identifiers.
+    Whole numbers too large for float64 to represent exactly, such as long identifiers, become text too.
     """
     missing = series.isna().to_numpy()
-    if series.dtype.kind == "f" or (series.dtype.kind in "iu" and _told_apart(series)):
+    if series.dtype.kind == "f" or (series.dtype.kind in "iu" and _exact_in_float64(series)):
         numbers: Cells = series.astype("object").where(~missing, np.nan).to_numpy().astype(np.float64)
         return numbers
     return texts(["" if gone else _text(value) for value, gone in zip(series, missing, strict=True)])
 
 
-def _told_apart(series: Any) -> bool:
-    """Whether float64 has every one of these whole numbers."""
+def _exact_in_float64(series: Any) -> bool:
+    """Whether float64 represents all these whole numbers exactly."""
     return bool(series.isna().all()) or max(abs(int(series.min())), abs(int(series.max()))) <= _LARGEST
 
 
@@ -326,7 +324,7 @@ def _text(value: Any) -> str:
 
 
 def as_series(table: Table, name: str) -> Any:
-    """A column of a table as one of a data frame: text, whole numbers or numbers, with gaps where they are missing."""
+    """A column of a table as a pandas Series: text, whole numbers or floating-point numbers, with missing values."""
     import pandas as pd
 
     cells = table.columns[name]

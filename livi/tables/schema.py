@@ -1,4 +1,4 @@
-"""What a model remembers of its table: the target, the columns it reads, and how. JSON in and out."""
+"""`Schema`: the target and columns of a model's table and how to read them, as saved with the model in JSON."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ MISSING_CATEGORY = "(missing)"
 
 @dataclass(frozen=True)
 class Column:
-    """One column the model reads.
+    """A column that the model reads.
 
     Args:
-        missing: missing values among the rows fitted to. Where there were any, a numeric column or date gets a second
-            feature that says so, and a categorical one a category of its own.
-        median: what stands for a missing number (days since 1970 for a date); 0 for a categorical column.
+        missing: the number of missing values among the rows fitted to. If there were any, a numeric column or date gets
+            a second feature that is 1 where the value is missing, and a categorical one a category for missing values.
+        median: replaces a missing number (days since 1970 for a date); 0 for a categorical column.
         categories: of a categorical column, most frequent first.
         notation: how its numbers are written, if not plainly.
-        reach: of a numeric column or date, from where to where its values are about those of the rows fitted to; None
-            for a categorical column and in files of old.
+        reach: the range, with a margin, of a numeric column or date in the rows fitted to; None for a categorical
+            column and in old files.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Column:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Names of the features this column becomes."""
+        """The names of the features that encode this column."""
         if self.kind == "categorical":
             names = [*self.categories, *([MISSING_CATEGORY] if self.missing else [])]
             return tuple(f"{self.name}={name}" for name in names)
@@ -54,7 +54,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Dropped:
-    """A column the model does not read, and why."""
+    """A column that the model does not read, and the reason."""
 
     name: str
     reason: str
@@ -62,12 +62,12 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Schema:
-    """The target, the classes it may have (none for regression), and the columns in the order of their features.
+    """The target, its classes (none for regression), and the columns in the order of their features.
 
     Args:
         notation: how the numbers of the target are written, if not plainly.
-        decimal: what stood before the decimals in the file of the fit.
-        missing: words that mean a gap, besides the usual ones.
+        decimal: the decimal sign in the file of the fit.
+        missing: words that are missing values, besides the usual ones.
     """
 
     target: str
@@ -108,7 +108,7 @@ class Schema:
         """The schema that `to_json` wrote.
 
         Raises:
-            TableError: it is something else.
+            TableError: `stored` is not such a schema.
         """
         try:
             columns = tuple(_column(column) for column in stored["columns"])

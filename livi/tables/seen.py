@@ -1,12 +1,12 @@
-"""What a model remembers of the rows it was fitted to: enough to tell whether many rows of a table are among them.
+"""A filter of the rows a model was fitted to, which estimates how many rows of another table are among them.
 
-Each row, its features and its target, sets one bit of a filter that is about half full. A row of the fit finds its bit
-set, and so do about half of all others: of one row the filter says next to nothing, and no row can be read from it, so
-that it may be in a file that holds no rows. Of twenty rows together it tells well how many were fitted to, whatever the
-file's name, the order of its rows, and the rows beside them.
+Each row, as features and target, sets one bit of a Bloom filter that is about half full. A row of the fit finds its bit
+set, and so do about half of all others: the filter says very little about a single row, and no row can be read from it,
+so that even files without rows of the data may contain it. But it estimates well how many of twenty or more rows were
+fitted to, whatever the name of their file, their order, and the other rows in it.
 
-New rows may equal rows of the fit by chance, where columns have few values. How many is known from the rows fitted to:
-the share of them that has a twin among the others.
+Where columns have few values, new rows may equal rows of the fit by chance. How many is estimated by the share of the
+rows fitted to that have a twin among the others.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-MOST = 2**15  # different rows that are remembered, chosen by their digests
-SURE = 3.5  # standard errors beyond which it is no chance
-LEAST = 0.02  # share of the rows that is worth a word
+MOST_ROWS = 2**15  # different rows in the filter, chosen by their digests
+SIGNIFICANT = 3.5  # standard errors above which a share is not due to chance
+LEAST_SHARE = 0.02  # of the rows that is worth a warning
 
 
 @dataclass(frozen=True)
 class SeenRows:
-    """The rows that a model was fitted to, as far as they are remembered.
+    """The filter of the rows that a model was fitted to.
 
     Args:
         bits: the filter, eight bits a byte.
-        size: bits in it.
+        size: the number of its bits.
         remembered: the share of all different rows that set a bit.
         twins: the share of the rows that equal another one.
-        rows: how many there were.
+        rows: the number of rows fitted to.
     """
 
     bits: bytes
@@ -46,39 +46,39 @@ class SeenRows:
     @classmethod
     def of(cls, features: NDArray[np.float64], target: NDArray[Any]) -> SeenRows:  # (n, p), (n,)
         digests, counts = np.unique(_digests(features, target), return_counts=True)
-        remembered = min(1.0, MOST / len(digests))
-        kept = digests[_chosen(digests, remembered)]
-        size = max(8, math.ceil(len(kept) / math.log(2.0)))
+        remembered = min(1.0, MOST_ROWS / len(digests))
+        chosen = digests[_chosen(digests, remembered)]
+        size = max(8, math.ceil(len(chosen) / math.log(2.0)))  # half of the bits are set
         filled = np.zeros(size, np.bool_)
-        filled[(kept % np.uint64(size)).astype(np.int64)] = True
+        filled[(chosen % np.uint64(size)).astype(np.int64)] = True
         twins = float(counts[counts > 1].sum() / len(target))
         return cls(np.packbits(filled).tobytes(), size, remembered, twins, len(target))
 
     def share_of(self, features: NDArray[np.float64], target: NDArray[Any]) -> float | None:
-        """The share of these rows, taken once each, that were fitted to, beyond what is chance; 0 where none need be.
+        """The estimated share of these rows, without repetitions, that were fitted to; 0 if it may be due to chance.
 
-        None where there are too few of them, or where twins are too many, to tell.
+        None if there are too few rows, or too many twins, for an estimate.
         """
         digests = np.unique(_digests(features, target))
         digests = digests[_chosen(digests, self.remembered)]
         filled = np.unpackbits(np.frombuffer(self.bits, np.uint8), count=self.size).astype(np.bool_)
         by_chance = float(filled.mean())
-        passing = self.twins + (1.0 - self.twins) * by_chance  # of new rows
-        unsure = passing * (1.0 - passing) / max(1, len(digests))
-        unsure += (1.0 - by_chance) ** 2 * self.twins * (1.0 - self.twins) / self.rows
-        needed = SURE * math.sqrt(unsure)
+        passing = self.twins + (1.0 - self.twins) * by_chance  # the share of new rows that find their bit set
+        variance = passing * (1.0 - passing) / max(1, len(digests))
+        variance += (1.0 - by_chance) ** 2 * self.twins * (1.0 - self.twins) / self.rows
+        needed = SIGNIFICANT * math.sqrt(variance)
         if not len(digests) or 1.0 - passing <= needed:
             return None
         passed = float(filled[(digests % np.uint64(self.size)).astype(np.int64)].mean())
         share = (passed - passing) / (1.0 - passing)
-        return share if passed - passing > needed and share > LEAST else 0.0
+        return share if passed - passing > needed and share > LEAST_SHARE else 0.0
 
     def to_json(self) -> dict[str, Any]:
         return vars(self) | {"bits": base64.b64encode(self.bits).decode("ascii")}
 
     @classmethod
     def from_json(cls, stored: Any) -> SeenRows | None:
-        """What `to_json` wrote; files of old have none. Raises ValueError, TypeError or KeyError for something else."""
+        """The filter that `to_json` wrote; None from old files. Raises ValueError, TypeError or KeyError else."""
         if stored is None:
             return None
         bits, size, rows = base64.b64decode(stored["bits"], validate=True), int(stored["size"]), int(stored["rows"])
@@ -93,12 +93,12 @@ class SeenRows:
 
 
 def _digests(features: NDArray[np.float64], target: NDArray[Any]) -> NDArray[np.uint64]:  # (n,)
-    """One number for each row, the same wherever its values are the same."""
-    rows = np.column_stack([features, target.astype(np.float64)]) + 0.0  # for -0 is 0
+    """A hash of each row, the same for equal rows."""
+    rows = np.column_stack([features, target.astype(np.float64)]) + 0.0  # makes -0 the same as 0
     found = b"".join(hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in np.ascontiguousarray(rows))
     return np.frombuffer(found, "<u8").astype(np.uint64)
 
 
 def _chosen(digests: NDArray[np.uint64], share: float) -> NDArray[np.bool_]:
-    """The remembered ones, by their upper half, so that a filter's place, by all of it, does not depend on it."""
+    """Choose a share of digests by their upper half, of which their place in the filter is nearly independent."""
     return (digests >> np.uint64(32)).astype(np.float64) < share * 2.0**32

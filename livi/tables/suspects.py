@@ -1,15 +1,15 @@
-"""Columns that a model should not learn from, or not without a second look: row numbers, and the target in disguise.
+"""Suspicious columns and values: row numbers, columns that give the target away, and likely mistakes.
 
 Row numbers:
     - different whole numbers in a column whose name says so (id, index, row, nr, ...): left out;
-    - 0, 1, 2, ... or 1, 2, 3, ... in another order than the rows', up to a tenth missing, in more than 31 rows (there
-      are as many days in a month): left out. A rank looks the same, so that `--use` overrules it;
-    - the same in the order of the rows, which may be a time, or beginning elsewhere and shuffled: a note.
+    - 0, 1, 2, ... or 1, 2, 3, ..., not in the order of the rows and up to a tenth missing, in more than 31 rows (so
+      that they are not days of a month): left out. A rank looks the same, so `--use` keeps the column;
+    - the same numbers in the order of the rows, which may be a time, or shuffled and from another number: a note.
 
-Giveaways: a column with the rank correlation 0.999 with the target or more, or one value for each class.
+Giveaways: a column whose rank correlation with the target exceeds 0.999, or that has one value for each class.
 
-Oddities: numbers that stand apart from all others of their column, or are written with zeros in front, names that
-differ in capitals only, classes of one row.
+Oddities: numbers far from all others of their column, numbers with leading zeros, names that differ only in upper and
+lower case, and classes of one row.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from livi.tables.reading import Table
 from livi.tables.schema import Dropped, Kind, Schema
 from livi.tables.surprises import places
 from livi.tables.values import Cells, day, labels, number, parsed
-from livi.tables.wording import as_argument
+from livi.tables.wording import and_more, as_argument
 
 _NAMES = frozenset(
     (
@@ -50,15 +50,15 @@ _NAMES = frozenset(
 )
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|#")
 _CODE = re.compile(r"0\d+")
-FEW, DAYS = 10, 31
-DENSE = 0.9  # of the numbers from the first to the last are there
+FEW, DAYS = 10, 31  # rows up to which a column cannot be row numbers at all, and not shuffled ones
+DENSE = 0.9  # least share of the numbers from the first to the last that must be there
 GIVEN_AWAY = 0.999  # rank correlation
-ENOUGH_ROWS = 20
-_NAMED = 3
+ENOUGH_ROWS = 20  # for a giveaway
+_NAMED = 3  # values named in a message
 
 
 def left_out(table: Table, kinds: Mapping[str, Kind], used: Sequence[str]) -> tuple[Dropped, ...]:
-    """The columns that number the rows, and why; none where no other column would be left."""
+    """The columns that number the rows, with the reason; none if no other column would be left."""
     found = []
     for name, kind in kinds.items():
         if kind == "numeric" and name not in used:
@@ -68,7 +68,8 @@ def left_out(table: Table, kinds: Mapping[str, Kind], used: Sequence[str]) -> tu
 
 
 def _numbering(name: str, cells: Cells) -> str:
-    values = _different_wholes(cells)
+    """Why a column is taken for row numbers; "" if it is not."""
+    values = _distinct_integers(cells)
     if values is None:
         return ""
     size = f"{len(values)} different whole numbers in {len(values)} rows"
@@ -80,10 +81,10 @@ def _numbering(name: str, cells: Cells) -> str:
 
 
 def numbering_notes(table: Table, schema: Schema, used: Sequence[str]) -> list[str]:
-    """On the columns read that could be row numbers."""
+    """Notes on columns that the model reads, but that could be row numbers."""
     found = []
     for column in schema.columns:
-        values = _different_wholes(table.columns[column.name]) if column.kind == "numeric" else None
+        values = _distinct_integers(table.columns[column.name]) if column.kind == "numeric" else None
         if values is None or not _dense(values) or column.name in used:
             continue
         begins = values[0] in (0.0, 1.0)
@@ -93,7 +94,8 @@ def numbering_notes(table: Table, schema: Schema, used: Sequence[str]) -> list[s
     return found
 
 
-def _different_wholes(cells: Cells) -> NDArray[np.float64] | None:
+def _distinct_integers(cells: Cells) -> NDArray[np.float64] | None:
+    """The numbers of a column of more than 10 different whole numbers without gaps; None for other columns."""
     values, fine = parsed(cells, number)
     usable = bool(fine.all() and len(values) > FEW and np.isfinite(values).all())
     return values if usable and (values == np.round(values)).all() and len(np.unique(values)) == len(values) else None
@@ -111,7 +113,7 @@ def _dense(values: NDArray[np.float64]) -> bool:
 
 
 def giveaway_notes(table: Table, schema: Schema) -> list[str]:
-    """On the columns that tell the target by themselves."""
+    """Notes on columns that determine the target by themselves."""
     found = []
     for column in schema.columns:
         cells, target = table.columns[column.name], table.columns[schema.target]
@@ -132,7 +134,7 @@ def giveaway_notes(table: Table, schema: Schema) -> list[str]:
 
 
 def rank_correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    """Spearman's, of the pairs that are there; 0 where they are fewer than 20 or all equal."""
+    """Spearman's rank correlation of the finite pairs; 0 if they are fewer than 20, or constant."""
     there = np.isfinite(one) & np.isfinite(other)
     if there.sum() < ENOUGH_ROWS:
         return 0.0
@@ -142,7 +144,7 @@ def rank_correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> fl
 
 
 def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Average ranks, less their mean."""
+    """Ranks, averaged over ties, minus their mean."""
     _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
     middle = np.cumsum(counts) - 0.5 * (counts + 1)
     ranks = middle[places]
@@ -151,7 +153,7 @@ def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def one_to_one(names: Sequence[str], classes: Sequence[str]) -> bool:
-    """Whether each name goes with one class and each class with one name, in at least 20 rows, two for each class."""
+    """Whether every name occurs with one class and every class with one name, in 20 rows and two per class at least."""
     pairs = [(name, kind) for name, kind in zip(names, classes, strict=True) if name]
     different = set(pairs)
     kinds = len({kind for _, kind in different})
@@ -163,26 +165,26 @@ def one_to_one(names: Sequence[str], classes: Sequence[str]) -> bool:
 
 
 def oddity_notes(table: Table, schema: Schema) -> list[str]:
-    """On values of the target and of the columns read that are likely mistakes."""
+    """Notes on likely mistakes in the target and in the columns that the model reads."""
     found = []
     numeric = [column.name for column in schema.columns if column.kind == "numeric"]
     named = [column.name for column in schema.columns if column.kind == "categorical"]
     for name in numeric:
-        found += _apart(table, name, is_target=False) + _leading_zeros(table, name)
+        found += _outlying(table, name, is_target=False) + _leading_zeros(table, name)
     if schema.task == "regression":
-        found += _apart(table, schema.target, is_target=True)
+        found += _outlying(table, schema.target, is_target=True)
     for name in (*named, *([schema.target] if schema.task == "classification" else [])):
-        found += _spelled_twice(table, name)
+        found += _differ_in_case(table, name)
     return found + (_single_rows(table, schema.target) if schema.task == "classification" else [])
 
 
-def _apart(table: Table, name: str, *, is_target: bool) -> list[str]:
+def _outlying(table: Table, name: str, *, is_target: bool) -> list[str]:
     values = parsed(table.columns[name], number)[0]
     rows = far_out(values)
     if not rows.any():
         return []
     different = list(dict.fromkeys(str(table.columns[name][row]) for row in np.flatnonzero(rows)))
-    shown = ", ".join(different[:_NAMED]) + (f" and {len(different) - _NAMED} more" if len(different) > _NAMED else "")
+    shown = and_more(different[:_NAMED], len(different))
     usual = values[~rows & np.isfinite(values)]
     others = f"where all others are {usual.min():g} to {usual.max():g}"
     remedy = f"leave such {'rows out' if is_target else 'cells empty'}; if it is a mistake, correct it"
@@ -195,7 +197,7 @@ def _leading_zeros(table: Table, name: str) -> list[str]:
     return [f"{text}; if they are codes, pass --categorical {as_argument(name)}"] if codes else []
 
 
-def _spelled_twice(table: Table, name: str) -> list[str]:
+def _differ_in_case(table: Table, name: str) -> list[str]:
     spellings: dict[str, set[str]] = {}
     for text in labels(table.columns[name]):
         spellings.setdefault(text.lower(), set()).add(text)
@@ -207,6 +209,6 @@ def _spelled_twice(table: Table, name: str) -> list[str]:
 def _single_rows(table: Table, target: str) -> list[str]:
     counts = Counter(labels(table.columns[target]))
     single = [repr(name) for name, count in counts.items() if count == 1]
-    shown = ", ".join(single[:_NAMED]) + (f" and {len(single) - _NAMED} more" if len(single) > _NAMED else "")
+    shown = and_more(single[:_NAMED], len(single))
     text = f"{target!r} has a single row of class {shown}: too little to learn it from, and none to judge it by"
     return [text] if single else []

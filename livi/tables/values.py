@@ -1,11 +1,12 @@
-"""What is in a cell: missing, a number, a date, or text. All rules about single values are here.
+"""The rules for single cells: missing, a number, a date, or text.
 
 - Missing: an empty cell, and NA, N/A, #N/A, NaN, <NA>, NULL and ? in any case. (Not "none", which is often a category.)
-- A number: digits with an optional sign, decimal point and exponent. Decimal commas and hexadecimals are not guessed;
-  `with_point` reads commas where the user says that they are decimal, and `livi.tables.notation` thousands separators,
-  currencies and units of whole columns. `inf` and what overflows to it, such as 1e400, are numbers, but never accepted.
-- A date: ISO 8601 with at least year, month and day, as 2024-02-29 or 2024-02-29T12:30; it counts as days since
-  1970-01-01, by UTC where it has a time zone.
+- A number: digits with an optional sign, decimal point and exponent. Decimal commas and hexadecimals are not guessed:
+  `with_point` reads decimal commas if the user says so, and `livi.tables.notation` reads thousands separators,
+  currencies and units of whole columns. `inf` and what overflows to it, such as 1e400, are numbers that a later check
+  refuses.
+- A date: ISO 8601 with at least year, month and day, as 2024-02-29 or 2024-02-29T12:30; its value is days since
+  1970-01-01, in UTC if it has a time zone.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ MISSING = frozenset({"", "na", "n/a", "#n/a", "nan", "<na>", "null", "?"})
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf(inity)?", re.ASCII | re.IGNORECASE)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ].*)?", re.ASCII)
 _WHOLE = re.compile(r"(-?\d+)\.0+", re.ASCII)
-_COMMA = re.compile(r"[+-]?(\d{1,3}(\.\d{3})+|\d+)?(,\d+)?(?<=\d)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
-_DRESSED = re.compile(  # a sign and a currency, digits, a currency or a unit
+_WITH_COMMA = re.compile(r"[+-]?(\d{1,3}(\.\d{3})+|\d+)?(,\d+)?(?<=\d)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+_WITH_UNIT = re.compile(  # a sign and a currency, digits, a currency or a unit
     r"(\(?\s*[+\u2212-]?\s*(?:[$€£¥₹]|[A-Z]{3})?\s*[+\u2212-]?)"
     r"([0-9]{1,3}(?:([.'’ \u00a0\u202f])[0-9]{3}(?:\3[0-9]{3})*)?(?:,[0-9]+)?|[0-9]+(?:,[0-9]+)?)"
     r"(\s*[^\W\d_]*[^\w\s]?[^\W\d_]*\s*)"
@@ -39,13 +40,13 @@ _EPOCH = datetime(1970, 1, 1)
 
 
 def clean(text: str) -> str:
-    """A cell without the blanks around it, "" where it means that the value is missing."""
+    """A cell without surrounding blanks; "" if it stands for a missing value."""
     text = text.strip()
     return "" if text.lower() in MISSING else text
 
 
 def number(text: str) -> float | None:
-    """The number a cell shows; None if it shows none.
+    """The number in a cell; None if the text is not a number.
 
     >>> number("-1.5e3"), number("1,5"), number("1e400")
     (-1500.0, None, inf)
@@ -54,7 +55,7 @@ def number(text: str) -> float | None:
 
 
 def day(text: str) -> float | None:
-    """Days since 1970-01-01 of an ISO date; None if the cell shows none.
+    """Days since 1970-01-01 of an ISO date; None if the text is not such a date.
 
     >>> day("1970-01-02T12:00"), day("2024-02-30"), day("1970-01-01T02:00+02:00")
     (1.5, None, 0.0)
@@ -71,25 +72,25 @@ def day(text: str) -> float | None:
 
 
 def with_point(text: str) -> str | None:
-    """A number with a decimal comma, and points between thousands, as others write it; other text as it is.
+    """Turn a decimal comma into a point, and remove points between thousands; text that is no number is unchanged.
 
-    None for a number with a decimal point, which cannot be meant where commas are decimal.
+    None for a number with a decimal point, which is a mistake where commas are decimal.
 
     >>> with_point("1.234,5"), with_point("1.234"), with_point("a,b"), with_point("1.5")
     ('1234.5', '1234', 'a,b', None)
     >>> with_point("1.234,50 EUR"), with_point("1 234,5")
     ('1234.50 EUR', '1 234.5')
     """
-    if _COMMA.fullmatch(text):
+    if _WITH_COMMA.fullmatch(text):
         return text.replace(".", "").replace(",", ".")
-    dressed = _DRESSED.fullmatch(text)
-    if dressed:
-        return dressed[1] + dressed[2].replace(".", "").replace(",", ".") + dressed[4]
+    parts = _WITH_UNIT.fullmatch(text)
+    if parts:
+        return parts[1] + parts[2].replace(".", "").replace(",", ".") + parts[4]
     return None if "." in text and number(text) is not None else text
 
 
 def how_to_write(text: str) -> str:
-    """How to write a number or a date that was not read as one; "" for other text.
+    """Advice on how to write a number or a date that was not recognised; "" for other text.
 
     >>> how_to_write("12,5"), how_to_write("29/2/2024"), how_to_write("red")
     ('write numbers as 1234.5, or pass --decimal comma', 'write dates as 2024-02-29', '')
@@ -102,7 +103,7 @@ def how_to_write(text: str) -> str:
 
 
 def label(value: str | float) -> str:
-    """A category's name: whole numbers without a decimal point, so that 3, 3.0 and "3.0" are one.
+    """The name of a category: whole numbers without a decimal point, so that 3, 3.0 and "3.0" are the same.
 
     >>> label(3.0), label("3.0"), label("03"), label(float("nan"))
     ('3', '3', '03', '')
@@ -116,7 +117,7 @@ def label(value: str | float) -> str:
 
 
 def labels(cells: Cells) -> list[str]:
-    """Every cell as the name of a category, "" where missing."""
+    """The name of the category in every cell, "" where missing."""
     return [label(value) for value in cells.tolist()]
 
 
@@ -127,7 +128,10 @@ def is_missing(cells: Cells) -> NDArray[np.bool_]:
 
 
 def parsed(cells: Cells, parse: Callable[[str], float | None]) -> tuple[Numbers, NDArray[np.bool_]]:
-    """The cells as numbers, NaN where missing or not parsed, and where they were parsed or missing."""
+    """The cells as numbers, with NaN where missing or not parsed, and a mask of those that are parsed or missing.
+
+    Cells that are numbers already count as parsed, whatever `parse` is.
+    """
     if cells.dtype != object:
         return cells.astype(np.float64), np.ones(len(cells), np.bool_)
     found = [math.nan if not text else parse(text) for text in cells]

@@ -1,4 +1,4 @@
-"""scikit-learn estimators: a network, its posterior and all their settings behind fit and predict."""
+"""scikit-learn estimators: a network and its posterior behind fit and predict."""
 
 try:
     import sklearn  # noqa: F401

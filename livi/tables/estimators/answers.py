@@ -1,4 +1,4 @@
-"""How an estimator answers: networks from its posterior, asked about some rows at a time, in the user's units."""
+"""Predictions of an estimator: by networks drawn from its posterior, for blocks of rows, in the user's units."""
 
 from __future__ import annotations
 
@@ -20,96 +20,111 @@ from livi.tables.estimators.open_gaps import filled
 from livi.tables.estimators.pieces import Pieces
 from livi.tables.estimators.scaling import Array, Scaling
 
-# Activations of a layer held at a time, over rows and weight draws. A CPU is quickest while they stay in its cache (2.5
-# times as quick as with ten times as many), a GPU wants more work at once.
+# Activations of a layer that are computed at a time, over rows and weight draws. A CPU is fastest while they fit in its
+# cache (2.5 times as fast as with ten times as many); a GPU needs more work at once.
 _CPU_BLOCK, _GPU_BLOCK = 1_500_000, 30_000_000
 
 
 class Answering:
-    """The part of an estimator that predicts, from what its fit has left."""
+    """The predicting part of an estimator, from the attributes that its fit sets."""
 
     posterior_: Posterior
     input_scaling_: Scaling
     input_reach_: float
     pieces_: Pieces | None = None
-    usual_: Array | None = None  # None in files of old, which know no gaps
+    usual_: Array | None = None  # None in old files, from before missing values were allowed
     seed_: int
     num_samples: int | str
     n_jobs: int | None
 
-    def _answer_by(self, posterior: Posterior, seed: int) -> None:
+    def _set_posterior(self, posterior: Posterior, seed: int) -> None:
         self.posterior_, self._draws = posterior, Draws(posterior, self.num_samples, seed)
 
     def _in_units(self, prediction: Prediction) -> Any:
-        """The prediction of the standardised problem as one of the user's."""
+        """A prediction of the standardised target, in the units of the user's."""
         return prediction
 
     def sampling(self, part: Any) -> tuple[Tensor, Tensor]:  # (n,), (n,)
-        """The Monte Carlo error of each row of a prediction, and the number of networks that it was asked of."""
-        error = self._open(part)
+        """The Monte Carlo error of each row of a prediction, and the number of networks behind it."""
+        error = self._monte_carlo_error(part)
         return error, torch.full_like(error, part.num_samples, dtype=torch.int64)
 
     def read_predictive(
-        self, X: Array, what: Callable[[Any, NDArray[np.intp]], Sequence[Tensor]], *, alike: bool = False
+        self, X: Array, extract: Callable[[Any, NDArray[np.intp]], Sequence[Tensor]], *, same_networks: bool = False
     ) -> list[NDArray[Any]]:
-        """`what` of the predictions for checked rows: tensors with an axis of examples in front, as whole arrays.
-
-        Rows are predicted in blocks, so that memory does not grow with their number. NaN stands for a number that is
-        not known (livi/tables/estimators/open_gaps.py).
+        """Predict checked rows in blocks, so that memory does not grow with their number; NaN is a missing value.
 
         Args:
-            what: of a prediction, and the places of its rows in X.
-            alike: ask the same networks for all rows, rather than as many as each row needs.
+            extract: returns the wanted tensors, with a first axis of examples, from a prediction for some of the rows
+                and the indices of these rows in X.
+            same_networks: use the same networks for all rows, rather than as many as each row needs.
+
+        Returns:
+            The tensors for all rows, as arrays.
         """
         with threads(self.n_jobs):
             found = on_all_threads(
-                lambda layout, rows: list(self._answers(layout, X, rows, what, alike)),
+                lambda layout, rows: list(self._predict_block(layout, X, rows, extract, same_networks)),
                 self.posterior_.layout,
-                list(self._blocks(len(X), alike)),
+                list(self._blocks(len(X), same_networks)),
             )
         parts = [part for block in found for part in block]
         order = np.argsort(np.concatenate([rows for rows, _ in parts]), kind="stable")
         return [np.concatenate(columns)[order] for columns in zip(*(part for _, part in parts), strict=True)]
 
-    def _answers(
-        self, layout: Layout, X: Array, rows: NDArray[np.intp], what: Callable[..., Sequence[Tensor]], alike: bool
+    def _predict_block(
+        self,
+        layout: Layout,
+        X: Array,
+        rows: NDArray[np.intp],
+        extract: Callable[..., Sequence[Tensor]],
+        same_networks: bool,
     ) -> Iterator[tuple[NDArray[np.intp], list[NDArray[Any]]]]:
-        """What is found for rows of one block."""
+        """Yield indices of rows and what `extract` returned for them, over all rows of a block."""
         gaps = np.isnan(X[rows]).any(1)
-        for some in (rows[~gaps], rows[gaps]):
-            if len(some):
-                yield from self._asked(layout, X, some, what, alike)
+        for part in (rows[~gaps], rows[gaps]):
+            if len(part):
+                yield from self._predict_until_precise(layout, X, part, extract, same_networks)
 
-    def _asked(
-        self, layout: Layout, X: Array, rows: NDArray[np.intp], what: Callable[..., Sequence[Tensor]], alike: bool
+    def _predict_until_precise(
+        self,
+        layout: Layout,
+        X: Array,
+        rows: NDArray[np.intp],
+        extract: Callable[..., Sequence[Tensor]],
+        same_networks: bool,
     ) -> Iterator[tuple[NDArray[np.intp], list[NDArray[Any]]]]:
-        """Likewise of rows that all have gaps, or none: those first that need fewest networks."""
-        steps = (self._draws.common,) if alike else self._draws.steps
+        """As `_predict_block`, for rows that all have missing values, or that all have none.
+
+        Rows that need few networks come first.
+        """
+        steps = (self._draws.common,) if same_networks else self._draws.steps
         inputs = self._inputs(layout, X[rows])
         outputs = self._outputs(layout, inputs, 0, steps[0])
         for known, more in itertools.pairwise((*steps, steps[-1])):
             part = self._prediction(outputs)
-            enough = np.ones(len(rows), np.bool_) if more == known else as_numpy(self._open(part) <= TOLERANCE)
+            last = more == known
+            enough = np.ones(len(rows), np.bool_) if last else as_numpy(self._monte_carlo_error(part) <= TOLERANCE)
             if enough.any():
                 done = part if enough.all() else self._prediction(outputs[:, torch.from_numpy(enough)])
-                yield rows[enough], [as_numpy(tensor) for tensor in what(done, rows[enough])]
+                yield rows[enough], [as_numpy(tensor) for tensor in extract(done, rows[enough])]
             if enough.all():
                 return
             left = torch.from_numpy(~enough)
             rows, inputs = rows[~enough], inputs[..., left, :]
             outputs = torch.cat([outputs[:, left], self._outputs(layout, inputs, known, more)])
 
-    def _blocks(self, num_rows: int, alike: bool) -> Iterator[NDArray[np.intp]]:
-        size = _rows_at_a_time(self.posterior_.layout, self._draws.common if alike else self._draws.steps[0])
+    def _blocks(self, num_rows: int, same_networks: bool) -> Iterator[NDArray[np.intp]]:
+        size = _rows_at_a_time(self.posterior_.layout, self._draws.common if same_networks else self._draws.steps[0])
         for start in range(0, num_rows, size):
             yield np.arange(start, min(num_rows, start + size))
 
     @torch.no_grad()
     def _outputs(self, layout: Layout, inputs: Tensor, first: int, last: int) -> Tensor:  # (last - first, n, ...)
-        """What networks number `first` up to `last` return, some of the rows at a time.
+        """The outputs of networks number `first` to `last` (excluded), for some of the rows at a time.
 
         Args:
-            inputs: (n, p), or (k, n, p), of which each network sees one, in turn.
+            inputs: (n, p), or (k, n, p), of which network i sees number i modulo k.
         """
         theta = self._draws.between(first, last)
         if inputs.ndim == 2:
@@ -119,18 +134,18 @@ class Answering:
         found = [apply_many(layout, theta[turn == place], each) for place, each in enumerate(inputs) if place in turn]
         return torch.cat(found)[turn.argsort(stable=True).argsort()]
 
-    def _open(self, prediction: Any) -> Tensor:  # (n,)
-        """The Monte Carlo error of each row's answer."""
+    def _monte_carlo_error(self, prediction: Any) -> Tensor:  # (n,)
+        """The Monte Carlo error of each row's prediction."""
         error: Tensor = prediction.monte_carlo_error()
         return error
 
     def _prediction(self, outputs: Tensor) -> Any:
-        rng = torch.Generator().manual_seed(self.seed_)  # of draws behind the quantiles of counts
+        rng = torch.Generator().manual_seed(self.seed_)  # for draws from which quantiles of counts are computed
         return self._in_units(prediction_of(self.posterior_.likelihood, outputs, rng))
 
     def _inputs(self, layout: Layout, X: Array) -> Tensor:  # (n, p), or (k, n, p) with gaps
-        whole = [X] if self.usual_ is None or not np.isnan(X).any() else filled(X, self.usual_)
-        seen = np.stack([self.standardised_inputs(each) for each in whole])
+        versions = [X] if self.usual_ is None or not np.isnan(X).any() else filled(X, self.usual_)
+        seen = np.stack([self.standardised_inputs(each) for each in versions])
         return torch.from_numpy(seen if len(seen) > 1 else seen[0]).to(layout.device, layout.dtype)
 
     def standardised_inputs(self, X: Array) -> Array:
@@ -139,7 +154,7 @@ class Answering:
         return columns if self.pieces_ is None else np.concatenate([columns, self.pieces_.inputs(X)], 1)
 
     def _predict(self, X: Array) -> Any:
-        """The prediction for all rows together, by the same networks for each of them."""
+        """The prediction for all rows together, with the same networks for each of them."""
         layout = self.posterior_.layout
         return self._prediction(self._outputs(layout, self._inputs(layout, X), 0, self._draws.common))
 
@@ -152,6 +167,6 @@ def _rows_at_a_time(layout: Layout, num_draws: int) -> int:
 
 
 def as_numpy(tensor: Tensor) -> NDArray[Any]:
-    """On the CPU."""
+    """A tensor as an array, copied from a GPU if necessary."""
     array: NDArray[Any] = tensor.detach().cpu().numpy()
     return array

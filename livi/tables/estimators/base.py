@@ -1,4 +1,4 @@
-"""What regressor and classifier share: parameters, the fit on standardised data, repeatable predictions, one file."""
+"""The common part of regressor and classifier: parameters, the fit on standardised data, saving to a file."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ from livi.tables.estimators.pieces import Pieces
 from livi.tables.estimators.prior import SCALES, prior_of
 from livi.tables.estimators.scaling import REACH, Array, Scaling
 
-# The defaults that shape the model.
+# Defaults of the architecture.
 HIDDEN = (50,)
 ACTIVATION = "silu"
 
 
 class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no annotations
-    """The common part of `LIVIRegressor` and `LIVIClassifier`."""
+    """Base class of `LIVIRegressor` and `LIVIClassifier`."""
 
-    _checkpoint: str | Path | None = None  # of `livi.fit`; no parameter, since it belongs to one fit and its data
+    _checkpoint: str | Path | None = None  # for `livi.fit`; not a parameter, since it belongs to one fit and its data
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
 
     @property
     def history_(self) -> list[dict[str, float]]:
-        """One dict a logged step of the fit: the bound and its terms."""
+        """A dict for each logged step of the fit, with the bound and its terms."""
         check_is_fitted(self, "posterior_")
         return self.posterior_.history
 
@@ -97,8 +97,10 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
     def relevance_(self) -> Array:  # (p,)
         """The learned prior scale of each input's weights, as a share of the largest.
 
-        How much the function may vary with each standardised input: inputs without effect come close to zero. Only
-        there after a fit that learned the scales, of a network with hidden layers.
+        It limits how much the function varies with each standardised input: inputs without effect come close to zero.
+
+        Raises:
+            AttributeError: the scales were not learned, or the network has no hidden layers.
         """
         check_is_fitted(self, "posterior_")
         prior, net = self.posterior_.prior, network_facts(self.posterior_.layout.module)
@@ -107,7 +109,7 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
                 "relevance_: expected a fit with prior_scale='learned' and hidden layers, got another; fit again."
             )
         scales = as_numpy(prior.log_scale.exp())[: net["inputs"]].astype(np.float64)
-        if self.pieces_ is not None:  # whose effects add up to the column's
+        if self.pieces_ is not None:  # the effects of a column's pieces add to its own
             squares, scales = np.square(scales[self.n_features_in_ :]), scales[: self.n_features_in_]
             scales = np.sqrt(np.square(scales) + np.bincount(self.pieces_.columns, squares, len(scales)))
         shares: Array = scales / scales.max()
@@ -115,26 +117,26 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
 
     @property
     def holds_rows_(self) -> bool:
-        """Whether a file of it holds the rows that it was fitted to: where the last layer is integrated out."""
+        """Whether the posterior and its files hold the training rows, which an integrated-out last layer needs."""
         check_is_fitted(self, "posterior_")
         return isinstance(self.posterior_.sampler, ExactLastLayer)
 
     def save(self, path: str | Path, extra: Mapping[str, Any] | None = None, *, rowless: bool = False) -> None:
         """Write the fitted estimator to one file, atomically and without pickle; `livi.estimators.load` reads it.
 
-        Where the last layer is integrated out (`holds_rows_`), as is the default of a regression of up to 20,000 rows
-        and of a classification of up to about 1,000, it holds all rows that it was fitted to, and so does its file:
-        share it as you would share those, or write it with `rowless=True`.
-        A `random_state` that is not an integer is saved as None: it has done its work.
+        Where the last layer is integrated out (`holds_rows_`), by default in a regression with up to 20,000 rows and a
+        classification with up to about 1,000, the file holds all training rows: share it as you would share those, or
+        write it with `rowless=True`.
+        A `random_state` that is not an integer is saved as None, since only the fit needs it.
 
         Args:
-            rowless: write the networks that answer, in place of what they were drawn from: the same answers up to
-                rounding, and no training rows; of each column 16 quantiles, to three digits.
-            extra: whatever else belongs with it, as numbers, strings, tensors, and dicts, lists and tuples of these;
+            rowless: save the networks used in predictions, in place of the posterior: predictions are the same up to
+                rounding, and the file holds no training rows, only 16 quantiles of each column to three digits.
+            extra: anything to save with it, as numbers, strings, tensors, and dicts, lists and tuples of these;
                 `livi.estimators.load_with_extra` gives it back.
 
         Raises:
-            StorageError: the file cannot be written, or something has no place in it.
+            StorageError: the file cannot be written, or a value cannot be saved.
         """
         check_is_fitted(self, "posterior_")
         facts = {
@@ -143,14 +145,13 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
             "network": network_facts(self.posterior_.layout.module),
             "fitted": self._fitted_facts(),
         }
-        posterior = self._frozen() if rowless else self.posterior_
+        posterior = self._as_ensemble() if rowless else self.posterior_
         storage.save_posterior(path, posterior, extra={"estimator": facts, "extra": dict(extra or {})})
 
-    def _frozen(self) -> Posterior:
-        """The posterior as the networks that answer."""
-        mine = self.posterior_
-        kept = self._draws.ensemble()
-        return Posterior(kept, mine.likelihood, mine.prior, history=mine.history, plan=mine.plan)
+    def _as_ensemble(self) -> Posterior:
+        """The posterior as an ensemble of the networks used in predictions."""
+        own = self.posterior_
+        return Posterior(self._draws.ensemble(), own.likelihood, own.prior, history=own.history, plan=own.plan)
 
     def _fitted_facts(self) -> dict[str, Any]:
         scores = self.conformity_scores_
@@ -166,14 +167,14 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
         }
 
     def _restore(self, facts: Mapping[str, Any], posterior: Posterior) -> Self:
-        """The opposite of `_fitted_facts`."""
-        self._answer_by(posterior, facts["seed_"])
+        """Set the attributes of a fit from what `_fitted_facts` returned."""
+        self._set_posterior(posterior, facts["seed_"])
         self.n_features_in_ = facts["n_features_in_"]
         if facts["feature_names_in_"]:
             self.feature_names_in_ = np.array(facts["feature_names_in_"], dtype=object)
         self.seed_ = facts["seed_"]
         self.input_scaling_ = Scaling(*(part.numpy() for part in facts["input_scaling_"]))
-        self.input_reach_ = float(facts.get("input_reach_", math.inf))  # older files draw nothing in
+        self.input_reach_ = float(facts.get("input_reach_", math.inf))  # old files do not draw in distant inputs
         pieces = facts.get("pieces_")
         self.pieces_ = None if pieces is None else Pieces.from_facts(pieces)
         usual = facts.get("usual_")
@@ -185,7 +186,7 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
     # --- fitting ----------------------------------------------------------------------------------
 
     def _check_params(self) -> None:
-        """What scikit-learn wants checked in fit rather than in __init__, and livi.fit does not check itself."""
+        """Check the parameters that livi.fit does not; called by fit, as scikit-learn wants no checks in __init__."""
         self._widths()
         for name, value, allowed in (
             ("activation", self.activation or ACTIVATION, tuple(ACTIVATIONS)),
@@ -209,13 +210,13 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
             raise ValueError(f"n_jobs: expected a number of threads, -1 for all, or None, got {self.n_jobs!r}.")
 
     def _widths(self) -> tuple[int, ...]:
-        """Of the hidden layers."""
+        """The widths of the hidden layers."""
         return widths(HIDDEN if self.hidden is None else self.hidden)
 
     def _weighted_rows(
         self, X: Array, y: NDArray[Any], sample_weight: Any
     ) -> tuple[Array, NDArray[Any], Array]:  # (n, p), (n,), (n,)
-        """The rows that count, and how often each does."""
+        """The rows with a weight above zero, and their weights."""
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         counted = weights > 0
         if counted.sum() < 2:
@@ -228,9 +229,9 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
         self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
     def split_rows(self, num_rows: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Of so many rows, those that this fit fits, and those that it holds out to calibrate conformal answers on.
+        """Indices of the rows to fit to, and of those held out to calibrate conformal predictions.
 
-        Rows are numbered without those of weight zero.
+        Rows of weight zero are not counted.
         """
         check_is_fitted(self, "seed_")
         rows = np.arange(num_rows)
@@ -249,13 +250,13 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
         *,
         spent: float = 0.0,
     ) -> None:
-        """Standardise the inputs and fit; targets are standardised already. Sets posterior_ and what inputs need.
+        """Standardise the inputs and fit; targets are standardised already. Sets posterior_ and how to scale inputs.
 
         Args:
-            spent: seconds of the budget that are gone.
+            spent: seconds of the budget that trials have used.
         """
         varying, classes = isinstance(likelihood, HeteroscedasticGaussian), isinstance(likelihood, Categorical)
-        self._look_at_inputs(X, weights)
+        self._learn_input_scaling(X, weights)
         self.pieces_ = self._cut(X, weights)
         inputs = self.standardised_inputs(X)
         net = build_network(
@@ -288,19 +289,19 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
             else:
                 data = ((inputs, weights), targets)
                 posterior = unweighted(fit(net, data, Weighted(likelihood), forward=pass_weights, **options))
-        self._answer_by(in_double(posterior), self.seed_)
+        self._set_posterior(in_double(posterior), self.seed_)
 
-    def _look_at_inputs(self, X: Array, weights: Array) -> None:
-        """Sets what rows are standardised by, and what stands for numbers that are not known."""
+    def _learn_input_scaling(self, X: Array, weights: Array) -> None:
+        """Set the scaling of the inputs, and the values that missing ones are replaced by."""
         self.input_scaling_, self.input_reach_ = Scaling.of_inputs(X, weights), REACH
         self.usual_ = usual_values(X, weights, self.seed_)
 
     def _cut(self, X: Array, weights: Array) -> Pieces | None:  # noqa: ARG002
-        """The pieces that stand beside the columns; None leaves them alone."""
+        """The pieces to add to the columns as inputs; None for none."""
         return None
 
     def _prior_scale(self, likelihood: Likelihood) -> float | str:
-        """Of counts too all layers are sampled, where learning the scales prunes too much."""
+        """The scale to pass to `prior_of`. For counts all layers are sampled, where learned scales prune too much."""
         sampled = isinstance(likelihood, Poisson | NegativeBinomial)
         return "fan_in" if sampled and self.prior_scale == "auto" else self.prior_scale
 
@@ -316,11 +317,11 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
         return checked
 
     def monte_carlo_error(self, X: Any) -> Array:  # (n,)
-        """How far the finite number of networks leaves each row's answer open, as a share of its total std.
+        """The error of each row's prediction due to the finite number of networks, relative to its total std.
 
-        Standard errors, the largest of the mean and the ends of the 90 % interval (of the mean alone for counts), or of
-        the classes' probabilities, as a share of sqrt(p (1 - p)). With `num_samples="auto"` a row is asked of more
-        networks, up to 512, until it is below 0.05.
+        It is the largest standard error of the mean and the ends of the 90 % interval (of the mean alone for counts),
+        or of the classes' probabilities, relative to sqrt(p (1 - p)). With `num_samples="auto"` more networks, up to
+        512, predict a row until it is below 0.05.
         """
         return self.read_predictive(self._checked(X), lambda part, _: self.sampling(part)[:1])[0]
 
@@ -333,10 +334,10 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
 
 
 def quick_recipe(layout: Layout, num_rows: int, components: int) -> Recipe | None:
-    """Of middle-sized networks with sampled layers: from their own weights, at high rates; None for others.
+    """The recipe of a middle-sized network with sampled layers; None for others.
 
-    As good as from a MAP estimate, sooner. Chosen on held-out training rows of three tables of classes, none of them
-    large.
+    It starts from the network's initial weights, at high rates, and is as good as a start from a MAP estimate in less
+    time. Chosen on held-out training rows of three tables with classes, none of them large.
     """
     if not 300 < layout.num_params <= 5_000 or num_rows > FULL_BATCH:
         return None
@@ -353,28 +354,28 @@ def quick_recipe(layout: Layout, num_rows: int, components: int) -> Recipe | Non
 
 
 def check_alpha(alpha: float) -> float:
-    """A share of misses strictly between 0 and 1."""
+    """Return alpha, the share of misses, if it is strictly between 0 and 1."""
     if not 0.0 < alpha < 1.0:
         raise ValueError(f"alpha: expected a number strictly between 0 and 1, got {alpha!r}.")
     return float(alpha)
 
 
 def unweighted(posterior: Posterior) -> Posterior:
-    """The same posterior with the likelihood of a single new example, over a network that takes no weights."""
+    """The posterior without the weights of rows: with the likelihood of a new example, over the network alone."""
     sampler, likelihood = posterior.sampler, posterior.likelihood
-    if not isinstance(likelihood, Weighted):  # an exact last layer keeps the weights to itself
+    if not isinstance(likelihood, Weighted):  # with an exact last layer it has no weights
         return posterior
     assert isinstance(sampler, ImplicitPosterior | Ensemble)
     if isinstance(sampler, Ensemble):
-        kept = Ensemble(Layout(sampler.layout.module), sampler.theta).requires_grad_(False)
-        return Posterior(kept, likelihood.base, posterior.prior, history=posterior.history, plan=posterior.plan)
+        ensemble = Ensemble(Layout(sampler.layout.module), sampler.theta).requires_grad_(False)
+        return Posterior(ensemble, likelihood.base, posterior.prior, history=posterior.history, plan=posterior.plan)
     plain = ImplicitPosterior(Layout(sampler.layout.module), list(sampler.generators), list(sampler.noises))  # type: ignore[arg-type]
     return Posterior(plain, likelihood.base, posterior.prior, history=posterior.history, plan=posterior.plan)
 
 
 def in_double(posterior: Posterior) -> Posterior:
-    """Predict in double precision, so that a row's answer does not depend on the rows beside it beyond 1e-12."""
-    if posterior.layout.device.type != "mps":  # which has none
+    """Convert to double precision, so that the other rows of a block change a prediction by no more than 1e-12."""
+    if posterior.layout.device.type != "mps":  # which has no float64
         assert isinstance(posterior.sampler, torch.nn.Module)
         for part in (posterior.sampler, posterior.likelihood, posterior.prior):
             if part is not None:

@@ -1,20 +1,20 @@
-"""What to model a target by, chosen by trial: short fits to some of the rows, scored on others of them.
+"""Choice of the model of a target by trials: short fits to some of the rows, scored on others.
 
 All trials are scored by the log density of the same held-out targets in their own units, so that a model of the
-logarithm is comparable with one of the target itself; counts by the probability of the count, which a density gives to
-half a unit on either side. In doubt the simpler model is taken. The best of them is then held against a network that
-gives mean and noise and is sampled by Markov chains, the most costly of all models and on many small tables the best.
-That one is taken where it is ahead at all of the simplest that no other clearly beats: its chains are a twelfth as long
-in a trial as in a fit, and gain more by length than other models do (`python -m benchmarks.choose_sure`).
+logarithm is comparable with one of the target itself. If one of the models is for counts, scores are probabilities of
+counts; those of a density are its integral over half a unit on either side. Of models whose scores are not clearly
+different the simplest is chosen. It is then compared with a network that outputs mean and noise and is sampled by
+Markov chains, the most costly model and the best on many small tables. That one is chosen if its score is higher at
+all: its chains are a twelfth as long in a trial as in a fit, and gain more from length than other models do
+(`python -m benchmarks.choose_sure`).
 
-Trials cost as much as a fit where all are made, and most tables do not need most of them. So the simplest model goes
-first, and others of its kind follow where its residuals or the targets speak for them (`plausible`). Where constant
-noise is the best of them, chains begin with a look, a trial of a fourth of the length, and go on where it is ahead;
-where noise varies, which such a network gets right only late, they are tried at once (`chosen`). Chosen by
-`python -m benchmarks.choose_looks`; docs/benchmarks/choices.md has the numbers. Tables of many rows, whose fits take
-minutes, are worth more care: chains are tried at once, and where they are ahead, held against the best of the others in
-a trial as long as theirs. A target that is all but a function of the inputs is learned by steps, and short trials tell
-nothing about it.
+To make all trials costs as much as a fit, and most tables need only a few. So the simplest model is tried first, and
+others if its residuals or the targets suggest them (`plausible`). If constant noise is the best of these, chains begin
+with a look, a trial of a fourth of the length, and continue if it has the highest score; if varying noise is the best,
+which such a network learns only late, the full trial is made at once (`chosen`). These rules were chosen by
+`python -m benchmarks.choose_looks`; docs/benchmarks/choices.md has the numbers. For tables of many rows, whose fits
+take minutes, there is no look; if the chains lead, the other model is tried again with as many steps as theirs. Short
+trials tell nothing about targets that are nearly a function of the inputs, which is learned over many steps.
 """
 
 from __future__ import annotations
@@ -29,48 +29,48 @@ from numpy.typing import NDArray
 
 from livi.tables.estimators.scaling import Array
 
-FEWEST = 60  # rows that are worth a trial
-ROWS = 600  # of a trial, or
-SHARE = 0.2  # of all rows where that is more, and then chains have no look and a second trial to pass;
-MOST = 2000  # but no more than that
-HELD = 0.3  # of which are scored
-TIME = 0.4  # of a budget, for all trials
-STEPS = 100
-SAMPLES = 8  # weight vectors a step, of models but those of counts
+FEWEST = 60  # rows that a table needs for trials
+ROWS = 600  # of a trial
+SHARE = 0.2  # of all rows, used where that is more than ROWS; chains then have no look, but a second trial
+MOST = 2000  # rows of a trial
+HELD = 0.3  # share of a trial's rows that is scored
+TIME = 0.4  # share of a budget for all trials
+STEPS = 100  # of a trial
+SAMPLES = 8  # weight vectors per step, except for models of counts
 SURE = 1.64  # standard errors by which the best must lead
-SURE_OF_CHAINS = 0.0  # the same of chains, which are far shorter in a trial than in a fit
-MOST_OF_ONE = 3.0  # nats that a single target may add to a lead
-LEAST_SQUARE = 0.05  # added to squared residuals, so that one that is 0 by chance is not the smallest of all by far
+SURE_OF_CHAINS = 0.0  # the same for chains, which are far shorter in a trial than in a fit
+MOST_OF_ONE = 3.0  # nats that a single target may contribute to a lead
+LEAST_SQUARE = 0.05  # added to squared residuals, since the logarithm of one near 0 would outweigh all others
 
 
 class Model(NamedTuple):
     """The scale of a target, and its noise on that scale."""
 
     target_scale: str  # "plain", "log" or "count"
-    noise: str  # "constant", "varying" or "network"; of counts "poisson" or "negative-binomial"
+    noise: str  # "constant", "varying" or "network"; for counts "poisson" or "negative-binomial"
 
     def __str__(self) -> str:
         return f"{_SCALES[self.target_scale]} with {_NOISES.get(self.noise, self.noise)} noise"
 
     @property
     def label(self) -> str:
-        """In few words."""
+        """The scale and the noise in two words."""
         return " ".join(self)
 
     @property
     def settings(self) -> dict[str, str]:
-        """As parameters of the estimator."""
+        """The parameters of the estimator that name this model."""
         return self._asdict()
 
     @classmethod
     def of_facts(cls, facts: Mapping[str, Any]) -> Model:
-        """As it was written; of before activations were fixed, without them."""
+        """The model from a file; older ones have further entries, which are ignored."""
         return cls(facts["target_scale"], facts["noise"])
 
 
 _SCALES = {"plain": "the target as it is", "log": "the logarithm of the target", "count": "the target as a count"}
 _NOISES = {"network": "the network's own", "poisson": "Poisson", "negative-binomial": "negative binomial"}
-MODELS = (  # the simplest first
+MODELS = (  # simplest first
     Model("plain", "constant"),
     Model("log", "constant"),
     Model("count", "poisson"),
@@ -81,25 +81,25 @@ MODELS = (  # the simplest first
 SAMPLED = (Model("plain", "network"), Model("log", "network"))  # by chains
 SAMPLED_STEPS = 400  # of each chain in a trial
 LOOK_STEPS = 100  # of each chain in a look
-CHANCE = 0.001  # of residuals as uneven as these under constant noise, below which other models are tried
-SKEWED = 0.5  # the skewness of positive targets from which their logarithm is tried in any case
-MOST_SAMPLED = 10_000  # rows up to which chains are tried: a step of theirs takes two gradients on all rows
+CHANCE = 0.001  # p-value of residuals as uneven as these under constant noise, below which other models are tried
+SKEWED = 0.5  # skewness of positive targets above which their logarithm is always tried
+MOST_SAMPLED = 10_000  # rows up to which chains are tried: each of their steps takes two gradients on all rows
 NOISES = tuple(dict.fromkeys(model.noise for model in (*MODELS, *SAMPLED)))
-MOST_COUNTED = 50  # the largest median of whole numbers that are taken for counts
+MOST_COUNTED = 50  # the largest median of whole numbers that are treated as counts
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A model that was tried, and the mean log density of the held-out targets under it; None if it is not finite."""
+    """A model that was tried, and its mean log density of the held-out targets; None if that is not finite."""
 
     model: Model
     log_score: float | None
 
 
 def candidates(target_scale: str, noise: str, targets: Array) -> list[Model]:
-    """The models that the two settings allow, the simplest first; "auto" allows all that the targets do.
+    """The models that the two settings allow, simplest first; "auto" allows all that suit the targets.
 
-    But for those that are sampled by chains, which are tried last; see `sampled_like`.
+    Models sampled by chains are left out unless named, since they are tried last; see `sampled_like`.
 
     >>> candidates("auto", "auto", np.array([0.0, 2.0, 1.0]))[1].label
     'count poisson'
@@ -114,7 +114,7 @@ def candidates(target_scale: str, noise: str, targets: Array) -> list[Model]:
 
 
 def check_targets(target_scale: str, noise: str, targets: Array) -> None:
-    """Raise an error where the settings and the targets do not go together."""
+    """Raise ValueError if the settings do not suit each other or the targets."""
     if target_scale == "log" and not (targets > 0).all():
         raise ValueError(f"target_scale='log': expected targets above 0, got {targets.min():.8g}; pass 'plain'.")
     if target_scale == "count" and not are_counts(targets):
@@ -127,7 +127,7 @@ def check_targets(target_scale: str, noise: str, targets: Array) -> None:
 
 
 def sampled_like(model: Model) -> Model | None:
-    """The model on the same scale that is sampled by chains; None of counts.
+    """The model on the same scale that is sampled by chains; None for counts.
 
     >>> sampled_like(Model("log", "varying")).label
     'log network'
@@ -136,17 +136,17 @@ def sampled_like(model: Model) -> Model | None:
 
 
 def are_counts(targets: Array) -> bool:
-    """Whole numbers from 0 up."""
+    """True if all targets are whole numbers from 0 up."""
     return bool((targets >= 0).all() and (targets == np.round(targets)).all())
 
 
 def look_counted(targets: Array) -> bool:
-    """Counts that are small: large ones, such as prices without cents, are measured rather than counted."""
+    """True for small counts: large whole numbers, such as prices without cents, are measured rather than counted."""
     return are_counts(targets) and bool(np.median(targets) <= MOST_COUNTED)
 
 
 def trial_rows(num_rows: int, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Places of the rows to fit to in a trial, and of those to score."""
+    """Indices of the rows to fit to in a trial, and of those to score."""
     number = min(MOST, max(ROWS, round(SHARE * num_rows)))
     drawn = np.random.default_rng(seed).permutation(num_rows)[:number]
     held = max(1, round(HELD * len(drawn)))
@@ -154,7 +154,7 @@ def trial_rows(num_rows: int, seed: int) -> tuple[NDArray[np.intp], NDArray[np.i
 
 
 def repeated(rows: NDArray[np.intp], weights: Array) -> NDArray[np.intp]:  # (n,), (n,) -> (n,)
-    """As many rows, each as often as it counts, as nearly as whole numbers allow.
+    """Repeat or leave out rows in proportion to their weights, rounded, keeping the number of rows.
 
     >>> repeated(np.array([4, 7, 9]), np.array([2.0, 1.0, 0.0]))
     array([4, 4, 7])
@@ -164,19 +164,19 @@ def repeated(rows: NDArray[np.intp], weights: Array) -> NDArray[np.intp]:  # (n,
 
 
 def has_many(num_rows: int) -> bool:
-    """Rows that are worth a second trial."""
+    """True if there are enough rows for a second, longer trial."""
     return SHARE * num_rows > ROWS
 
 
 def plausible(models: Sequence[Model], inputs: Array, targets: Array, mean: Array, std: Array) -> list[Model]:
-    """The first of these models, which predicts mean and std of the targets, and those worth a trial beside it.
+    """The models worth a trial, given the predictions `mean` and `std` of the first one for the targets.
 
-    A noise that varies is where the sizes of its residuals go with an input, the square of one, or the mean; a
-    logarithm where they grow with the mean, or where the targets are skewed.
+    Varying noise is tried if the size of residuals is correlated with an input, the square of one, or the mean; a
+    logarithm if it grows with the mean, or if the targets are skewed.
     """
     away = (targets - mean) / np.maximum(std, np.finfo(float).tiny)
     if not np.isfinite(away).all():
-        return list(models)  # nothing can be told
+        return list(models)  # no correlation can be computed
     sizes = np.log(away**2 + LEAST_SQUARE)
     growth, chance = correlations(mean[:, None], sizes)
     grows = bool(growth[0] > 0.0 and chance[0] < CHANCE)
@@ -191,9 +191,7 @@ def plausible(models: Sequence[Model], inputs: Array, targets: Array, mean: Arra
 
 
 def correlations(columns: Array, values: Array) -> tuple[Array, Array]:  # (n, p), (n,) -> (p,), (p,)
-    """Of each column with the values, and the chance of one as large between numbers that have nothing in common.
-
-    Columns that do not vary have none, with a chance of 1.
+    """The correlation of each column with the values, and its p-value; 0 and 1 for columns that do not vary.
 
     >>> correlations(np.array([[1.0, 5.0], [2.0, 5.0], [3.0, 5.0]]), np.array([1.0, 3.0, 2.0]))[0]
     array([0.5, 0. ])
@@ -208,7 +206,7 @@ def correlations(columns: Array, values: Array) -> tuple[Array, Array]:  # (n, p
 
 
 def skewness(values: Array) -> float:
-    """The mean cube of values in standard deviations from their mean; 0 where they do not vary."""
+    """The mean cube of standardised values; 0 if they do not vary."""
     away, std = values - values.mean(), values.std()
     return float(((away / std) ** 3).mean()) if std > 0.0 else 0.0
 
@@ -222,34 +220,34 @@ def chosen(
     sure: float = SURE_OF_CHAINS,
     sure_of_longer: float = SURE_OF_CHAINS,
 ) -> tuple[Model, list[Trial]]:
-    """The model with the best score, and all scores; a simpler one where the best does not clearly lead.
+    """The simplest model that is not clearly worse than the best, or the one sampled by chains; and all scores.
 
     Args:
-        score: the log density of each held-out target, (n,), under a model.
-        last: of the best of these models, another to hold against it.
-        look: a cheaper `score` of that one, which comes first where the best has constant noise: it is scored then only
-            if its look is ahead. What was only looked at is among the scores, but not chosen.
-        longer: a more costly `score` of the best, which that one must lead too.
-        sure, sure_of_longer: standard errors by which it must lead the model that is chosen otherwise.
+        score: returns the log density of each held-out target, (n,), under a model.
+        last: returns a further model to compare with the best of these, if any.
+        look: a cheaper `score` for the further model. If the best has constant noise, the further model is scored only
+            if its look is better; the score of a look alone is reported, but cannot win.
+        longer: a more costly `score` for the model chosen otherwise, which a further model must beat too.
+        sure, sure_of_longer: standard errors by which the further model must lead the model chosen otherwise.
     """
     scores = {model: score(model) for model in models}
     best = _best(scores)
     simplest = next(model for model in models if not _clearly_below(scores[model], scores[best]))
-    other = last(best)
-    if other is not None and look is not None and best.noise == "constant":
-        scores[other] = look(other)
-        other = other if _ahead(scores[other], scores[best]) else None
-    if other is not None:
-        scores[other] = score(other)
-        leads = _clearly_below(scores[simplest], scores[other], sure)
+    further = last(best)
+    if further is not None and look is not None and best.noise == "constant":
+        scores[further] = look(further)
+        further = further if _is_better(scores[further], scores[best]) else None
+    if further is not None:
+        scores[further] = score(further)
+        leads = _clearly_below(scores[simplest], scores[further], sure)
         if leads and longer is not None:
             scores[simplest] = longer(simplest)
-            leads = _clearly_below(scores[simplest], scores[other], sure_of_longer)
-        simplest = other if leads else simplest
+            leads = _clearly_below(scores[simplest], scores[further], sure_of_longer)
+        simplest = further if leads else simplest
     return simplest, [Trial(model, _mean(found)) for model, found in scores.items()]
 
 
-def _ahead(scores: Array, best: Array) -> bool:
+def _is_better(scores: Array, best: Array) -> bool:
     return _or_worst(_mean(scores)) > _or_worst(_mean(best))
 
 
@@ -258,10 +256,10 @@ def _best(scores: Mapping[Model, Array]) -> Model:
 
 
 def _clearly_below(scores: Array, best: Array, sure: float = SURE) -> bool:
-    """Whether the lead of the best is more than chance, by a test that no single target decides.
+    """True if the best leads by more than `sure` standard errors, where each target counts at most 3 nats.
 
-    A model that all but rules out one of the targets would else have a lead against it so uncertain, for being huge,
-    that it is never clear.
+    Otherwise a model that gives one target next to no density would never be clearly below: the lead over it would be
+    huge, but so would its standard error.
     """
     lead = best - scores
     if not np.isfinite(lead).all():

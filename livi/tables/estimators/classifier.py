@@ -1,4 +1,4 @@
-"""Classification behind scikit-learn's interface: probabilities averaged over the posterior, and sets of classes."""
+"""`LIVIClassifier`: probabilities averaged over the posterior, and sets of classes, with scikit-learn's interface."""
 
 from __future__ import annotations
 
@@ -31,33 +31,33 @@ from livi.tables.estimators.prior import prior_of
 from livi.tables.estimators.scaling import Array
 
 PIECES_HIDDEN = (64, 64)
-NARROW_HIDDEN = (80,)  # more than 300 weights, of one column and two classes too
+NARROW_HIDDEN = (80,)  # more than 300 weights, even with one column and two classes
 _MOST_BYTES = 2**24  # of labels in a file
 
 
 class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     """A neural network with a posterior over its weights, as a scikit-learn classifier.
 
-    Inputs are standardised inside; labels may be anything that can be sorted.
+    Inputs are standardised internally; labels may be anything that can be sorted.
 
     Args:
-        hidden: widths of the hidden layers; () is a linear model. None is (50,), of one or two columns
-            (80,), and (64, 64) with pieces.
+        hidden: widths of the hidden layers; () is a linear model. None is (50,), for one or two columns (80,), and with
+            pieces (64, 64).
         activation: "relu", "tanh", "elu", "silu" or "gelu". None is "silu".
         prior_scale: standard deviation of the weights under the prior; "fan_in" for 3 / sqrt(fan-in), and 8 in place of
-            3 in the last layer (with pieces 1 and 3); or "learned", starting there, for one an input and one a further
-            layer. "auto" is "fan_in".
-        pieces: how many pieces a column with more than two values is cut into, at its quantiles, beside the column
-            itself (`livi.tables.estimators.pieces`); 0 is none. "auto" is none for up to 2,048 rows; for more it tries
-            none and 16, or fewer for 512 in all, on some of the rows.
+            3 in the last layer (with pieces 1 and 3); or "learned", which starts there and learns one scale per input
+            and one per further layer. "auto" is "fan_in".
+        pieces: the number of pieces that a column with more than two values is cut into, at its quantiles, as inputs
+            besides the column itself (`livi.tables.estimators.pieces`); 0 for none. "auto" is 0 for up to 2,048 rows;
+            for more it tries 0 and 16, or fewer so that there are at most 512 in all, on some of the rows.
         components: mixture components of the posterior.
-        steps, budget, batch_size: of `livi.fit`; None leaves them to it. A budget such as "1 min" includes trials.
-        interval: "posterior" takes `predict_set` from the predicted probabilities. "conformal" holds out rows to
-            calibrate it on, which guarantees coverage for new rows like the old whatever the model is worth.
+        steps, budget, batch_size: as in `livi.fit`; None is its default. A budget such as "1 min" includes trials.
+        interval: "posterior" takes `predict_set` from the predicted probabilities. "conformal" calibrates it on
+            held-out rows, which guarantees coverage for exchangeable new rows, however good or bad the model is.
         calibration_size: share (or number) of the rows that a conformal fit holds out.
-        num_samples: networks drawn from the posterior behind a prediction, the same ones every time. "auto" asks as
-            many as a row needs, 64 to 512: until its probabilities are known to 5 % of sqrt(p (1 - p))
-            (`monte_carlo_error`), or no more are left.
+        num_samples: the number of networks drawn from the posterior for predictions, the same ones every time. "auto"
+            uses as many as a row needs, 64 to 512: until the error of its probabilities is below 5 % of
+            sqrt(p (1 - p)) (`monte_carlo_error`).
         device: where to fit and predict, as torch names it; None is the CPU.
         n_jobs: threads of torch while fitting and predicting; -1 is all processors, None leaves torch as it is.
         random_state: an integer, a RandomState or None, as everywhere in scikit-learn.
@@ -65,12 +65,12 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
 
     Attributes:
         classes_: the labels, sorted, in the order of the columns of `predict_proba`.
-        pieces_: where columns were cut; None where they were not.
-        trials_: what "auto" tried, with the log score of each on held-out rows; [] where nothing was.
-        posterior_: the `livi.Posterior`, over the standardised problem.
+        pieces_: where columns were cut; None if they were not.
+        trials_: what "auto" tried, with the log score of each on held-out rows; [] if there were no trials.
+        posterior_: the `livi.Posterior` of the standardised problem.
         input_scaling_: shift and scale of the inputs, as numpy arrays.
-        conformity_scores_: 1 - probability of the label of the held-out rows, sorted; None without conformal sets.
-        history_: the course of the fit.
+        conformity_scores_: 1 - probability of the label of each held-out row, sorted; None without conformal sets.
+        history_: the logged steps of the fit.
         n_features_in_, feature_names_in_: as everywhere in scikit-learn.
 
     >>> import numpy as np
@@ -81,7 +81,7 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     array(['near', 'far'], dtype='<U4')
     >>> model.predict_proba(X).shape, model.predict_set(X, alpha=0.1).dtype
     ((60, 2), dtype('bool'))
-    >>> model.predictive(X).mutual_information.shape  # what the weight draws disagree on, in nats
+    >>> model.predictive(X).mutual_information.shape  # disagreement of the weight draws, in nats
     torch.Size([60])
     """
 
@@ -138,11 +138,11 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         if len(self.classes_) < 2:
             raise ValueError(f"y: expected at least two classes, got one class, {self.classes_.tolist()[0]!r}.")
         self._draw_seed()
-        kept, held = self.split_rows(len(X))
+        fitted, held = self.split_rows(len(X))
         began = time.perf_counter()
-        self._count = self._choose(X[kept], labels[kept], weights[kept])
+        self._num_pieces = self._choose(X[fitted], labels[fitted], weights[fitted])
         spent = time.perf_counter() - began
-        self._fit_posterior(X[kept], labels[kept], weights[kept], Categorical(), len(self.classes_), spent=spent)
+        self._fit_posterior(X[fitted], labels[fitted], weights[fitted], Categorical(), len(self.classes_), spent=spent)
         self.conformity_scores_ = None
         if len(held):
             self.conformity_scores_ = np.sort(1.0 - self._probabilities(X[held])[np.arange(len(held)), labels[held]])
@@ -155,7 +155,7 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
             raise ValueError(f"pieces: expected 0, 2 to {MOST_IN_ALL} or 'auto', got {count!r}.")
 
     def _choose(self, X: Array, labels: NDArray[Any], weights: Array) -> int:
-        """How many pieces the settings name, or the better of none and some. Sets trials_ and pieces_."""
+        """The number of pieces: as set, or the better of none and some by trials. Sets trials_."""
         self.trials_: list[Trial] = []
         if self.pieces != "auto":
             return int(self.pieces)
@@ -166,7 +166,7 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         common: dict[str, Any] = {"classes": len(self.classes_), "activation": self.activation or ACTIVATION}
         common |= {"steps": min(TRIAL_STEPS, self.steps or TRIAL_STEPS), "device": self.device, "seed": self.seed_}
         scale = "fan_in" if isinstance(self.prior_scale, str) else self.prior_scale
-        self._look_at_inputs(X, weights)
+        self._learn_input_scaling(X, weights)
         for tried in (0, count):
             self.pieces_ = Pieces.of(X, weights, tried) if tried else None
             if tried and self.pieces_ is None:
@@ -180,7 +180,7 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         return max(self.trials_, key=lambda trial: trial.log_score).pieces
 
     def _cut(self, X: Array, weights: Array) -> Pieces | None:
-        return Pieces.of(X, weights, self._count) if self._count else None
+        return Pieces.of(X, weights, self._num_pieces) if self._num_pieces else None
 
     def _widths(self) -> tuple[int, ...]:
         if self.hidden is not None:
@@ -189,12 +189,12 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
 
     @property
     def _is_narrow(self) -> bool:
-        """So few columns and classes that the network would be one of those for which `livi.fit` takes minutes."""
+        """True if the default network is so small, with few columns and classes, that `livi.fit` would take minutes."""
         columns, classes = getattr(self, "n_features_in_", SMALL), len(getattr(self, "classes_", ()))
         return HIDDEN[0] * (columns + 1) + (HIDDEN[0] + 1) * classes <= SMALL
 
     def _recipe(self, layout: Layout, num_rows: int) -> Recipe | None:
-        """That of `livi.fit` where the last layer will be inferred given the others, else `quick_recipe`."""
+        """None if the last layer will be inferred given the others, else `quick_recipe`."""
         classes, features = layout.slots[-2].shape
         cost = evidence_multiplications(Categorical(), num_rows, features + 1, classes)
         whole = self.batch_size is None or self.batch_size >= num_rows
@@ -212,24 +212,24 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         return self._probabilities(self._checked(X))
 
     def predict_log_proba(self, X: Any) -> Array:  # (n, k)
-        """Their logarithms, which stay finite where a probability rounds to zero."""
+        """Log probabilities of the classes, finite even if a probability rounds to zero."""
         return self.read_predictive(self._checked(X), lambda part, _: (log_mean_exp(part.logits.log_softmax(2)),))[0]
 
     def predictive(self, X: Any) -> ClassificationPrediction:
-        """The whole posterior predictive: entropy, and the mutual information that is due to the weights.
+        """The whole posterior predictive, with entropy and the mutual information of label and weights.
 
-        All rows by the same networks, 256 of them with `num_samples="auto"`.
+        The same networks predict all rows, 256 of them with `num_samples="auto"`.
         """
         prediction: ClassificationPrediction = self._predict(self._checked(X))
         return prediction
 
     def predict_set(self, X: Any, alpha: float = 0.1) -> NDArray[np.bool_]:  # (n, k)
-        """Which classes are in a set that holds the label with probability 1 - alpha; columns as in `classes_`.
+        """The set of classes, as a mask, that holds the label with probability 1 - alpha; columns as in `classes_`.
 
-        By the posterior, the smallest set of at least that probability. Conformal, the classes whose probability is
-        at least that of all but a share alpha of the held-out labels (the LAC score): smallest on average, and empty
-        for a row that conforms to no class. All classes, with a warning, where held-out rows are fewer than
-        1 / alpha - 1.
+        With `interval="posterior"` it is the smallest set of at least that probability. With "conformal" it holds the
+        classes whose probability is at least that of all but a share alpha of the held-out labels (the LAC score): the
+        smallest sets on average, empty for a row that resembles no class, and all classes, with a warning, if there
+        are fewer than 1 / alpha - 1 held-out rows.
         """
         return self.sets_of(self.predict_proba(X), alpha)
 
@@ -241,7 +241,7 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
             return within
         order = np.argsort(-probabilities, axis=1, kind="stable")
         ranked = np.take_along_axis(probabilities, order, axis=1)
-        before = np.cumsum(ranked, axis=1) - ranked  # of the more probable classes: is there a need for this one?
+        before = np.cumsum(ranked, axis=1) - ranked  # the probability of the more probable classes
         chosen = np.zeros(probabilities.shape, dtype=bool)
         np.put_along_axis(chosen, order, before < 1.0 - alpha, axis=1)
         return chosen
@@ -256,7 +256,7 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
 
     def _restore(self, facts: Mapping[str, Any], posterior: Posterior) -> Self:
         kind, labels = facts["classes_"]
-        if np.dtype(kind).itemsize * len(labels) > _MOST_BYTES:  # a file may ask for labels of any length
+        if np.dtype(kind).itemsize * len(labels) > _MOST_BYTES:  # a damaged file may name any length
             raise ValueError(f"classes_: expected at most {_MOST_BYTES:,} bytes of labels, got {kind}.")
         self.classes_ = np.array(labels, dtype=kind)
         self.trials_ = [Trial(int(pieces), float(score)) for pieces, score in facts.get("trials_", ())]

@@ -1,7 +1,7 @@
-"""Split conformal prediction: how far predictions were from held-out targets says how far they may be from new ones.
+"""Split conformal prediction: thresholds of conformity scores from held-out rows.
 
 If held-out and new rows are exchangeable, a new row's conformity score exceeds the threshold with probability at most
-alpha, whatever the model is worth (Vovk et al., 2005; Lei et al., 2018).
+alpha, however good or bad the model is (Vovk et al., 2005; Lei et al., 2018).
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 
 
 def rank(rows: int, alpha: float) -> int:
-    """Which of the sorted scores of so many rows is the threshold, ceil((n + 1)(1 - alpha)); above n, none is.
+    """The rank of the threshold among the scores of n rows, ceil((n + 1)(1 - alpha)); above n there is no threshold.
 
     >>> rank(19, 0.1), rank(9, 0.1), rank(8, 0.1)
     (18, 9, 9)
     """
-    return max(1, math.ceil((rows + 1) * (1.0 - alpha) - 1e-9))  # 1 - alpha is not exact: 0.9 * 10 must not become 10
+    return max(1, math.ceil((rows + 1) * (1.0 - alpha) - 1e-9))  # minus rounding errors, so that 0.9 * 10 gives 9
 
 
 def threshold(scores: NDArray[np.float64], alpha: float) -> float:
-    """The score of that rank; infinite, with a warning, where there are too few.
+    """The score of that rank; infinite, with a warning, if there are too few scores.
 
     >>> threshold(np.arange(1.0, 20.0), alpha=0.1)
     18.0

@@ -1,7 +1,7 @@
-"""Whether to cut columns into pieces, chosen by trial: short MAP fits to some of the rows, scored on others of them.
+"""Trials of cutting columns into pieces: short MAP fits to some of the rows, scored on others.
 
-Pieces help where the classes change at thresholds, as in tables that people have filled in, and hurt where they change
-smoothly: which it is, a few seconds tell. Numbers: docs/benchmarks/classes.md.
+Pieces help if the classes change at thresholds, as in tables that people have filled in, and hurt if they change
+smoothly; a trial takes a few seconds. docs/benchmarks/classes.md has the numbers.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from livi.tables.estimators.network import build_network
 from livi.tables.estimators.scaling import Array
 
 MOST_ROWS = 8_000  # of a trial
-HELD = 0.25  # of which are scored
-STEPS, RATE = 1_000, 3e-2  # at a third of the rate, a network of plain columns is behind what it comes to
-MEMBERS = 2
+HELD = 0.25  # share of a trial's rows that is scored
+STEPS, RATE = 1_000, 3e-2  # at a third of the rate, 1,000 steps are too few for a network of plain columns
+MEMBERS = 2  # networks fitted
 
 
 class Trial(NamedTuple):
@@ -35,7 +35,7 @@ class Trial(NamedTuple):
 
 
 def trial_rows(weights: Array, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Places of rows to fit to and of rows to score, each as often as it counts."""
+    """Indices of rows to fit to and of rows to score, each repeated by its weight."""
     drawn = np.random.default_rng(seed).permutation(len(weights))[:MOST_ROWS]
     fitted, scored = (np.sort(rows) for rows in reversed(np.split(drawn, [round(HELD * len(drawn))])))
     return repeated(fitted, weights[fitted]), repeated(scored, weights[scored])
@@ -54,7 +54,7 @@ def map_score(
     device: Any,
     seed: int,
 ) -> float:
-    """The mean log probability of the labels of the second rows, by two networks fitted to the first."""
+    """The mean log probability of the labels of the second `rows`, under two networks fitted to the first."""
     fitted, scored = rows
     net = build_network(inputs.shape[1], hidden, classes, activation, seed=seed, dtype=torch.float32)
     posterior = fit_ensemble(

@@ -1,4 +1,4 @@
-"""The networks behind the estimators, and the threads they run on."""
+"""The networks of the estimators, and the threads they run on."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 
 
 class WithNoise(nn.Module):
-    """A network and, beside its one output, a linear function of the inputs: the raw scale of a varying noise."""
+    """A network whose second output, the raw scale of a varying noise, is a linear function of the inputs."""
 
     def __init__(self, mean: nn.Sequential, inputs: int, dtype: torch.dtype) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class WithNoise(nn.Module):
 
 
 class _Spread(nn.Linear):
-    """A linear layer that starts with weights of variance 1 / fan-in, and without biases: as wide as chains like it."""
+    """A linear layer that starts with weights of variance 1 / fan-in and biases 0, from which chains mix well."""
 
     def reset_parameters(self) -> None:
         nn.init.normal_(self.weight, std=self.in_features**-0.5)
@@ -50,7 +50,7 @@ class _Spread(nn.Linear):
 
 
 class _Flat(nn.Linear):
-    """A linear layer that starts at zero: with a noise that does not vary."""
+    """A linear layer that starts at zero, so that the noise is constant at first."""
 
     def reset_parameters(self) -> None:
         nn.init.zeros_(self.weight)
@@ -71,8 +71,8 @@ def build_network(
     """Linear layers of these widths with activations between them; without hidden layers, a linear model.
 
     Args:
-        varying: beside the output, the raw scale of a noise that varies with the inputs.
-        spread: start with larger weights than torch's, and without biases.
+        varying: add an output for the raw scale of a noise that varies with the inputs.
+        spread: start with larger weights than torch's, and biases 0.
 
     >>> build_network(3, (5,), 1, "tanh", dtype=torch.float32)
     Sequential(
@@ -91,7 +91,7 @@ def build_network(
 
 
 def network_facts(net: nn.Module) -> dict[str, Any]:
-    """The arguments of `build_network` that make another like this one, without a seed.
+    """The arguments of `build_network` for another network like this one, except the seed.
 
     >>> network_facts(build_network(3, (5,), 1, "tanh", dtype=torch.float32))
     {'inputs': 3, 'hidden': (5,), ..., 'activation': 'tanh', 'varying': False, 'spread': False, 'dtype': torch.float32}
@@ -112,7 +112,7 @@ def network_facts(net: nn.Module) -> dict[str, Any]:
 
 
 def widths(hidden: object) -> tuple[int, ...]:
-    """The hidden layers' widths as plain integers; one integer is one layer.
+    """The widths of the hidden layers as a tuple of ints; a single integer is one layer.
 
     >>> widths(50), widths([20, 10]), widths(())
     ((50,), (20, 10), ())
@@ -126,7 +126,7 @@ def widths(hidden: object) -> tuple[int, ...]:
 
 @contextmanager
 def threads(n_jobs: int | None) -> Iterator[None]:
-    """Let torch run on so many threads inside; -1 is as many as there are processors, None leaves things alone."""
+    """Set torch's number of threads inside the context; -1 is the number of processors, None changes nothing."""
     if n_jobs is None:
         yield
         return
@@ -140,10 +140,10 @@ def threads(n_jobs: int | None) -> Iterator[None]:
 
 
 def on_all_threads(act: Callable[[Layout, Block], Found], layout: Layout, blocks: Sequence[Block]) -> list[Found]:
-    """`act` of each block of work, on as many threads as torch may use.
+    """Call `act` for each block of work, on as many threads as torch may use.
 
-    Networks of tables are too small to keep several threads busy with one product. So every thread has a block of its
-    own, one thread of torch, and a copy of the network, at which threads would take turns.
+    The networks are too small to keep several threads busy with one matrix product. So every thread works on a block of
+    its own, with one thread of torch and a copy of the network, since threads would have to take turns with one.
     """
     workers = min(torch.get_num_threads(), len(blocks))
     if workers < 2 or layout.device.type != "cpu":
@@ -154,12 +154,12 @@ def on_all_threads(act: Callable[[Layout, Block], Found], layout: Layout, blocks
         for _ in range(workers):
             free.put(Layout(copy.deepcopy(layout.module)))
 
-    def with_a_copy(block: Block) -> Found:
-        mine = free.get()
+    def with_free_copy(block: Block) -> Found:
+        copied = free.get()
         try:
-            return act(mine, block)
+            return act(copied, block)
         finally:
-            free.put(mine)
+            free.put(copied)
 
     with threads(1), ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(with_a_copy, blocks))
+        return list(pool.map(with_free_copy, blocks))

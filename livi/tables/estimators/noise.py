@@ -1,4 +1,4 @@
-"""Where the noise of a regression starts, how small it may become, and how far off a row may be."""
+"""The noise of a regression: its initial value, its lower limit, and outliers."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from livi.posterior.posterior import Posterior
 from livi.tables.estimators.scaling import Array
 from livi.tables.estimators.target import rounding
 
-LEAST = 0.3
-# Of a noise that varies, in standard deviations of the target. It is log-linear, and cannot fit single points; targets
-# that are all but a function of the inputs must not be held to a noise that they do not have.
+LEAST_START = 0.3  # smallest initial noise, in standard deviations of the target
+# Smallest varying noise, in standard deviations of the target. It may be this small, since a log-linear noise cannot
+# vanish at single points, and targets may be nearly a function of the inputs.
 VARYING_FLOOR = 1e-4
-NETWORK_FLOOR = 1e-3  # of the noise that a network gives
+NETWORK_FLOOR = 1e-3  # the same for the noise that a network outputs, which could vanish at single points
 
 
 def first_noise(inputs: Array, targets: Array, weights: Array) -> float:  # (n, p), (n,), (n,)
     """The standard deviation of standardised targets around a linear function of standardised inputs, from 0.3 to 1.
 
-    By ridge regression, and per degree of freedom that it leaves. A learned noise moves by a few per cent a step: from
-    1, that of targets which nothing explains, it would still be too large at the end of a short fit, and a model whose
-    noise varies would look better in a trial only because its noise falls sooner.
+    It is that of ridge regression, per remaining degree of freedom. A learned noise changes by a few per cent per step:
+    from 1, the noise if inputs explain nothing, it would still be too large at the end of a short fit, and a model with
+    varying noise would win a trial only because its noise falls faster.
 
-    Beyond a full batch of rows a MAP estimate comes first and brings the noise along, and it is 1.
+    For more rows than a full batch it is 1, since the MAP fit that comes first learns the noise too.
 
     >>> x = np.linspace(-1.7, 1.7, 50)[:, None]
     >>> first_noise(x, x[:, 0], np.ones(50)), round(first_noise(x, np.sign(np.sin(50 * x[:, 0])), np.ones(50)), 1)
@@ -38,21 +38,21 @@ def first_noise(inputs: Array, targets: Array, weights: Array) -> float:  # (n, 
     hat = np.linalg.solve(gram + np.eye(len(gram)), np.column_stack([design.T @ known, gram]))
     left = weights.sum() - np.trace(hat[:, 1:])
     residual = known - design @ hat[:, 0]
-    return float(np.clip(np.sqrt(residual @ residual / max(left, 1.0)), LEAST, 1.0))
+    return float(np.clip(np.sqrt(residual @ residual / max(left, 1.0)), LEAST_START, 1.0))
 
 
 def network_noise(targets: Array) -> HeteroscedasticGaussian:  # (n, 1)
-    """Of a network that gives mean and noise."""
+    """The likelihood for a network that outputs mean and noise."""
     return HeteroscedasticGaussian(floor=max(NETWORK_FLOOR, rounding(targets)))
 
 
 def with_outliers(posterior: Posterior) -> Posterior:
-    """The same networks, and answers in which one row in a thousand may be ten times as far off as the others.
+    """Let one row in a thousand be ten times as far off as the others in the posterior's predictions.
 
-    Chains leave a noise that is right for the rows that they know, and a new row may be 20 of its deviations away: one
-    such row can cost half a nat of the mean log score of a hundred. Against that these answers are insured, for at most
-    0.001 nats a row and standard deviations larger by 5 %. The networks are those of Gaussian noise: chains that know
-    of outliers too take longer and are no better (docs/benchmarks/choices.md, "What 90 % intervals hold").
+    The noise that chains learn suits the training rows, and a new row may be 20 standard deviations away: one such row
+    can cost half a nat of the mean log score of a hundred. Outliers prevent that, for at most 0.001 nats per row and
+    standard deviations larger by 5 %. The networks are sampled under Gaussian noise: chains with outliers in their
+    likelihood take longer and predict no better (docs/benchmarks/choices.md, "What 90 % intervals hold").
     """
     assert isinstance(posterior.likelihood, HeteroscedasticGaussian)
     posterior.likelihood = ContaminatedGaussian.like(posterior.likelihood)

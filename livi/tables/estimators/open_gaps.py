@@ -1,8 +1,7 @@
-"""Numbers that are not known for a row, though they were for all rows of the fit: an answer for all that they may be.
+"""Predictions for rows with a number missing that no row of the fit lacked: averages over its likely values.
 
-Each network is asked with another of 16 values that are as frequent in the fit as each other. An answer is an average
-over networks, and so over these values too: as wide as not knowing makes it. That the column may depend on others is
-left out of account.
+Each network predicts with one of 16 equally likely values of the column. A prediction is an average over networks, and
+so over these values too, which makes it wider as it should. A dependence of the column on others is ignored.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ import numpy as np
 from livi.tables.estimators.scaling import Array
 
 VALUES = 16
-MOST_DIGITS = 300  # behind the point, of more numpy has none
+MOST_DIGITS = 300  # after the decimal point, the most that numpy can round to
 
 
 def usual_values(X: Array, weights: Array, seed: int) -> Array:  # (n, p), (n,) -> (VALUES, p)
-    """As frequent ones of each column, in an order of its own, so that two columns do not rise together.
+    """16 equally likely values of each column, in independent random orders, so that columns are not correlated.
 
-    They are no rows' own numbers, which a file without rows would else hold: they lie between two rows, and have three
-    digits of how far they are apart.
+    No value is a row's own number, which must not be in a file without rows: they are interpolated between two rows,
+    and rounded to three digits of their range.
 
     >>> usual_values(np.linspace(0.0, 1.0, 32)[:, None], np.ones(32), 0).ravel()[:8]
     array([0.156, 0.719, 0.219, 0.656, 0.031, 0.281, 0.469, 0.344])
@@ -31,7 +30,7 @@ def usual_values(X: Array, weights: Array, seed: int) -> Array:  # (n, p), (n,) 
 
 
 def _quantiles(column: Array, weights: Array, levels: Array) -> Array:  # (n,), (n,), (k,) -> (k,)
-    """Of which a row of weight w has w; in between where they fall between two rows."""
+    """Weighted quantiles of a column, interpolated between rows."""
     order = np.argsort(column, kind="stable")
     counts = weights[order]
     before = np.cumsum(counts) - counts
@@ -41,15 +40,15 @@ def _quantiles(column: Array, weights: Array, levels: Array) -> Array:  # (n,), 
 
 
 def _rounded(values: Array) -> Array:  # (k,) in ascending order
-    """To three digits of the distance between the quarters; as they are where that is none."""
+    """Values rounded to three digits of their interquartile range, or of their range if that is 0."""
     quarter = len(values) // 4
     for low, high in ((quarter, -quarter - 1), (0, -1)):
-        apart = 0.5 * values[high] - 0.5 * values[low]  # half of it, which cannot overflow
+        apart = 0.5 * values[high] - 0.5 * values[low]  # half the distance, which cannot overflow
         if apart > 0.0:
             return np.round(values, min(2 - math.floor(math.log10(apart)), MOST_DIGITS))
     return values
 
 
 def filled(X: Array, usual: Array) -> Array:  # (n, p), (VALUES, p) -> (VALUES, n, p)
-    """The rows once with each of the values in the place of what is not known."""
+    """A copy of the rows for each of the values, with missing numbers replaced by it."""
     return np.where(np.isnan(X), usual[:, None], X)

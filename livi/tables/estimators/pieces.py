@@ -1,9 +1,9 @@
 """Columns cut into pieces at their quantiles, so that a network sees thresholds as trees do.
 
-Of a column with values x and ends t_0 < t_1 < ... < t_k, piece i is how much of it lies below x: 0 up to t_{i-1}, 1
-from t_i on, and linear between them (Gorishniy, Rubachev and Babenko 2022, "On embeddings for numerical features in
-tabular deep learning"). A function that is linear in them is piecewise linear in x. They are standardised, and stand
-beside the column itself.
+With ends t_0 < t_1 < ... < t_k in a column, input i of a value x is 0 up to t_{i-1}, 1 from t_i on, and linear between
+them: the share of piece i that lies below x (Gorishniy, Rubachev and Babenko 2022, "On embeddings for numerical
+features in tabular deep learning"). A linear function of these inputs is piecewise linear in x. They are standardised
+and added to the column itself.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from numpy.typing import NDArray
 from livi.tables.estimators.scaling import Array, Scaling
 
 MOST = 16  # pieces of a column
-MOST_IN_ALL = 512
+MOST_IN_ALL = 512  # pieces of all columns
+_FIRST, _LAST = slice(None, -1), slice(1, None)  # lower and upper ends of pieces, among all ends
 
 
 class Pieces(NamedTuple):
-    """Where the pieces of all columns begin and end, in the columns' units."""
+    """The ends of the pieces of all columns, in the columns' units."""
 
-    columns: NDArray[np.intp]  # (k,), the place of each piece's column
+    columns: NDArray[np.intp]  # (k,), the index of each piece's column
     low: Array  # (k,)
     high: Array  # (k,)
-    scaling: Scaling  # of the shares, 0 to 1
+    scaling: Scaling  # of the inputs, which are between 0 and 1
 
     @classmethod
     def of(cls, values: Array, weights: Array, count: int) -> Pieces | None:  # (n, p), (n,)
-        """About as many rows in each of `count` pieces; None where no column has three values to cut between.
+        """`count` pieces of each column with about equally many rows; None if no column has three values.
 
         >>> Pieces.of(np.array([[0.0, 1.0], [1.0, 0.0], [3.0, 1.0]]), np.ones(3), 2)[:3]
         (array([0, 0]), array([0., 1.]), array([1., 3.]))
@@ -46,7 +47,7 @@ class Pieces(NamedTuple):
         return cls(columns, low, high, Scaling.of(shares, weights))
 
     def inputs(self, values: Array) -> Array:  # (n, p) -> (n, k)
-        """The pieces of new rows, standardised."""
+        """The standardised inputs that rows get from the pieces."""
         width = np.maximum(self.high - self.low, np.finfo(np.float64).tiny)
         return self.scaling.standardise(np.clip((values[:, self.columns] - self.low) / width, 0.0, 1.0))
 
@@ -59,7 +60,7 @@ class Pieces(NamedTuple):
         return cls(columns, low, high, Scaling(*scaling))
 
     def fits(self, columns: int) -> bool:
-        """Whether all parts are those of pieces of so many columns: a file can hold anything."""
+        """Whether these are pieces of a table with so many columns, which a file may contradict."""
         shapes = {np.shape(part) for part in (self.columns, self.low, self.high, *self.scaling)}
         places = np.asarray(self.columns)
         return (
@@ -70,17 +71,14 @@ class Pieces(NamedTuple):
         )
 
 
-_FIRST, _LAST = slice(None, -1), slice(1, None)
-
-
 def affordable(values: Array) -> int:
-    """How many pieces each column of a table may have; below two there is nothing to cut."""
+    """How many pieces each column of a table may have; below 2, columns are not cut."""
     cut = sum(len(np.unique(column)) > 2 for column in values.T)
     return min(MOST, MOST_IN_ALL // max(1, cut))
 
 
 def _ends(column: Array, weights: Array, count: int) -> Array:
-    """Different quantiles of a column, of which a row of weight w has w."""
+    """The distinct ones among `count` + 1 weighted quantiles of a column at equal distances."""
     order = np.argsort(column, kind="stable")
     below = np.cumsum(weights[order])
     places = np.searchsorted(below, np.linspace(0.0, 1.0, count + 1) * below[-1])

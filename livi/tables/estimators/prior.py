@@ -1,4 +1,4 @@
-"""What the estimators believe about a network's weights before they have seen data."""
+"""The priors of the estimators over the weights of a network."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from livi.network import Layout
 
 SCALES = ("auto", "learned", "fan_in")
 
-# Standard deviations in units of 1 / sqrt(fan-in), chosen on held-out training rows. Logits must reach further than
-# standardised targets, and the noise varies less than they do. Columns in pieces let a network bend sharply without
-# large weights.
+# Standard deviations in units of 1 / sqrt(fan-in), chosen on held-out training rows. Logits need a wider range than
+# standardised targets, and the noise a smaller one. With pieces a network can bend sharply without large weights.
 _TARGETS, _LOGITS, _LAST_OF_LOGITS, _NOISE = 1.5, 3.0, 8.0, 0.3
 _PIECES, _LAST_OF_PIECES = 1.0, 3.0
 
@@ -20,14 +19,14 @@ _PIECES, _LAST_OF_PIECES = 1.0, 3.0
 def prior_of(
     scale: float | str, hidden_layers: int, *, classes: bool, pieces: bool = False
 ) -> Prior | Callable[[Layout], Prior]:
-    """The prior for a `prior_scale`, of a network with so many hidden layers, as `livi.fit` takes it.
+    """The prior for a `prior_scale`, as an argument for `livi.fit`, given the number of hidden layers.
 
     Args:
         classes: outputs are logits.
         pieces: inputs are columns and their pieces.
 
-    With an exact last layer learning the scales is good: the evidence of the features is what they are learned from.
-    Where all layers are sampled, as for classes, it prunes weights until the network underfits.
+    With an exact last layer it helps to learn the scales, since they maximise the evidence of the features. Where all
+    layers are sampled, as for classes, learned scales prune weights until the network underfits.
     """
     if not isinstance(scale, str):
         return Normal(float(scale))
@@ -45,7 +44,7 @@ def prior_of(
 
 
 def _last_bias(layout: Layout, last: str, gain: float) -> dict[str, float]:
-    """The gain of the last bias, for a scale as small as that of the weights beside it: targets have no mean."""
-    names = (last, f"mean.{last}")  # alone, and beside a noise that varies
+    """A gain for the last bias that makes its scale that of the last weights, as standardised targets have mean 0."""
+    names = (last, f"mean.{last}")  # of a plain network, and of one with varying noise
     slots = [slot for slot in layout.slots if slot.name in {f"{name}.weight" for name in names}]
     return {slot.name.removesuffix("weight") + "bias": gain / math.sqrt(slot.fan_in) for slot in slots}

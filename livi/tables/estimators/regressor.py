@@ -1,4 +1,4 @@
-"""Regression behind scikit-learn's interface: means, deviations, intervals and draws in the user's units."""
+"""`LIVIRegressor`: means, deviations, intervals and draws in the user's units, with scikit-learn's interface."""
 
 from __future__ import annotations
 
@@ -52,48 +52,49 @@ NETWORK_HIDDEN, NETWORK_ACTIVATION = (16, 16), "gelu"
 class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
     """A neural network with a posterior over its weights, as a scikit-learn regressor.
 
-    Inputs and target are standardised inside; every answer is in the units of y. One target: for several, wrap it in
+    Inputs and target are standardised internally; predictions are in the units of y. For several targets, wrap it in
     `sklearn.multioutput.MultiOutputRegressor`.
 
     Args:
         hidden: widths of the hidden layers; () is a linear model. None is (50,), or (16, 16) for `noise="network"`.
         activation: "relu", "tanh", "elu", "silu" or "gelu". None is "silu", or "gelu" for `noise="network"`.
         target_scale: "plain" models the target as it is, "log" its logarithm, for positive targets whose noise grows
-            with their size: answers are positive then, and skewed. "count" models counts 0, 1, 2, ... "auto" tries
-            those that the targets allow on some of the rows.
+            with their size: predictions are then positive and skewed. "count" models counts 0, 1, 2, ... "auto" tries
+            those that suit the targets on some of the rows.
         noise: "constant" learns one observation noise, "varying" one that is about log-linear in the inputs. Counts
-            have "poisson" noise, whose variance is the mean, or "negative-binomial", where it is more. "network" has
-            a network give mean and noise alike, and samples its weights by Markov chains
-            (`livi.rivals.fit_langevin`) in place of a variational fit: on small tables often the best predictions, in
-            a time that grows with the rows; `steps` are of each chain, `components` and `batch_size` have no part in
-            it. On the plain scale its answers allow one row in a thousand to be ten times as far off as others, and
-            all its spread is times a factor of about 0.95 (`livi.tables.estimators.spread`). "auto" tries
-            them; chains up to 10,000 rows, where network, prior, components and batches are left open.
+            have "poisson" noise, whose variance is the mean, or "negative-binomial", whose variance is larger. With
+            "network" a network outputs both mean and noise, and its weights are sampled by Markov chains
+            (`livi.rivals.fit_langevin`) in place of a variational fit: on small tables its predictions are often the
+            best, in a time that grows with the rows; `steps` are those of each chain, and `components` and
+            `batch_size` are not used. On the plain scale its predictions allow one row in a thousand to be ten times
+            as far off as others, and their spread is multiplied by a factor of about 0.95
+            (`livi.tables.estimators.spread`). "auto" tries them all; chains only up to 10,000 rows, and if `hidden`,
+            `activation`, `prior_scale`, `components` and `batch_size` are left at their defaults.
         prior_scale: standard deviation of the weights under the prior; "fan_in" for 1.5 / sqrt(fan-in); or "learned",
-            starting there, for one an input and one a further layer, so that inputs without effect count for little.
-            "auto" is "learned", or 1 for `noise="network"`, where only numbers will do.
+            which starts there and learns one scale per input and one per further layer, so that inputs without effect
+            count for little. "auto" is "learned", or 1 for `noise="network"`, where only a number is allowed.
         components: mixture components of the posterior.
-        steps, budget, batch_size: of `livi.fit`; None leaves them to it. A budget such as "1 min" includes trials.
-        interval: "posterior" takes `predict_interval` from the posterior predictive. "conformal" holds out rows to
-            calibrate it on, which guarantees coverage for new rows like the old whatever the model is worth.
+        steps, budget, batch_size: as in `livi.fit`; None is its default. A budget such as "1 min" includes trials.
+        interval: "posterior" takes `predict_interval` from the posterior predictive. "conformal" calibrates it on
+            held-out rows, which guarantees coverage for exchangeable new rows, however good or bad the model is.
         calibration_size: share (or number) of the rows that a conformal fit holds out.
-        num_samples: networks drawn from the posterior behind a prediction, the same ones every time. "auto" asks as
-            many as a row needs, 64 to 512: until its mean and the ends of its 90 % interval are known to 5 % of its
-            total standard deviation (`monte_carlo_error`), or no more are left.
+        num_samples: the number of networks drawn from the posterior for predictions, the same ones every time. "auto"
+            uses as many as a row needs, 64 to 512: until the errors of its mean and of the ends of its 90 % interval
+            are below 5 % of its total standard deviation (`monte_carlo_error`).
         device: where to fit and predict, as torch names it; None is the CPU.
         n_jobs: threads of torch while fitting and predicting; -1 is all processors, None leaves torch as it is.
         random_state: an integer, a RandomState or None, as everywhere in scikit-learn.
         verbose: 1 shows the progress of the fit.
 
     Attributes:
-        posterior_: the `livi.Posterior`, over the standardised problem.
+        posterior_: the `livi.Posterior` of the standardised problem.
         input_scaling_: shift and scale of each input, as numpy arrays.
-        target_: the scale of the target, and the factor of all spread of a network's own noise.
+        target_: the scale of the target, and the factor of the spread of predictions.
         model_: the target scale and noise that were used.
-        trials_: what "auto" tried, with the log score of each on held-out rows, per unit of y; [] where nothing was.
-        conformity_scores_: |y - median| / total std of the held-out rows, sorted, on the scale that was modelled; None
+        trials_: what "auto" tried, with the log score of each on held-out rows, per unit of y; [] if there were none.
+        conformity_scores_: |y - median| / total std of each held-out row, sorted, on the scale that was modelled; None
             without conformal intervals.
-        history_: the course of the fit.
+        history_: the logged steps of the fit.
         relevance_: the learned prior scale of each input's weights, as a share of the largest.
         n_features_in_, feature_names_in_: as everywhere in scikit-learn.
 
@@ -108,7 +109,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
     True
     """
 
-    _brief = False  # a trial, which is fitted by fewer samples a step
+    _is_trial = False  # trials are fitted with fewer samples per step
 
     def __init__(
         self,
@@ -166,37 +167,38 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         X, y, weights = self._weighted_rows(X, y.astype(np.float64), sample_weight)
         check_targets(self.target_scale, self.noise, y)
         self._draw_seed()
-        kept, held = self.split_rows(len(X))
+        fitted, held = self.split_rows(len(X))
+        rows, y_fitted, row_weights = X[fitted], y[fitted], weights[fitted]
         began = time.perf_counter()
-        self.model_, spread = self._choose(X[kept], y[kept], weights[kept])
-        self.target_ = TargetScale.of(self.model_.target_scale, y[kept], weights[kept], spread)
+        self.model_, spread = self._choose(rows, y_fitted, row_weights)
+        self.target_ = TargetScale.of(self.model_.target_scale, y_fitted, row_weights, spread)
         if self.target_.constant:
             warnings.warn(
-                f"y: expected values that vary, got {y[kept][0]:.8g} in all rows fitted to; that is predicted for "
+                f"y: expected values that vary, got {y_fitted[0]:.8g} in all rows fitted to; that is predicted for "
                 "every row, with a standard deviation of 0.",
                 UserWarning,
                 stacklevel=2,
             )
-        targets, spent = self.target_.standardise(y[kept]), time.perf_counter() - began
+        targets, spent = self.target_.standardise(y_fitted), time.perf_counter() - began
         if self.model_.target_scale == "count":
             counts = Poisson(unit=None) if self.model_.noise == "poisson" else NegativeBinomial(unit=None)
-            self._fit_posterior(X[kept], targets, weights[kept], counts, 1, spent=spent)
+            self._fit_posterior(rows, targets, row_weights, counts, 1, spent=spent)
         elif self.model_.noise == "constant":
-            start = first_noise(Scaling.of_inputs(X[kept], weights[kept]).inputs(X[kept]), targets, weights[kept])
-            self._fit_posterior(X[kept], targets, weights[kept], Gaussian(start, learned=True), 1, spent=spent)
+            start = first_noise(Scaling.of_inputs(rows, row_weights).inputs(rows), targets, row_weights)
+            self._fit_posterior(rows, targets, row_weights, Gaussian(start, learned=True), 1, spent=spent)
         elif self.model_.noise == "network":
-            self._sample_posterior(X[kept], targets[:, None], weights[kept], spent=spent)
+            self._sample_posterior(rows, targets[:, None], row_weights, spent=spent)
         else:
             varying = HeteroscedasticGaussian(floor=VARYING_FLOOR, learned=True)
-            self._fit_posterior(X[kept], targets[:, None], weights[kept], varying, 1, spent=spent)
+            self._fit_posterior(rows, targets[:, None], row_weights, varying, 1, spent=spent)
         self.conformity_scores_ = None
         if len(held):
             self.conformity_scores_ = self._conformity(X[held], y[held])
         return self
 
     def _sample_posterior(self, X: Array, targets: Array, weights: Array, *, spent: float) -> None:
-        """As `_fit_posterior`, of a network that gives mean and noise, by chains."""
-        self._look_at_inputs(X, weights)
+        """As `_fit_posterior`, but by chains, for a network that outputs mean and noise."""
+        self._learn_input_scaling(X, weights)
         net = build_network(
             X.shape[1],
             NETWORK_HIDDEN if self.hidden is None else widths(self.hidden),
@@ -222,17 +224,17 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
             else:
                 data = ((inputs, weights), targets)
                 posterior = unweighted(fit_langevin(net, data, Weighted(likelihood), forward=pass_weights, **options))
-        if self.model_.target_scale == "plain":  # an outlier of the logarithm alone would decide the mean
+        if self.model_.target_scale == "plain":  # on the log scale outliers would dominate the mean
             posterior = with_outliers(posterior)
-        self._answer_by(in_double(posterior), self.seed_)
+        self._set_posterior(in_double(posterior), self.seed_)
 
     def _choose(self, X: Array, y: Array, weights: Array) -> tuple[Model, float]:
-        """The model that the settings name, or the best of those that they leave open, and its spread. Sets trials_."""
+        """The model that the settings name, or the best of those they allow, and its spread factor. Sets trials_."""
         models = candidates(self.target_scale, self.noise, y)
         self.trials_: list[Trial] = []
         if len(models) == 1 or len(y) < FEWEST or np.ptp(y) == 0.0:
-            return models[0], USUAL if models[0].noise == "network" and not self._brief else 1.0
-        chains = self._may_be_sampled(len(y))
+            return models[0], USUAL if models[0].noise == "network" and not self._is_trial else 1.0
+        chains = self._tries_chains(len(y))
         common: dict[str, Any] = {"interval": "posterior", "components": 1, "num_samples": 50, "verbose": 0}
         common |= {"random_state": self.seed_}
         if self.budget is not None:
@@ -240,7 +242,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
 
         def make(model: Model, steps: int) -> LIVIRegressor:
             trial: LIVIRegressor = clone(self).set_params(**common, steps=steps, **model.settings)
-            trial._brief = True
+            trial._is_trial = True
             return trial
 
         counted = any(model.target_scale == "count" for model in models)
@@ -248,19 +250,19 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         best, self.trials_ = trials.best(models, chains=chains)
         return best, trials.spread(best)
 
-    def _may_be_sampled(self, num_rows: int) -> bool:
-        """Whether chains are worth a trial: few enough rows, and nothing asked for that they have no use for."""
+    def _tries_chains(self, num_rows: int) -> bool:
+        """Whether chains are tried: if there are few enough rows, and no parameter is set that they do not use."""
         settings = (self.hidden, self.activation, self.batch_size, self._checkpoint)
         left_open = all(each is None for each in settings) and (self.prior_scale, self.components) == ("auto", 1)
         return left_open and self.noise == "auto" and num_rows <= MOST_SAMPLED
 
     def _conformity(self, X: Array, y: Array) -> Array:  # (n, p), (n,) -> (n,)
-        """How far the targets are from the medians, in standard deviations of the scale that was modelled, sorted."""
+        """Distances of the targets from the medians in total standard deviations, on the modelled scale, sorted."""
         values = np.log(y) if self.model_.target_scale == "log" else y
-        parts = self.read_predictive(X, lambda part, _: (modelled(part).quantile(0.5), modelled(part).total_std))
-        away, std = np.abs(values - parts[0]), parts[1]
-        without = np.where(away > 0.0, np.inf, 0.0)  # where the model has no spread
-        return np.sort(np.divide(away, std, out=without, where=std > 0.0))
+        median, std = self.read_predictive(X, lambda part, _: (modelled(part).quantile(0.5), modelled(part).total_std))
+        away = np.abs(values - median)
+        without_spread = np.where(away > 0.0, np.inf, 0.0)
+        return np.sort(np.divide(away, std, out=without_spread, where=std > 0.0))
 
     def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:  # (n,) or two of them
         """The mean of the posterior predictive, and with `return_std` its total standard deviation."""
@@ -270,7 +272,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
     def predictive(self, X: Any) -> TargetPrediction:
         """The whole posterior predictive in the units of y: quantiles, epistemic and aleatoric parts, densities.
 
-        All rows by the same networks, 256 of them with `num_samples="auto"`.
+        The same networks predict all rows, 256 of them with `num_samples="auto"`.
         """
         prediction: TargetPrediction = self._predict(self._checked(X))
         return prediction
@@ -278,9 +280,9 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
     def predict_interval(self, X: Any, alpha: float = 0.1) -> Array:  # (n, 2)
         """Lower and upper ends of intervals that hold y with probability 1 - alpha.
 
-        By the posterior, the central interval of the predictive. Conformal, median -+ q total std, on the scale that
-        was modelled, with q from the held-out rows' `conformity_scores_`; infinite, with a warning, where they are
-        fewer than 1 / alpha - 1.
+        With `interval="posterior"` it is the central interval of the predictive. With "conformal" it is median -+ q
+        total std, on the scale that was modelled, with q from the held-out rows' `conformity_scores_`; infinite, with
+        a warning, if there are fewer than 1 / alpha - 1 held-out rows.
         """
         check_alpha(alpha)
         X = self._checked(X)
@@ -306,7 +308,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         return self.read_predictive(X, lambda part, rows: (part.log_prob(targets[torch.from_numpy(rows)]),))[0]
 
     def log_mass(self, X: Any, y: Any) -> Array:  # (n,)
-        """The log probability of each count: of y for a model of counts, of y -+ 1/2 for one of other numbers."""
+        """The log probability of each count: of y under a model of counts, of y -+ 1/2 under one with a density."""
         X, y = self._checked(X), np.array(column_or_1d(y), dtype=np.float64)
         check_consistent_length(X, y)
         if self.model_.target_scale == "count":
@@ -328,15 +330,15 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         return prediction
 
     def _recipe(self, layout: Layout, num_rows: int) -> Recipe | None:
-        """Counts have all layers sampled, as classes have, and are fitted as those are.
+        """For counts that of a classifier, as both sample all layers; for trials one with few samples per step.
 
-        Trials have few samples a step, but of small networks, whose generators have more latents than that.
+        Small networks keep the usual number of samples, since their generators have more latents than those few.
         """
         if self.model_.target_scale == "count":
             return quick_recipe(layout, num_rows, self.components)
-        return Recipe(num_samples=SAMPLES) if self._brief and layout.num_params > SMALL else None
+        return Recipe(num_samples=SAMPLES) if self._is_trial and layout.num_params > SMALL else None
 
-    def _open(self, prediction: TargetPrediction) -> Tensor:  # (n,)
+    def _monte_carlo_error(self, prediction: TargetPrediction) -> Tensor:  # (n,)
         error = prediction.monte_carlo_error(ENDS)
         return torch.zeros_like(error) if self.target_.constant else error
 
@@ -352,7 +354,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
     def _restore(self, facts: Mapping[str, Any], posterior: Posterior) -> Self:
         if "target_" in facts:
             self.target_, self.model_ = TargetScale.from_facts(facts["target_"]), Model.of_facts(facts["model_"])
-        else:  # of before there was a choice
+        else:  # files from before there was a choice
             scaling = Scaling(*(np.asarray(float(part)) for part in facts["target_scaling_"]))
             self.target_, self.model_ = TargetScale("plain", scaling), Model("plain", self.noise)
         self.trials_ = [Trial(Model.of_facts(trial), trial["log_score"]) for trial in facts.get("trials_", ())]

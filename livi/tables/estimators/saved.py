@@ -1,4 +1,4 @@
-"""Fitted estimators from their files."""
+"""Loading of fitted estimators from files."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _MOST_THREADS, _MOST_SAMPLES = 4096, 10**6
 
 
 def load(path: str | Path, device: Any = None) -> LIVIRegressor | LIVIClassifier:
-    """The estimator that `save` wrote. On the same machine its answers are the same, bit for bit.
+    """The estimator that `save` wrote. On the same machine its predictions are the same, bit for bit.
 
     Args:
-        device: where it goes; by default the CPU, wherever it was fitted.
+        device: the device to load it to; by default the CPU, wherever it was fitted.
 
     Raises:
-        StorageError: no such file, cut short, damaged, or not of an estimator.
+        StorageError: no such file, a truncated or damaged one, or not an estimator.
     """
     return load_with_extra(path, device)[0]
 
 
 def load_with_extra(path: str | Path, device: Any = None) -> tuple[LIVIRegressor | LIVIClassifier, dict[str, Any]]:
-    """The estimator, and the `extra` that was saved along with it ({} where there was none)."""
+    """The estimator, and the `extra` that was saved with it ({} if there was none)."""
     parts = storage.load_parts(path, _network, device)
     facts, extra = parts.extra["estimator"], parts.extra.get("extra", {})
     try:
@@ -43,14 +43,14 @@ def load_with_extra(path: str | Path, device: Any = None) -> tuple[LIVIRegressor
         estimator._restore(facts["fitted"], Posterior.from_parts(parts))
         _check(estimator, extra)
         return estimator, extra
-    except Exception as error:  # a file can hold anything, and its reader may stumble over it anywhere
+    except Exception as error:  # a file can hold anything, so that anything may fail
         raise storage.StorageError(
             f"{path}: expected an estimator as this livi writes it, got {error}; use the version that saved it."
         ) from error
 
 
 def _check(estimator: LIVIRegressor | LIVIClassifier, extra: Any) -> None:
-    """Raise an error about what cannot come from a fit: sizes that differ, numbers that nobody asks for."""
+    """Raise ValueError for values that no fit gives, such as contradicting sizes or absurd numbers."""
     net = network_facts(estimator.posterior_.layout.module)
     shapes = {np.shape(part) for part in estimator.input_scaling_}
     scores, columns = estimator.conformity_scores_, estimator.n_features_in_
@@ -67,7 +67,7 @@ def _check(estimator: LIVIRegressor | LIVIClassifier, extra: Any) -> None:
         "num_samples": estimator.num_samples == "auto" or 1 <= int(estimator.num_samples) <= _MOST_SAMPLES,
         "interval": estimator.interval in ("posterior", "conformal"),
         "conformity_scores_": scores is None or np.ndim(scores) == 1,
-        "classes_": len(getattr(estimator, "classes_", range(net["outputs"]))) in (net["outputs"], 2 * net["outputs"]),
+        "classes_": len(getattr(estimator, "classes_", range(net["outputs"]))) == net["outputs"],
     }
     for name, fine in right.items():
         if not fine:

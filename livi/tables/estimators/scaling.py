@@ -1,9 +1,9 @@
-"""Standardisation: columns of mean 0 and standard deviation 1 for the network, and the way back.
+"""Standardisation: columns of mean 0 and standard deviation 1 for the network, and back.
 
-Inputs beyond five standard deviations are drawn in, to 5 + log(1 + distance beyond): in order, and never out of sight.
-One row at 40 of them, a typing error perhaps, would else rule the gradients of a fit, and the predictions for a new row
-that far out would be an extrapolation to nowhere. Numbers that stand apart from all others, such as a code 99999, have
-no part in a column's mean and standard deviation: in units of theirs all others would be alike.
+Inputs beyond five standard deviations are drawn in, to 5 + log(1 + distance beyond), which keeps their order. Otherwise
+a row at 40 of them, perhaps a typing error, would dominate the gradients of a fit, and predictions for a new row that
+far out would be meaningless extrapolation. Outliers such as a code 99999 (`livi.outliers`) are left out of a column's
+mean and standard deviation: in units of theirs all other numbers would be nearly equal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REACH = 5.0  # standard deviations
 class Scaling(NamedTuple):
     """values = shift + scale * standardised, for each column."""
 
-    shift: Array  # (p,), or () for a single column without its axis
+    shift: Array  # (p,), or () for a single column without an axis of columns
     scale: Array  # the same shape, positive
 
     @classmethod
@@ -36,12 +36,12 @@ class Scaling(NamedTuple):
         unit = values / size
         mean = np.average(unit, axis=0, weights=weights)
         std = np.sqrt(np.average(np.square(unit - mean), axis=0, weights=weights))
-        constant = std <= 10 * np.finfo(np.float64).eps  # what rounding leaves of equal values
+        constant = std <= 10 * np.finfo(np.float64).eps  # equal values, up to rounding
         return cls(mean * size, np.where(constant, 1.0, std * size))
 
     @classmethod
     def of_inputs(cls, values: Array, weights: Array) -> Scaling:  # (n, p), (n,)
-        """The same of the columns without what is far out in them.
+        """The scaling of columns without their outliers.
 
         >>> ages = np.array([[*range(20, 60), 999]]).T
         >>> Scaling.of_inputs(ages, np.ones(41)).shift, Scaling.of(ages, np.ones(41)).shift.round(1)
@@ -58,7 +58,7 @@ class Scaling(NamedTuple):
         return (values - self.shift) / self.scale
 
     def inputs(self, values: Array, reach: float = REACH) -> Array:
-        """Standardised, and drawn in where they are beyond reach.
+        """Standardised values, drawn in beyond `reach` standard deviations.
 
         >>> Scaling(np.zeros(1), np.ones(1)).inputs(np.array([[-2.0], [5.0], [40.0]])).round(2).ravel()
         array([-2.  ,  5.  ,  8.58])

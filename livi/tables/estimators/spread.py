@@ -1,12 +1,12 @@
-"""By how much the answers of sampled networks are too wide.
+"""A factor that corrects the spread of predictions by sampled networks, which is slightly too wide.
 
-Each network of a chain may be right about its own noise, and their average is too wide all the same: a pool of
-distributions that are each calibrated is always too wide (Gneiting and Ranjan 2013, "Combining predictive
-distributions"; their remedy is a factor for the spread of each, here it is one for their disagreement too). By how much
-is each table's own. Where copies of a row share what networks miss of it, that is taken for noise, and answers are
-wider than new rows need; elsewhere they need all of it. Rows that a trial has held out know, but they are few, and a
-trial's chains are short. So the factor is the most likely one given those rows under what is usual, chosen by `python
--m benchmarks.choose_intervals` on training rows (docs/benchmarks/choices.md, "What 90 % intervals hold").
+Even if each network of a chain is calibrated, their average is too wide: a linear pool of calibrated distributions
+always is (Gneiting and Ranjan 2013, "Combining predictive distributions"; their remedy is a factor for the spread of
+each distribution, here it also multiplies their disagreement). The right factor differs between tables. If copies of a
+row share what networks cannot fit, that counts as noise, and predictions are wider than new rows need; otherwise the
+full spread is needed. The held-out rows of a trial show which, but they are few, and a trial's chains are short. So the
+factor is the most likely one given those rows, under a prior around the usual factor, chosen by
+`python -m benchmarks.choose_intervals` on training rows (docs/benchmarks/choices.md, "What 90 % intervals hold").
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from torch import Tensor
 from livi.posterior.prediction import RegressionPrediction
 
 USUAL = 0.95  # factor
-APART = 0.05  # by which its logarithm differs from table to table
-_REACH, _STEPS = 4.0, 81  # of the factors that are tried, in those deviations
+APART = 0.05  # standard deviation of its logarithm between tables
+_REACH, _STEPS = 4.0, 81  # range of the factors tried, in those standard deviations, and their number
 
 
 def likely_spread(
@@ -29,13 +29,13 @@ def likely_spread(
     usual: float = USUAL,
     apart: float = APART,
 ) -> float:
-    """The factor of a prediction's spread that is the most likely one, given rows that it has not seen.
+    """The most likely factor for a prediction's spread, given held-out rows.
 
-    By their log density, and a prior under which its logarithm is N(log usual, apart^2), within four deviations; what
-    is usual where the rows are beyond all measure.
+    It maximises their log density plus the log prior, under which the factor's logarithm is N(log usual, apart^2),
+    within four standard deviations; `usual` if no factor gives a finite log density.
 
     Args:
-        targets: of these rows; or the lower and upper ends of cells that hold them, whose probabilities count then.
+        targets: of these rows; or lower and upper ends of intervals around them, whose probabilities are used then.
 
     >>> import torch
     >>> rng = torch.Generator().manual_seed(0)

@@ -1,4 +1,4 @@
-"""The scale on which a target is modelled: as it is, its logarithm or a count; and the way back to its own units."""
+"""The scale on which a target is modelled (as it is, its logarithm, or a count), and conversion back to its units."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from livi.posterior.prediction import DrawnPrediction, LogNormalPrediction, Regr
 from livi.tables.estimators.scaling import Array, Scaling
 
 SCALES = ("plain", "log", "count")
-_ROOM = 0.5  # of the range of the logarithms seen, that a drawn network may go beyond it on either side
-_NO_SPREAD = float(np.finfo(np.float64).tiny)  # whose square is 0: a scale that leaves means, and deviations of 0
+_MARGIN = 0.5  # of the range of the training logarithms, by which a network's predictions may exceed it on either side
+_NO_SPREAD = float(np.finfo(np.float64).tiny)  # the scale of constant targets: its square, their variance, is 0
 
 TargetPrediction = RegressionPrediction | LogNormalPrediction | DrawnPrediction
 
 
 @dataclass(frozen=True)
 class TargetScale:
-    """How targets become numbers of mean 0 and standard deviation 1, and predictions of these predictions of targets.
+    """Conversion of targets to mean 0 and standard deviation 1, and of predictions back to the units of targets.
 
     Args:
-        kind: "plain"; "log" for positive targets, whose noise then grows with their size; "count", left as it is.
+        kind: "plain"; "log" for positive targets, whose noise then grows with their size; "count", which is not scaled.
         scaling: of the targets, or of their logarithms.
-        limits: between which the predicted mean of a logarithm, or the logarithm of a mean count, is held. Where a
-            network extrapolates by a few standard deviations, an exponential would make millions of it. For the same
-            reason the noise of a logarithm is at most the spread of all logarithms: one network in a hundred with ten
-            times that noise would decide the mean alone.
-        spread: by which all deviations from a mean prediction are multiplied in the end, of networks and of noise.
+        limits: the predicted mean of a logarithm, or logarithm of a mean count, is clipped to these. Otherwise a
+            network's extrapolation by a few standard deviations would become a factor of millions. For the same reason
+            the noise of a logarithm is at most the spread of all logarithms: one network in a hundred with ten times
+            that noise would dominate the mean.
+        spread: factor of all deviations from a mean prediction, those of networks and of noise.
     """
 
     kind: str
@@ -48,12 +48,12 @@ class TargetScale:
         low, high = float(values.min()), float(values.max())
         if np.ptp(scaling.standardise(values)) == 0.0:
             scaling = Scaling(np.asarray(low), np.asarray(_NO_SPREAD))
-        room = _ROOM * (high - low)
-        return cls(kind, scaling, (low - room, high + room) if kind == "log" else None, spread)
+        margin = _MARGIN * (high - low)
+        return cls(kind, scaling, (low - margin, high + margin) if kind == "log" else None, spread)
 
     @property
     def constant(self) -> bool:
-        """All targets are the same."""
+        """True if all targets are the same."""
         return bool(self.scaling.scale == _NO_SPREAD)
 
     def standardise(self, targets: Array) -> Array:
@@ -61,11 +61,11 @@ class TargetScale:
         return np.zeros_like(values) if self.constant else self.scaling.standardise(values)
 
     def in_units(self, prediction: TargetPrediction) -> TargetPrediction:
-        """The prediction of a standardised target as one of the target itself."""
+        """A prediction of the standardised target, converted to the units of the target."""
         if not isinstance(prediction, RegressionPrediction):
             return prediction
         shift, scale = map(float, self.scaling)
-        if self.constant:  # one draw for all, whose average is exact
+        if self.constant:  # a single draw, so that the average is exact
             means = torch.full_like(prediction.means[:1], shift, dtype=torch.float64)
             values = RegressionPrediction(means, torch.full_like(means, scale))
         else:
@@ -82,9 +82,9 @@ class TargetScale:
 
     @classmethod
     def from_facts(cls, facts: Any) -> Self:
-        """The opposite of `to_facts`."""
+        """The scale that `to_facts` described."""
         kind, limits = facts["kind"], facts["limits"]
-        spread = float(facts.get("spread", 1.0))  # older files leave it as it is
+        spread = float(facts.get("spread", 1.0))  # old files have none
         if kind not in SCALES or (limits is None) != (kind == "plain") or not 0.0 < spread < math.inf:
             raise ValueError("another target scale than a fit has")
         scaling = Scaling(*(np.asarray(float(part)) for part in facts["scaling"]))
@@ -92,7 +92,7 @@ class TargetScale:
 
 
 def smallest_step(targets: Array) -> float:
-    """Between two different targets; 0 where all are the same.
+    """The smallest difference between two different targets; 0 if all are the same.
 
     >>> smallest_step(np.array([3.0, 5.0, 4.0, 5.0])), smallest_step(np.array([2.0, 2.0]))
     (1.0, 0.0)
@@ -102,27 +102,27 @@ def smallest_step(targets: Array) -> float:
 
 
 def rounding(targets: Array) -> float:
-    """The standard deviation that rounding to the nearest step leaves, with the smallest step between targets.
+    """The standard deviation of rounding errors, if targets are rounded to their smallest step.
 
-    No noise of targets that come in steps should be narrower (but for `TargetScale.spread`): a density of whole numbers
-    would be credited with their being whole, and pay for it beyond all measure at the first number that it misses.
+    The noise of such targets should not be smaller (except by `TargetScale.spread`): a density that peaks at whole
+    numbers gains from targets being whole, and loses without limit at the first number that it misses.
     """
     return smallest_step(targets) / math.sqrt(12.0)
 
 
 def _limits_of_counts(targets: Array) -> tuple[float, float]:
-    """Of the logarithm of their mean: from a hundredth of the average count to beyond the largest one."""
+    """Limits of the logarithm of a mean count: from a hundredth of the average count to beyond the largest."""
     mean, most = max(float(targets.mean()), 1e-6), max(float(targets.max()), 1.0)
-    return float(np.log(mean / 100.0)), float(np.log(most) + _ROOM * np.log(1.0 + most / mean))
+    return float(np.log(mean / 100.0)), float(np.log(most) + _MARGIN * np.log(1.0 + most / mean))
 
 
 def modelled(prediction: TargetPrediction) -> RegressionPrediction | DrawnPrediction:
-    """The prediction on the scale that was modelled: that of the logarithm, where that is what was predicted."""
+    """The prediction on the modelled scale: of the logarithm if that was modelled."""
     return prediction.logs if isinstance(prediction, LogNormalPrediction) else prediction
 
 
 def stretched(prediction: TargetPrediction, reach: float) -> tuple[Tensor, Tensor]:  # (B,), (B,)
-    """So many total standard deviations below and above the median, on the scale that was modelled."""
+    """The ends of median -+ `reach` total standard deviations on the modelled scale, in the target's units."""
     values = modelled(prediction)
     middle, reached = values.quantile(0.5), reach * values.total_std
     lower, upper = middle - reached, middle + reached

@@ -1,4 +1,4 @@
-"""Short fits of a regressor to some of the rows, scored on others: what models, and the spread of chains, go by."""
+"""Trials of a regressor, by which its model and spread are chosen: short fits to some rows, scored on others."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from livi.tables.estimators.target import modelled
 
 @dataclass(frozen=True)
 class Trials:
-    """Every model is fitted once for a number of steps, to the same rows.
+    """Trials of models on the same rows; each model is fitted once for a number of steps.
 
     Args:
-        make: a regressor of a model, to be fitted for so many steps at the most.
-        steps: that a fit may take at all; None leaves it to the trials.
-        counted: scores are probabilities of whole numbers, and not densities: some of the models are of counts.
+        make: returns an unfitted regressor for a model and a number of steps.
+        steps: the user's limit of the steps of a fit; None for none.
+        counted: scores are probabilities of whole numbers, not densities, since some of the models are for counts.
     """
 
     make: Callable[[Model, int], Any]
@@ -52,15 +52,15 @@ class Trials:
 
     @cached_property
     def rows(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Those that are fitted to, and those that are scored, each as often as it counts."""
+        """Indices of the rows that are fitted to, and of those that are scored, these repeated by their weights."""
         fitted, scored = trial_rows(len(self.y), self.seed)
         return fitted, repeated(scored, self.weights[scored])
 
     def best(self, models: list[Model], *, chains: bool) -> tuple[Model, list[Trial]]:
-        """The model of these that the scored rows speak for, and what was tried.
+        """The best of these models by the scored rows, and all trials.
 
         Args:
-            chains: hold the one that is sampled by chains against the best of them.
+            chains: also try the model that is sampled by chains.
         """
         if not self.counted and models[0].noise == "constant":
             rows = np.concatenate([repeated(self.rows[0], self.weights[self.rows[0]]), self.rows[1]])
@@ -79,7 +79,7 @@ class Trials:
         return scores
 
     def fitted(self, model: Model, longest: int | None = None) -> Any:
-        """A regressor of the model. Without a number of steps, for as many as suit a trial of it.
+        """A regressor fitted for at most `longest` steps, by default those of a usual trial of the model.
 
         Raises:
             KeyboardInterrupt: Ctrl-C ended the fit.
@@ -96,9 +96,9 @@ class Trials:
         return self._fits[model, steps]
 
     def spread(self, model: Model) -> float:
-        """By how much all spread of the model's answers is to be multiplied; what is usual where a trial cannot tell.
+        """The factor for the spread of the model's predictions; the usual one if the trial is not informative.
 
-        Chains that a budget has cut short are far from where those of the fit will be.
+        It is not for constant targets, nor if a budget has cut the chains short, far from where those of the fit end.
         """
         if model.noise != "network":
             return 1.0
@@ -108,12 +108,12 @@ class Trials:
         prediction = modelled(trial.predictive(self.X[rows]))
         assert isinstance(prediction, RegressionPrediction)
 
-        def on_its_scale(values: Array) -> torch.Tensor:
+        def on_model_scale(values: Array) -> torch.Tensor:
             return torch.from_numpy(np.log(values) if model.target_scale == "log" else values).to(prediction.means)
 
         if not self.counted:
-            return likely_spread(prediction, on_its_scale(self.y[rows]))
-        return likely_spread(prediction, (on_its_scale(self.y[rows] - 0.5), on_its_scale(self.y[rows] + 0.5)))
+            return likely_spread(prediction, on_model_scale(self.y[rows]))
+        return likely_spread(prediction, (on_model_scale(self.y[rows] - 0.5), on_model_scale(self.y[rows] + 0.5)))
 
     def _steps(self, model: Model, longest: int | None = None) -> int:
         longest = longest or (SAMPLED_STEPS if model.noise == "network" else STEPS)
