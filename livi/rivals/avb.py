@@ -59,8 +59,10 @@ class Adversarial(Sampler):
         super().__init__(layout, generators, noises)
         large = layout.num_params > LARGE
         widths = ((2500, 4500) if large else (100,)) if hidden is None else tuple(hidden)
-        self.num_contrast = checks.positive_int("num_contrast", num_contrast or (300 if large else 20))
-        self.epochs = checks.positive_int("epochs", epochs or (5 if large else 10))
+        num_contrast = (300 if large else 20) if num_contrast is None else num_contrast
+        epochs = (5 if large else 10) if epochs is None else epochs
+        self.num_contrast = checks.positive_int("num_contrast", num_contrast)
+        self.epochs = checks.positive_int("epochs", epochs)
         if self.num_contrast < 2:
             raise ValueError("num_contrast: expected at least 2, for a variance, got 1.")
         self.moments = Moments(layout.flatten()) if adaptive else None

@@ -54,7 +54,7 @@ class DropoutWeights(Family):
         super().__init__(layout)
         self.mean = nn.Parameter(layout.flatten().clone())
         slots = {name: slot for slot in layout.slots for name in slot.names}
-        dropped = list(dropped_layers(layout.module))
+        dropped = list(dict.fromkeys(dropped_layers(layout.module)))  # one mask for a layer that is used twice
         if not dropped:
             raise ValueError(
                 "fit_mc_dropout: expected nn.Dropout with p > 0 in front of an nn.Linear or nn.Conv2d, got none in "
@@ -156,7 +156,7 @@ def _dropout(node: fx.Node, layers: dict[str, nn.Module]) -> tuple[float, bool]:
                     f"fit_mc_dropout: expected nn.Dropout, got AlphaDropout at {node.target!r}; replace it."
                 )
             return float(layer.p), isinstance(layer, _CHANNELS)
-    if node.op == "call_function" and node.target in (F.dropout, F.dropout1d, F.dropout2d):
+    if node.op == "call_function" and node.target in (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d):
         p = node.kwargs.get("p", node.args[1] if len(node.args) > 1 else 0.5)
         return float(p), node.target is not F.dropout  # type: ignore[arg-type]
     return 0.0, False

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from livi import checks
 from livi.family.family import Family
 from livi.family.generators import Generator
 from livi.family.implicit import ImplicitPosterior
@@ -39,7 +40,8 @@ def fit_sampler(
     These are the user's, or those that `livi.fit` would take for this problem with a sampled last layer.
     """
     refuse(function, options, "entropy", "family")
-    components: int = options.pop("components", None) or 1
+    components = options.pop("components", None)
+    components = 1 if components is None else checks.positive_int("components", components)
     generator, noise = copy.deepcopy((options.pop("generator", None), options.pop("noise", None)))
 
     def family(size: Size) -> ImplicitPosterior:
