@@ -114,6 +114,8 @@ def test_a_layer_that_is_used_twice_has_one_mask(rng):
         (nn.Sequential(nn.Linear(1, 2), nn.Dropout(), nn.Tanh(), nn.Linear(2, 1)), "got Tanh behind it"),
         (nn.Sequential(nn.Linear(1, 1), nn.Dropout()), "got output output behind it"),
         (nn.Linear(1, 1), "got none in Linear"),
+        (nn.Sequential(nn.AlphaDropout(), nn.Dropout(), nn.Linear(1, 1)), "got AlphaDropout at '0'"),
+        (nn.Sequential(nn.FeatureAlphaDropout(), nn.Dropout(), nn.Linear(1, 1)), "got FeatureAlphaDropout at '0'"),
     ],
 )
 def test_a_network_without_usable_dropout_is_refused(net, words):

@@ -148,14 +148,13 @@ def dropped_layers(module: nn.Module) -> Iterator[Dropped]:
 
 def _dropout(node: fx.Node, layers: dict[str, nn.Module]) -> tuple[float, bool]:
     """The probability with which a node drops its inputs (0 for other nodes), and whether it drops whole channels."""
-    if node.op == "call_module":
-        layer = layers[str(node.target)]
-        if isinstance(layer, (nn.Dropout, nn.AlphaDropout, *_CHANNELS)):
-            if isinstance(layer, nn.AlphaDropout):
-                raise ValueError(
-                    f"fit_mc_dropout: expected nn.Dropout, got AlphaDropout at {node.target!r}; replace it."
-                )
-            return float(layer.p), isinstance(layer, _CHANNELS)
+    layer = layers[str(node.target)] if node.op == "call_module" else None
+    if isinstance(layer, (nn.AlphaDropout, nn.FeatureAlphaDropout)):
+        raise ValueError(
+            f"fit_mc_dropout: expected nn.Dropout, got {type(layer).__name__} at {node.target!r}; replace it."
+        )
+    if isinstance(layer, (nn.Dropout, *_CHANNELS)):
+        return float(layer.p), isinstance(layer, _CHANNELS)
     if node.op == "call_function" and node.target in (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d):
         p = node.kwargs.get("p", node.args[1] if len(node.args) > 1 else 0.5)
         return float(p), node.target is not F.dropout  # type: ignore[arg-type]
