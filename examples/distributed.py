@@ -1,10 +1,10 @@
-"""One script for one process and for many: a classifier of moons, fitted by however many processes there are.
+"""The same script for one process and for many: a classifier of two moons, fitted by all processes together.
 
     python examples/distributed.py
     torchrun --nproc-per-node 2 examples/distributed.py
     torchrun --nproc-per-node 2 --max-restarts 3 examples/distributed.py --checkpoint moons.checkpoint
 
-All three end in the same posterior, to rounding. With --device cuda every process takes a GPU of its own.
+All three give the same posterior, up to rounding. With --device cuda every process takes a GPU of its own.
 """
 
 import argparse
@@ -18,6 +18,7 @@ import livi
 
 
 def moons(count: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Points on two interleaved half circles with noise, and which of the two each is from."""
     rng = torch.Generator().manual_seed(seed)
     labels = torch.arange(count) % 2
     angles = math.pi * torch.rand(count, generator=rng)
@@ -29,7 +30,7 @@ def moons(count: int, seed: int) -> tuple[Tensor, Tensor]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=600)
-    parser.add_argument("--checkpoint", help="a file to go on from, where it is there already")
+    parser.add_argument("--checkpoint", help="save the fit to this file, and continue from it if it exists")
     parser.add_argument("--device", default="cpu")
     chosen = parser.parse_args()
 

@@ -1,4 +1,4 @@
-"""The same `livi.fit`, no options, on problems of several kinds; one picture each.
+"""`livi.fit` without options on several kinds of problems, with a picture of each.
 
     python examples/gallery.py [--only moons,heteroscedastic] [--out docs/gallery] [--device cpu]
 
@@ -32,7 +32,7 @@ SEED = 0
 
 
 def moons(device: str) -> tuple[Figure, str]:
-    """Two interleaved half circles: where is a classifier unsure, and of what?"""
+    """A classifier of two interleaved half circles: where is it unsure, and for which reason?"""
     rng = torch.Generator().manual_seed(SEED)
     angle, label = torch.rand(200, generator=rng) * math.pi, torch.arange(200) % 2
     upper, lower = torch.stack([angle.cos(), angle.sin()], 1), torch.stack([1 - angle.cos(), 0.5 - angle.sin()], 1)
@@ -61,11 +61,11 @@ def moons(device: str) -> tuple[Figure, str]:
         ax.set_title(title)
         figure.colorbar(shown, ax=ax, fraction=0.046)
     corner = posterior.predict(torch.tensor([[-4.0, 4.0], [5.0, -4.5], [-4.0, -4.5], [5.0, 4.0]]), num_samples=300)
-    return figure, f"mutual information at the four corners: {_listed(corner.mutual_information)} nats"
+    return figure, f"mutual information at the four corners: {_joined(corner.mutual_information)} nats"
 
 
 def heteroscedastic(device: str) -> tuple[Figure, str]:
-    """Noise that grows with x, and a gap: the two kinds of uncertainty apart."""
+    """Regression with noise that grows with x and a gap in the data: aleatoric and epistemic uncertainty apart."""
     rng = torch.Generator().manual_seed(SEED)
     x = torch.rand(300, 1, generator=rng) * 8 - 4
     x = x[x[:, 0].abs() > 1]
@@ -138,7 +138,7 @@ def _digits(net: nn.Module, device: str) -> tuple[Figure, str]:
 
 
 def _reliability(ax: Axes, confidence: Tensor, right: Tensor) -> None:
-    """Accuracy against confidence, ten bins with equally many digits, with two standard errors."""
+    """Plot accuracy against confidence in ten bins of equally many digits, with two standard errors."""
     ax.plot([0, 1], [0, 1], color="#999999", linewidth=0.8)
     for rows in confidence.argsort().chunk(10):
         share = right[rows].double().mean()
@@ -156,7 +156,7 @@ def _entropies(ax: Axes, digits: Tensor, clothes: Tensor) -> None:
 
 
 def _auroc(high: Tensor, low: Tensor) -> float:
-    """The probability that one of `high` lies above one of `low`."""
+    """The probability that a random value of `high` is larger than one of `low`."""
     ranks = torch.cat([high, low]).argsort().argsort().double() + 1.0
     count = len(high)
     return float((ranks[:count].sum() - count * (count + 1) / 2) / (count * len(low)))
@@ -171,7 +171,7 @@ def _images(name: str, part: str, count: int, device: str) -> tuple[Tensor, Tens
     return x, torch.tensor(labels[:count].astype(np.int64), device=device)
 
 
-def _listed(values: Tensor) -> str:
+def _joined(values: Tensor) -> str:
     return ", ".join(f"{value:.2f}" for value in values.tolist())
 
 
@@ -180,7 +180,9 @@ PROBLEMS = {"moons": moons, "heteroscedastic": heteroscedastic, "digits": digits
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="moons,heteroscedastic", help=f"of {','.join(PROBLEMS)}")
+    parser.add_argument(
+        "--only", default="moons,heteroscedastic", help=f"from {','.join(PROBLEMS)} (default: %(default)s)"
+    )
     parser.add_argument("--out", type=Path, default=Path("docs/gallery"))
     parser.add_argument("--device", default="cpu")
     chosen = parser.parse_args()

@@ -1,8 +1,8 @@
-"""Fit a posterior whose answer is known, and compare: Bayesian linear regression with livi's own-loop path.
+"""Bayesian linear regression in a training loop of one's own, compared with the known posterior.
 
     python examples/linear_regression.py
 
-The bound must reach the log evidence, and the predictive standard deviation its closed form.
+The bound should reach the log evidence, and the standard deviation of f(x) its closed form.
 """
 
 import torch

@@ -1,12 +1,12 @@
-"""A variational autoencoder with an implicit encoder, beside the same one with a Gaussian encoder.
+"""A variational autoencoder with an implicit encoder, compared with one that has a Gaussian encoder.
 
     python examples/vae.py                     # half a minute; scikit-learn's digits
 
-The model is x ~ N(decoder(z), 0.2^2), z ~ N(0, I). An encoder gives each picture a q(z | x): a Gaussian of independent
-latents, or an implicit one, z = mean(x) + std(x) * (e + bend(x, e)) with noise e, which may be correlated and bent, and
-whose density nobody knows. Its entropy is that of livi: the encoder linearised at e. Both are scored on pictures that
-were held out: ELBO, log p(x) by importance sampling, and for a few pictures the best q(z | x) that `livi.fit_density`
-finds for each alone, which shows how much of the gap is the encoder's.
+The model is x ~ N(decoder(z), 0.2^2), z ~ N(0, I). The encoder gives a q(z | x) for each picture: a Gaussian with
+independent latents, or an implicit one, z = mean(x) + std(x) * (e + bend(x, e)) with noise e, which can have
+correlations and curved shapes but no known density. Its entropy is estimated as in livi, with the encoder linearised at
+e. Both are scored on held-out pictures: ELBO, log p(x) by importance sampling, and for a few pictures the bound of the
+best q(z) that `livi.fit_density` finds for each alone, which shows how much of the gap is due to the encoder.
 """
 
 import argparse
@@ -27,7 +27,7 @@ NOISE = torch.tensor(0.01)  # of an implicit encoder
 
 
 class Encoder(nn.Module):
-    """q(z | x) = N(mean(x), std(x)^2), and where `bent`, what a bounded network makes of it."""
+    """q(z | x) = N(mean(x), std(x)^2); if `bent`, a network moves the draws of that Gaussian."""
 
     def __init__(self, size: int, bent: bool) -> None:
         super().__init__()
@@ -36,10 +36,10 @@ class Encoder(nn.Module):
         self.bend = nn.Sequential(nn.Linear(HIDDEN + LATENTS, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, LATENTS))
         self.bent = bent
         for parameter in self.bend[-1].parameters():
-            nn.init.zeros_(parameter)  # it begins as the Gaussian
+            nn.init.zeros_(parameter)  # starts as the Gaussian
 
     def sampler(self, x: Tensor) -> tuple[Callable[[Tensor], Tensor], Tensor]:
-        """e -> z for these pictures, row by row, or many e for one picture; and the Gaussian's log std."""
+        """The map e -> z, with one e for each picture or many for one picture, and the Gaussian's log std."""
         seen = self.features(x)
         mean, log_std = self.gaussian(seen).chunk(2, 1)
 
@@ -56,7 +56,8 @@ class Encoder(nn.Module):
         if not self.bent:
             return sample(e), (log_std + 0.5 * math.log(2.0 * math.pi * math.e)).sum(1)
         z = sample(e) + NOISE * torch.randn_like(e)
-        return z, Oriented()(sample, e, NOISE).nats  # as many e as z: a fold would be counted twice, and costs
+        # e has as many dimensions as z, so that e -> z can fold: `Exact` would reward that, `Oriented` penalises it.
+        return z, Oriented()(sample, e, NOISE).nats
 
 
 def log_joint(decoder: nn.Module, x: Tensor, z: Tensor) -> Tensor:  # (B,)
@@ -84,13 +85,13 @@ def train(rows: Tensor, bent: bool, epochs: int) -> tuple[nn.Module, Encoder]:
 
 
 def evidence(decoder: nn.Module, encoder: Encoder, x: Tensor) -> Tensor:  # (B,)
-    """log p(x): around the modes of p(z | x) that are found from the encoder's answer and from three random places."""
+    """log p(x) by importance sampling around the modes of p(z | x) found from the encoder's draw and 3 others."""
     starts = torch.stack([encoder.draw(x)[0], *torch.randn(3, len(x), LATENTS)])
     return importance_log_density(decoder, x, OBS_STD, latent_dim=LATENTS, starts=starts).log_prob
 
 
 def checked_elbo(decoder: nn.Module, encoder: Encoder, x: Tensor, draws: int = 64) -> float:
-    """The ELBO of one picture with log q(z | x) by importance sampling over e, to check the linearised entropy by."""
+    """The ELBO of one picture with log q(z | x) by importance sampling over e, as a check of the linearised entropy."""
     sample, _ = encoder.sampler(x)
     e = torch.randn(draws, LATENTS)
     z = sample(e) + NOISE * torch.randn_like(e)
@@ -100,7 +101,7 @@ def checked_elbo(decoder: nn.Module, encoder: Encoder, x: Tensor, draws: int = 6
 
 
 def best_bound(decoder: nn.Module, encoder: Encoder, x: Tensor, steps: int) -> float:
-    """On log p(x), of the q(z) that is fitted to this one picture."""
+    """The bound on log p(x) of the q(z) that is fitted to this picture alone."""
     start = encoder.draw(x)[0][0]
     q = livi.fit_density(
         lambda z: log_joint(decoder, x, z), LATENTS, start=start, spread=0.3, steps=steps, progress=False
@@ -111,8 +112,10 @@ def best_bound(decoder: nn.Module, encoder: Encoder, x: Tensor, steps: int) -> f
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=200)
-    parser.add_argument("--pictures", type=int, default=5, help="for fits of their own")
-    parser.add_argument("--steps", type=int, default=500, help="of such a fit")
+    parser.add_argument(
+        "--pictures", type=int, default=5, help="pictures with a q(z) fitted to each (default: %(default)s)"
+    )
+    parser.add_argument("--steps", type=int, default=500, help="steps of each of these fits (default: %(default)s)")
     chosen = parser.parse_args()
     digits = torch.tensor(load_digits().data / 16.0, dtype=torch.float32)
     digits = digits[torch.randperm(len(digits), generator=torch.Generator().manual_seed(0))]

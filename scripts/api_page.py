@@ -13,7 +13,7 @@ from livi import public
 from livi.rivals import METHODS
 
 PAGE = Path(__file__).parents[1] / "docs" / "api.md"
-OPTIONAL = ("compare", "LIVIRegressor", "LIVIClassifier")  # public, but for what they need not imported by a star
+OPTIONAL = ("compare", "LIVIRegressor", "LIVIClassifier")  # public, but not in __all__: they need optional packages
 GROUPS = {
     "Fitting": "fit plan Recipe compare fit_density EarlyStopping CSVLogger Callback FitError FitWarning CaptureError",
     "Posteriors": "Posterior load pool polish PolishReport reweight ReweightReport Density load_density StorageError",
@@ -38,7 +38,7 @@ What `import livi` offers, by its use, with the first line of each docstring; `h
 
 
 def page() -> str:
-    """The whole page."""
+    """The text of the page."""
     parts = [HEAD]
     for title, names in GROUPS.items():
         rows = [f"| `livi.{name}` | {first_line(getattr(livi, name))} |" for name in names.split()]
@@ -53,12 +53,12 @@ def page() -> str:
 
 
 def first_line(thing: object) -> str:
-    """Of its docstring, as a cell of a table."""
+    """The first line of its docstring, as a cell of a table."""
     return (inspect.getdoc(thing) or "").split("\n")[0].replace("|", "\\|")
 
 
 def missing() -> set[str]:
-    """Public names that no group has, and names in groups that are not public."""
+    """Public names that are in no group, and names in groups that are not public."""
     listed = {name for names in GROUPS.values() for name in names.split()}
     return listed ^ {*public.__all__, *OPTIONAL}
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a user has after `pip install livi`: the wheel and its own dependencies in an empty environment, no extras.
+# Test what `pip install livi` gives a user: the wheel and its dependencies in an empty environment, without extras.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 folder=$(mktemp -d)
@@ -9,7 +9,7 @@ trap 'rm -rf "$folder"' EXIT
 "$folder/venv/bin/python" -m pip wheel --quiet --no-deps --wheel-dir "$folder" "$root"
 "$folder/venv/bin/python" -m pip install --quiet -c "$root/constraints.txt" "$folder"/livi-*.whl
 "$folder/venv/bin/python" -m pip list
-cd "$folder" # not beside the sources, which would be imported in place of the wheel
+cd "$folder" # elsewhere, so that the wheel is imported and not the sources
 venv/bin/livi --help >help.txt
 venv/bin/python "$root/scripts/first_fit.py"
 venv/bin/livi bench toy --quick --methods map

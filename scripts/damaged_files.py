@@ -1,10 +1,12 @@
-"""Changes model and posterior files at random, signs them again, and reads them: `python scripts/damaged_files.py`.
+"""Fuzz test of loading: damage model and posterior files at random, and read them.
 
-Every file that livi writes is changed: posteriors (implicit, with an exact last layer, with BatchNorm, frozen), a
-checkpoint, estimators and models of tables. Two thirds of the changes are to the JSON in a file, one third to its
-tensors: other shapes, kinds of numbers, NaN, names. The digest is right again each time, so that what is tested is how
-content is judged. A changed file must give a `StorageError`, or load and predict: any other error is a failure, and is
-printed with the seed that makes it again. The address space is limited, so that a large allocation fails too.
+    python scripts/damaged_files.py
+
+All kinds of files are damaged: posteriors (implicit, with an exact last layer, with BatchNorm, frozen), a checkpoint,
+estimators and models of tables. Two thirds of the changes are to the JSON in a file, one third to its tensors: shapes,
+dtypes, NaN, names. The digest is made valid again, so that the checks of the content are tested. A damaged file must
+raise a `StorageError`, or load and predict. Any other error is a failure, and is printed with the number of the try,
+which makes it reproducible. The address space is limited, so that too large an allocation fails as well.
 """
 
 from __future__ import annotations
@@ -38,12 +40,12 @@ from livi.tables.options import FitOptions
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from crafted import mutated, write_text
 
-ROOM = 2**30  # bytes of address space beyond what is taken when the files are ready
-CLEAR = (StorageError, TableError, livi.FitError)  # after loading, predictions may say ValueError with expected and got
+ROOM = 2**30  # bytes of address space on top of those used when the files are ready
+CLEAR = (StorageError, TableError, livi.FitError)  # predictions may also raise a ValueError with "expected" and "got"
 
 
 class Subject(NamedTuple):
-    """A sound file, and how it is read and used."""
+    """An undamaged file, and a function that reads and uses it."""
 
     name: str
     path: Path
@@ -51,7 +53,7 @@ class Subject(NamedTuple):
 
 
 def subjects(folder: Path) -> list[Subject]:
-    """Small files of every kind."""
+    """Write a small file of every kind."""
     rng = torch.Generator().manual_seed(0)
     x, y = 100.0 * torch.randn(40, 3, generator=rng), 5000.0 + 900.0 * torch.randn(40, generator=rng)
     recipe = livi.Recipe(steps=10, map_steps=10, num_samples=4)
@@ -103,7 +105,7 @@ def _table_model(folder: Path, target: str) -> Subject:
 
 
 def damage(tensors: dict[str, Tensor], meta: Any, rng: random.Random) -> tuple[dict[str, Tensor], str]:
-    """Tensors and JSON of a file with a few changes."""
+    """The tensors and JSON of a file, with a few random changes."""
     if rng.random() < 2 / 3 or not tensors:
         return tensors, json.dumps(mutated(meta, rng))
     changed = dict(tensors)
@@ -114,7 +116,7 @@ def damage(tensors: dict[str, Tensor], meta: Any, rng: random.Random) -> tuple[d
 
 
 def _spoiled(name: str, tensor: Tensor, rng: random.Random) -> dict[str, Tensor]:
-    """What stands in a tensor's place; nothing, sometimes."""
+    """What replaces a tensor: a changed one, one with another name, or nothing."""
     ways: list[Callable[[], dict[str, Tensor]]] = [
         dict,
         lambda: {name + "x": tensor},
@@ -133,7 +135,7 @@ def _spoiled(name: str, tensor: Tensor, rng: random.Random) -> dict[str, Tensor]
 
 
 class Report(NamedTuple):
-    """How often what happened, what should not have, and the largest memory in MB."""
+    """How often each outcome occurred, the failures, and the largest memory in MB."""
 
     outcomes: Counter[str]
     failures: list[str]
@@ -141,7 +143,7 @@ class Report(NamedTuple):
 
 
 def run(tries: int, seed: int, folder: Path) -> Report:
-    """Damage and read so many files, one kind after the other."""
+    """Damage and read this many files, all kinds in turn."""
     torch.set_num_threads(1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -170,7 +172,7 @@ def _outcome(kind: Subject, path: Path) -> str:
         words = str(error)
         clear = words and not any(text in words for text in ("can't allocate", "bad_alloc"))
         return "refused" if clear else f"FAILED: {words[:200]}"
-    except ValueError as error:  # of a prediction, with what its numbers are
+    except ValueError as error:  # from a prediction
         if "expected" in str(error) and "got" in str(error):
             return "loaded, and predictions refused"
         return f"FAILED: {_last(error)}"
@@ -190,12 +192,12 @@ def _limit_memory() -> None:
 
 
 def _peak_megabytes() -> int:
-    """Of this program alone: what getrusage calls the peak may be that of the process that started it."""
+    """The peak memory of this process; getrusage may give that of the process which started it."""
     return _status("VmHWM") // 1024
 
 
 def _status(name: str) -> int:
-    """A line of what Linux says about this process, in kB."""
+    """An entry of /proc/self/status, in kB."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return int(next(line for line in lines if line.startswith(name)).split()[1])
 

@@ -1,4 +1,4 @@
-"""The first things anyone does with livi, on data made here: fit, diagnose, save, load, predict.
+"""The first steps with livi, on made-up data: fit, diagnose, save, load, predict.
 
     python scripts/first_fit.py
 
@@ -23,7 +23,7 @@ def network(outputs: int) -> nn.Module:
 
 
 def fitted(targets: Tensor, likelihood: nn.Module, outputs: int, folder: Path) -> Any:
-    """The prediction of a posterior that was fitted, diagnosed, saved and loaded again."""
+    """Fit, diagnose, save and load a posterior, and return its prediction."""
     x = torch.linspace(-3, 3, 40)[:, None]
     posterior = livi.fit(network(outputs), (x, targets), likelihood=likelihood, steps=100, progress=False)
     print(f"{posterior}: {posterior.diagnose(x, targets, num_samples=64).severity}")

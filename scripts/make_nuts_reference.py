@@ -1,7 +1,7 @@
 """Make the NUTS references of the toy experiment: python scripts/make_nuts_reference.py [A] [B] [--out DIR]
 
-Needs the extra `baselines` (jax, numpyro): pip install -e ".[baselines]". On one busy core it took 3 minutes for A and
-16 for B.
+Needs the extra `baselines` (jax, numpyro): pip install -e ".[baselines]". Takes about 3 minutes for A and 16 for B on
+one core.
 
 The network's last layer is linear, f(x) = phi(x; h)^T w with phi the last hidden layer and a constant, h the 94 hidden
 weights and w the 11 of the last layer. With w ~ N(0, I) and y ~ N(Phi w, s^2 I) it can be integrated out exactly:
@@ -13,9 +13,9 @@ weights and w the 11 of the last layer. With w ~ N(0, I) and y ~ N(Phi w, s^2 I)
 NUTS samples p(h | y), proportional to p(y | h) p(h), and every draw of h is completed by an exact draw of w. The result
 is the posterior of all 105 weights, the same as from sampling them together (--full), but it mixes better: on data set
 B, 4 chains of 1,000 draws over all weights do not mix, with R-hat near 1.1. At every draw Bayes' rule,
-log p(y, w | h) - log p(w | h, y) = log p(y | h), is checked, and the largest error stored.
+log p(y, w | h) - log p(w | h, y) = log p(y | h), is checked, and the largest error is stored.
 
-Each data set gets two independent runs, so that W2 of NUTS against itself is known. What is stored is described at
+Each data set has two independent runs, so that W2 of NUTS against itself is known. The stored arrays are described in
 `livi.experiments.toy_data.Reference`.
 """
 
@@ -45,7 +45,7 @@ SETTINGS = {
 
 
 class Backend(NamedTuple):
-    """numpy and scipy, or jax's versions of them: the mathematics below is written once and tested without jax."""
+    """numpy and scipy, or their versions in jax: the formulas below are written once, and tested without jax."""
 
     xp: Any
     solve_triangular: Callable[..., Any]
@@ -59,7 +59,7 @@ def num_hidden(sizes: tuple[int, ...] = SIZES) -> int:
 
 
 def features(backend: Backend, hidden: Any, x: Any, sizes: tuple[int, ...] = SIZES) -> Any:  # (n, r)
-    """The last hidden layer and a constant."""
+    """phi: the last hidden layer and a constant."""
     xp = backend.xp
     rows, start = x[:, None], 0
     for a, b in pairwise(sizes[:-1]):
@@ -70,14 +70,14 @@ def features(backend: Backend, hidden: Any, x: Any, sizes: tuple[int, ...] = SIZ
 
 
 def last_layer(backend: Backend, phi: Any, y: Any) -> tuple[Any, Any]:
-    """L with A = L L^T, and v = L^-1 b: then w = L^-T (v + eps) is a draw from p(w | h, y)."""
+    """L and v with A = L L^T and v = L^-1 b, so that w = L^-T (v + eps) is a draw from p(w | h, y)."""
     xp = backend.xp
     factor = xp.linalg.cholesky(xp.eye(phi.shape[1]) + phi.T @ phi / OBS_STD**2)
     return factor, backend.solve_triangular(factor, phi.T @ y / OBS_STD**2, lower=True)
 
 
 def collapsed_log_likelihood(backend: Backend, phi: Any, y: Any) -> Any:
-    """log p(y | h), the last layer integrated out."""
+    """log p(y | h), with the last layer integrated out."""
     xp = backend.xp
     factor, v = last_layer(backend, phi, y)
     constant = -0.5 * len(y) * np.log(2.0 * np.pi * OBS_STD**2)
@@ -91,7 +91,7 @@ def complete(backend: Backend, phi: Any, y: Any, eps: Any) -> Any:  # (r,)
 
 
 def collapse_error(backend: Backend, phi: Any, y: Any, eps: Any) -> Any:
-    """By how much Bayes' rule fails at w = complete(..., eps): 0 up to rounding."""
+    """The error of Bayes' rule at w = complete(..., eps): 0 up to rounding."""
     xp = backend.xp
     factor, _ = last_layer(backend, phi, y)
     w = complete(backend, phi, y, eps)
@@ -106,7 +106,7 @@ def collapse_error(backend: Backend, phi: Any, y: Any, eps: Any) -> Any:
 
 
 def sample(data: ToyData, grid: Any, seed: int, settings: dict[str, Any]) -> tuple[Any, dict[str, float]]:
-    """f on the grid, (chains, draws, places), and what the sampler said."""
+    """f on the grid, of shape (chains, draws, places), and facts about the run."""
     import jax
     import jax.numpy as jnp
     import numpyro

@@ -1,8 +1,8 @@
-"""Files and rooms of livi whose code runs in plan, fit, predict, save and load, and lines per room.
+"""Count the files and rooms of livi whose functions run in plan, fit, predict, save and load, and lines per room.
 
     python scripts/walk.py
 
-A room is a folder or file directly under the package. What runs at import does not count.
+A room is a folder or file directly in the package. Code that only runs at import does not count.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PACKAGE = Path(livi.__file__).parent
 
 
 def files_run(action: Callable[[], Any]) -> tuple[Any, set[Path]]:
-    """What the action returns, and the package's files of which a function ran."""
+    """The result of the action, and the files of the package in which a function ran."""
     seen: set[str] = set()
 
     def note(frame: FrameType, event: str, _: Any) -> None:
@@ -44,7 +44,7 @@ def room(path: Path) -> str:
 
 
 def walk() -> dict[str, set[Path]]:
-    """One fit of each kind: a network with BatchNorm by default, a regression whose last layer is exact."""
+    """The files of each step, for a classifier with BatchNorm and a regression with an exact last layer together."""
     torch.manual_seed(0)
     x = torch.randn(60, 2)
     classes, numbers = (x[:, 0] > 0).long(), x[:, :1] - x[:, 1:]
@@ -64,6 +64,7 @@ def walk() -> dict[str, set[Path]]:
 
 
 def walk_of(make: Callable[[], nn.Module], data: Any, likelihood: Any) -> dict[str, set[Path]]:
+    """The files that run in each step, for one network."""
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "walk.livi"

@@ -1,4 +1,4 @@
-"""Networks of every kind that people build."""
+"""Networks of many kinds, to test that any module works."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def lenet() -> nn.Module:
 
 
 class WideBlock(nn.Module):
-    """BatchNorm, ReLU, convolution, twice, around a shortcut."""
+    """A residual block: BatchNorm, ReLU and convolution, twice, next to a shortcut."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ def segmenter() -> nn.Module:
 
 
 class Encoder(nn.Module):
-    """Tokens to classes by an encoder layer of torch's own; a kept buffer holds the positions."""
+    """Classifies tokens with torch's encoder layer; the positions are a persistent buffer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class Recurrent(nn.Module):
 
 
 class LanguageModel(nn.Module):
-    """The embedding is the output layer's weight."""
+    """A language model whose embedding and output layer share one weight."""
 
     def __init__(self) -> None:
         super().__init__()

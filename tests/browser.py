@@ -1,4 +1,4 @@
-"""A real headless Chromium, driven over its DevTools pipe: what a page logs, requests, and looks like."""
+"""A headless Chromium, controlled over its DevTools pipe, to test what a page logs, requests and shows."""
 
 import base64
 import json
@@ -24,7 +24,7 @@ FLAGS = (
     "--host-resolver-rules=MAP * ~NOTFOUND",
     "--remote-debugging-pipe",
 )
-# Chromium reads from descriptor 3 and writes to 4, whichever the pipes had; they go out of the way first.
+# Chromium reads from descriptor 3 and writes to 4. The pipes are moved to 10 and above first, so as not to collide.
 LAUNCH = """
 import fcntl, os, sys
 ends = [fcntl.fcntl(int(text), fcntl.F_DUPFD, 10) for text in sys.argv[1:3]]
@@ -32,17 +32,17 @@ os.dup2(ends[0], 3)
 os.dup2(ends[1], 4)
 os.execvp(sys.argv[3], sys.argv[3:])
 """
-PATIENCE = 120  # seconds without a word from the browser, after which it is taken for dead
+PATIENCE = 120  # seconds without a message after which the browser counts as dead
 
 
 def find_chromium():
-    """The path of a Chromium, or None. The environment variable CHROMIUM goes first."""
+    """The path of a Chromium, or None; the one in the environment variable CHROMIUM is preferred."""
     names = (os.environ.get("CHROMIUM"), "chromium", "chromium-browser", "google-chrome", "chrome")
     return next((path for name in names if name and (path := shutil.which(name))), None)
 
 
 class Browser:
-    """Use as a context. `visit` opens a page; `errors` and `requests` are of the latest page."""
+    """Use as a context manager. `visit` opens a page; `errors` and `requests` are those of the latest page."""
 
     def __init__(self, folder: Path):
         self.folder, self.errors, self.requests, self.buffer, self.number = folder, [], [], b"", 0
@@ -75,7 +75,7 @@ class Browser:
         self.process.wait()
 
     def visit(self, path: Path, width: int = 1280, height: int = 900) -> None:
-        """Open a file in a window of this size, and wait until it has loaded and been painted."""
+        """Open a file in a window of this size, and wait until it is loaded and painted."""
         self.errors.clear()
         self.requests.clear()
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}

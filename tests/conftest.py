@@ -13,7 +13,7 @@ torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 
 
 def pytest_make_parametrize_id(val, argname):
-    """Bytes name no test: a gzip file holds the second it was made in, and all workers must collect the same names."""
+    """No test is named after bytes: gzip files contain a time stamp, and all workers must collect the same names."""
     return argname if isinstance(val, bytes) else None
 
 
@@ -24,7 +24,7 @@ def rng() -> torch.Generator:
 
 @pytest.fixture(autouse=True)
 def _default_dtype():
-    """Tests run in float64 unless they say otherwise; whatever they set is undone."""
+    """Run tests in float64 unless they say otherwise; restore dtype and random state afterwards."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     state = torch.random.get_rng_state()
@@ -36,7 +36,7 @@ def _default_dtype():
 
 @pytest.fixture
 def path(tmp_path):
-    """Of a file that is not there yet."""
+    """The path of a file that does not exist yet."""
     return tmp_path / "posterior.safetensors"
 
 
@@ -52,14 +52,14 @@ def deep_layout():
 
 @pytest.fixture
 def plane():
-    """Inputs of two columns, and targets about a plane above them."""
+    """Inputs with two columns, and targets on a plane with noise."""
     x = torch.randn(20, 2, generator=torch.Generator().manual_seed(1))
     return x, x.sum(1) + 0.5 * torch.randn(20, generator=torch.Generator().manual_seed(2))
 
 
 @pytest.fixture(scope="session")
 def houses():
-    """A table of 90 houses: a number, a category, and a price that follows from both."""
+    """A table of 90 houses: a number, a category, and a price that depends on both."""
     from livi.tables import Table
 
     random = np.random.default_rng(0)
@@ -68,12 +68,12 @@ def houses():
     return Table.from_frame(pd.DataFrame({"area": area, "town": town, "price": price}), "houses")
 
 
-# --- of the commands on tables --------------------------------------------------------------------
+# --- for the commands on tables --------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")
 def homes():
-    """Rows of 120 homes, with all kinds of columns, gaps, and columns to drop."""
+    """A table of 120 homes with all kinds of columns, missing values, and columns to drop."""
     random = np.random.default_rng(0)
     rows = 120
     frame = pd.DataFrame(
@@ -95,7 +95,7 @@ def homes():
 
 @pytest.fixture
 def here(tmp_path, monkeypatch, homes):
-    """A folder to work in, as the current one, with houses.csv, test.csv and new.csv."""
+    """A temporary folder with houses.csv, test.csv and new.csv, as the working directory."""
     monkeypatch.chdir(tmp_path)
     homes.iloc[:80].drop(columns="dear").to_csv("houses.csv", index=False)
     homes.iloc[80:].drop(columns="dear").to_csv("test.csv", index=False)
@@ -105,7 +105,7 @@ def here(tmp_path, monkeypatch, homes):
 
 @pytest.fixture(scope="session")
 def home_models(tmp_path_factory, homes):
-    """The bytes of a model of price and of one of dear."""
+    """The contents of two model files: one predicts price, the other dear."""
     from livi import cli
 
     folder = tmp_path_factory.mktemp("models")
@@ -120,14 +120,14 @@ def home_models(tmp_path_factory, homes):
 
 @pytest.fixture
 def model(here, home_models):
-    """Models of houses.csv in that folder: houses.livi of price, dear.livi of a class."""
+    """Models in the folder `here`: houses.livi predicts price, dear.livi the class dear."""
     (here / "houses.livi").write_bytes(home_models[0])
     (here / "dear.livi").write_bytes(home_models[1])
 
 
 @pytest.fixture
 def interruptible():
-    """Python's own handler, which a shell in the background takes away."""
+    """Install Python's handler of Ctrl-C, which is missing in background processes of a shell."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

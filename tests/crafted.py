@@ -1,4 +1,4 @@
-"""Files of models that somebody has edited: valid safetensors with a right digest, and any JSON inside."""
+"""Crafted model files: valid safetensors with a valid digest, but changed JSON inside."""
 
 import json
 import random
@@ -27,13 +27,13 @@ TAGGED = (
 
 
 def write_text(path, tensors, text):
-    """The file that livi would write, with this text in place of its JSON."""
+    """Write the file that livi would write, with this text instead of its JSON."""
     order = (file._bytes(tensors[name]) for name in file._order(tensors))
     path.write_bytes(b"".join(map(bytes, chain([file._header(tensors, text)], order))))
 
 
 def mutated(meta, rng: random.Random):
-    """A copy with one to three changes at random places."""
+    """A copy of the JSON with one to three changes at random places."""
     changed = json.loads(json.dumps(meta))
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         places = list(_places(rng.choice(_sections(changed))))
@@ -56,14 +56,14 @@ def mutated(meta, rng: random.Random):
 
 
 def _sections(meta):
-    """Parts to change, each as likely as the others: most of the text is a history of the fit."""
+    """Parts to change, each equally likely: otherwise most changes would be in the history, the longest part."""
     state = meta.get("state")
     pairs = state["dict"] if isinstance(state, dict) and isinstance(state.get("dict"), list) else []
     return [part for part in ([meta], *([value] for value in meta.values()), *pairs) if list(_places(part))]
 
 
 def _places(value):
-    """Every holder and key, of shallow and of deep ones."""
+    """All containers with each of their keys or indices, at every depth."""
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in list(pairs):
         yield value, key

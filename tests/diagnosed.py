@@ -1,4 +1,4 @@
-"""Posteriors to diagnose, some of them known in closed form."""
+"""Posteriors for tests of the diagnosis, some known in closed form."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""Networks with a last layer, or with something that only looks like one; data, plans and short fits for them."""
+"""Networks with a last linear layer, or something similar to one, with data, plans and short fits."""
 
 import torch
 from torch import nn
@@ -39,7 +39,7 @@ def network(outputs=1):
 
 
 class Headed(nn.Module):
-    """The last layer is not the last one defined, and activations are functions."""
+    """The last layer to run is defined first, and activations are functions."""
 
     def __init__(self):
         super().__init__()
@@ -54,7 +54,7 @@ class Headed(nn.Module):
 
 
 class Shifted(Headed):
-    """After the layer, in place: the output is the very tensor that the layer made."""
+    """Changes the output of the last layer in place: the output is the same tensor object as the layer's."""
 
     def forward(self, x):
         out = super().forward(x)
@@ -78,7 +78,7 @@ class Named(Headed):
 
 
 class TwoHeads(Headed):
-    """A mean, and beside it a raw scale that does not depend on it."""
+    """A mean from the last layer, and a raw scale from another layer."""
 
     def __init__(self):
         super().__init__()

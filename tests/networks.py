@@ -1,4 +1,4 @@
-"""Networks to lay out, and what a user could find changed of one."""
+"""Networks for tests of `Layout`, and checks that a module was not changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from livi.network import Layout
 
 
 class Net(nn.Module):
-    """A bit of everything: convolution, norm with buffers, dropout, attention, head, a scalar, an own vector."""
+    """Many kinds of layers: convolution, BatchNorm, dropout, attention, linear; and a scalar and a vector parameter."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class Net(nn.Module):
 
 
 class Tied(nn.Module):
-    """out.weight is embed.weight."""
+    """Embedding and output layer share one weight."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Tied(nn.Module):
 
 
 class Holder(nn.Module):
-    """A linear layer beside one more parameter, which the output does not need."""
+    """A linear layer, and a parameter that the output does not depend on."""
 
     def __init__(self, extra: nn.Parameter) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ def perturbed(layout: Layout, rng: torch.Generator) -> Tensor:
 
 
 def snapshot(module: nn.Module) -> dict[str, Any]:
-    """Everything that a user could find changed."""
+    """Everything about a module, and torch's settings, in which a user could notice a change."""
     state = {name: value.clone() for name, value in module.state_dict().items()}
     return {
         "state": state,

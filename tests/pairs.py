@@ -1,17 +1,17 @@
-"""Sweeps over several axes whose values do not all interact: every pair instead of every combination."""
+"""Sweeps over several axes by all pairs of values, instead of all combinations."""
 
 from itertools import combinations, product
 
 
 def every_pair(*axes):
-    """Rows with a value of each axis, few of them, in which every two values of any two axes meet.
+    """Few combinations of a value of each axis, in which any two values of different axes occur together.
 
-    Greedy: of all combinations, always the first of those that bring most pairs that have not met. 7 x 4 x 5 x 2 = 280
-    combinations become 35 rows; the two longest axes, 7 x 5, allow no fewer.
+    Greedy: repeatedly takes the first of the combinations with the most pairs that have not occurred. The 280
+    combinations of 7 x 4 x 5 x 2 become 35, the least possible for the two longest axes, 7 x 5.
     """
     rows = {row: set(combinations(enumerate(row), 2)) for row in product(*map(tuple, axes))}
-    apart, chosen = set().union(*rows.values()), []
-    while apart:
-        chosen.append(max(rows, key=lambda row: len(rows[row] & apart)))
-        apart -= rows[chosen[-1]]
+    missing, chosen = set().union(*rows.values()), []
+    while missing:
+        chosen.append(max(rows, key=lambda row: len(rows[row] & missing)))
+        missing -= rows[chosen[-1]]
     return chosen

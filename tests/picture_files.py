@@ -1,4 +1,4 @@
-"""Small picture sets in the published layouts: bytes that depend on the class, so that something can be learned."""
+"""Small made-up image sets in the published file formats, whose pixels depend on the class."""
 
 import gzip
 from pathlib import Path
@@ -11,7 +11,7 @@ SETS = ("mnist", "fashion-mnist", "kmnist", "emnist-letters")
 
 
 def made(count: int, shape: tuple[int, ...], classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pictures (n, c, h, w) with a bright square whose place says the class, and labels (n,)."""
+    """Images (n, c, h, w) with a bright square whose position depends on the class, and labels (n,)."""
     rng = np.random.default_rng(seed)
     labels = np.arange(count) % classes
     pixels = rng.integers(0, 60, (count, *shape), dtype=np.uint8)
@@ -28,7 +28,7 @@ def write_idx(path: Path, array: np.ndarray) -> None:
 
 
 def write_mnist(folder: Path, train: int = 300, test: int = 100, name: str = "mnist") -> None:
-    """MNIST, or Fashion-MNIST, of made pictures, and three sets of noise to tell from it."""
+    """Write MNIST, or Fashion-MNIST, with made-up images, and three out-of-distribution sets of noise."""
     for seed, (prefix, count) in enumerate((("train", train), ("t10k", test))):
         pixels, labels = made(count, (1, 28, 28), 10, seed)
         write_idx(folder / f"{name}/{prefix}-images-idx3-ubyte.gz", pixels[:, 0])
@@ -41,7 +41,7 @@ def write_mnist(folder: Path, train: int = 300, test: int = 100, name: str = "mn
 
 
 def write_cifar(folder: Path, train: int = 300, test: int = 100) -> None:
-    """CIFAR-10 and CIFAR-100 of made pictures, and packed noise for SVHN and Tiny ImageNet."""
+    """Write CIFAR-10 and CIFAR-100 with made-up images, and noise for SVHN and Tiny ImageNet, packed."""
     for name, classes in (("cifar-10-batches-bin", 10), ("cifar-100-binary", 100)):
         (folder / name).mkdir(parents=True, exist_ok=True)
         for seed, (part, count) in enumerate((("train", train), ("test", test))):
@@ -60,7 +60,7 @@ def write_cifar(folder: Path, train: int = 300, test: int = 100) -> None:
 
 
 def few_steps(monkeypatch) -> None:
-    """Quick trials of a few steps and pictures."""
+    """Make quick trials take only a few steps and images."""
     for name, value in (("QUICK_STEPS", 4), ("QUICK_BATCH", 8), ("QUICK_GRADIENTS", 20)):
         monkeypatch.setattr(methods, name, value)
     monkeypatch.setattr(problems, "QUICK_TRAIN", 64)

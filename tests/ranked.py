@@ -1,5 +1,5 @@
-# ruff: noqa: ARG002 -- a family may leave unused what others need
-"""What two processes compute together and one computes alone, and how the two are started.
+# ruff: noqa: ARG002 -- a family need not use all arguments
+"""Computations that two processes do together and one does alone, and functions that start the two.
 
 `python tests/ranked.py TASK FOLDER` is one of the processes; the tests import the same functions.
 """
@@ -44,7 +44,7 @@ def loader():
 
 
 class Diagonal(Family):
-    """A family of a user's own, which knows nothing of ranks."""
+    """A user-defined family, which knows nothing of ranks."""
 
     def __init__(self, layout):
         super().__init__(layout)
@@ -69,7 +69,7 @@ class Diagonal(Family):
 
 @dataclass(frozen=True)
 class Hutchinson:
-    """An estimator of a user's own, which draws as many numbers as it is given latents."""
+    """A user-defined entropy estimator, which draws a random number for each latent vector."""
 
     def __call__(self, generator, z, noise_std, rng=None):
         estimate = livi.Exact()(generator, z, noise_std)
@@ -109,7 +109,7 @@ CASES = {
 
 
 def first_step(prepared, ranks, part="value"):
-    """Terms and gradients of the bound on the third batch, the small one, and the state of the random stream."""
+    """Terms and gradients of the bound on the last batch, the small one, and the state of the generator afterwards."""
     bound, rng = prepared.bound, torch.Generator().manual_seed(7)
     *_, batch = ranks.part(prepared.data, bound, divisible=prepared.problem.integrated is None).epoch(0)
     own, accumulate = [], bound.accumulate
@@ -134,7 +134,7 @@ def fitted(steps=60, recipe=None, **options):
 
 
 def stopped_early():
-    """By examples that a fit only gets worse at."""
+    """A fit that stops early, since its validation examples get worse from the beginning."""
     x, y = examples(7)
     options = {"validation": (x, -y), "validate_every": 10, "recipe": {"kl_warm_up": 0.0, "spread": 1e-3}}
     return fitted(callbacks=[livi.EarlyStopping(patience=2)], **options)
@@ -150,7 +150,7 @@ def outcome(posterior):
 
 
 class Poison(livi.Callback):
-    """Spoils a parameter of one rank, once."""
+    """Sets a parameter of one rank to NaN, once."""
 
     def __init__(self, rank):
         self.rank, self.done = rank, False
@@ -171,7 +171,7 @@ class StopAt(livi.Callback):
 
 
 class GiveUp(livi.Callback):
-    """An error after so many steps."""
+    """Raises an error after this many steps."""
 
     def __init__(self, step):
         self.step = step
@@ -182,7 +182,7 @@ class GiveUp(livi.Callback):
 
 
 class Killed(livi.Callback):
-    """The process of rank 1 dies without a word after 45 steps, the first time; the starts are written down."""
+    """Kills the process of rank 1 after 45 steps, the first time, and records at which step each run starts."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -201,7 +201,7 @@ class Killed(livi.Callback):
 
 
 def together(folder):
-    """Everything that two ranks are compared with one by, in a group of the user's own."""
+    """Compute everything that is compared between two ranks and one process, in a group that the user has made."""
     rank = int(os.environ["RANK"])
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
     found = {"bound": {name: first_step(make(), Group()) for name, make in CASES.items()}}
@@ -222,7 +222,7 @@ def together(folder):
         with contextlib.suppress(StopIteration):
             fitted(checkpoint=folder / name, checkpoint_every=20, shard=sharded, callbacks=[GiveUp(45), rows])
     found["alone"] = outcome(fitted(distributed=False))
-    found["rows"] = list(run_all(slow_double, [rank, 1, 2, 3, 4, 5]))  # by the first one's list
+    found["rows"] = list(run_all(slow_double, [rank, 1, 2, 3, 4, 5]))  # by the list of rank 0
     try:
         fitted(seed=rank)
     except ValueError as error:
@@ -231,13 +231,13 @@ def together(folder):
 
 
 def slow_double(number):
-    """A row of a benchmark, and how it was made; the later the quicker."""
+    """A row of a benchmark, with facts about its process; later rows take less time."""
     time.sleep(0.05 * (5 - number))
     return {"number": number, "twice": 2 * number, "rank": os.environ["RANK"], "alone": type(joined()).__name__}
 
 
 def on_a_gpu(folder):
-    """Two processes with one GPU, which Gloo allows."""
+    """Fits of two processes on one GPU, which Gloo allows."""
     rank = int(os.environ["RANK"])
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
     found = {"fit": outcome(fitted(device="cuda")), "sharded": outcome(fitted(device="cuda", shard=True))}
@@ -245,13 +245,13 @@ def on_a_gpu(folder):
 
 
 def restarted(folder):
-    """A fit of which one process is killed."""
+    """A fit during which one process is killed."""
     posterior = fitted(checkpoint=folder / "checkpoint", checkpoint_every=20, callbacks=[Killed(folder)])
     torch.save(outcome(posterior), folder / f"found{os.environ['RANK']}")
 
 
 def spawn(task, folder):
-    """Two processes of this file, by hand."""
+    """Run this file in two processes that are started by hand."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS)])}
     command = [sys.executable, __file__, task, str(folder)]
     running = [subprocess.Popen(command, env=environment | {"RANK": str(rank)}) for rank in range(2)]
@@ -260,7 +260,7 @@ def spawn(task, folder):
 
 
 def torchrun(task, folder, *options):
-    """Two processes of this file, by torchrun on a free port."""
+    """Run this file in two processes that torchrun starts, on a free port."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS)])}
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
     launcher += ["--rdzv-endpoint", "localhost:0", *options, __file__, task, str(folder)]
@@ -269,7 +269,7 @@ def torchrun(task, folder, *options):
 
 
 if __name__ == "__main__":
-    import torch.distributed.optim  # now, and not while Gloo's threads run
+    import torch.distributed.optim  # before Gloo's threads run
 
     torch.set_default_dtype(torch.float64)
     torch.set_num_threads(1)
@@ -277,4 +277,4 @@ if __name__ == "__main__":
     if dist.is_initialized():
         dist.destroy_process_group()
     sys.stdout.flush()
-    os._exit(0)  # Gloo's threads may outlive what they use
+    os._exit(0)  # Gloo's threads may otherwise use what is gone at exit

@@ -1,4 +1,4 @@
-"""Samplers of given weights, and networks and inputs to predict with."""
+"""Samplers that return given weights, and networks and inputs for predictions."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Posteriors to save, and what it means that two things are the same."""
+"""Posteriors for tests of saving, and checks that two objects are identical."""
 
 import struct
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from livi.model.priors import Prior
 
 @dataclass
 class Fitted:
-    """The smallest thing that can be saved."""
+    """The attributes that an object needs to be saved like a posterior."""
 
     sampler: object
     likelihood: Likelihood = field(default_factory=lambda: Gaussian(0.3))

@@ -1,10 +1,10 @@
-"""Data that go wrong while a fit is under way."""
+"""Data that become invalid during a fit."""
 
 
 class SpoiledBatches:
-    """64 examples of 3 classes in good batches, and from this epoch on one label that there is no output for.
+    """64 examples of 3 classes in four batches; from the given epoch on, one label has no output of the network.
 
-    It is in the third batch of four: of steps 3, 7, 11, ..., of which none is a multiple of ten.
+    It is in the third batch, in steps 3, 7, 11, ..., none of which is a multiple of ten.
     """
 
     def __init__(self, x, y, epoch):

@@ -1,4 +1,4 @@
-"""Commands on tables that fail, cells to change, and other processes."""
+"""Helpers for tests of the commands on tables: expected failures, changed cells, other processes."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ SMALL = ("--steps", "20", "--hidden", "4", "--allow-poor")
 
 
 def failed(capsys, *arguments):
-    """The one line that a command fails with."""
+    """Run a command that must fail without changing a file, and return its error message of one line."""
     before = files()
     capsys.readouterr()
     assert cli.main(list(arguments)) == 1
@@ -33,7 +33,7 @@ def files():
 
 
 def edit(name, row, column, value):
-    """Change one cell of a CSV file; rows are counted as in the file."""
+    """Change one cell of a CSV file; the row is its line in the file."""
     frame = pd.read_csv(name, dtype=str, keep_default_na=False)
     frame.loc[row - 2, column] = value
     frame.to_csv(name, index=False)

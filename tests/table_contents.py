@@ -1,4 +1,4 @@
-"""Contents of reports, made up: what `livi.tables` would hand over, without a fit."""
+"""Made-up contents of reports, such as `livi.tables` makes after a fit."""
 
 import json
 import re
@@ -94,7 +94,7 @@ def baselines(constant, linear):
 
 
 def effects(low, high, about=""):
-    """Of a column of each kind."""
+    """An effect of a column of each kind."""
     rise = np.linspace(low, high, 21)
     reach = 0.05 * (high - low) * np.linspace(0.5, 2.0, 21)
     three, some = slice(0, 21, 10), ("Nørrebro", "Østerbro", "Vesterbro")
@@ -106,7 +106,7 @@ def effects(low, high, about=""):
 
 
 def regression(n=128, scale=1.0, constant_noise=False, seed=0, **changes):
-    """True spread over predicted spread is `scale`; prices in thousands."""
+    """A report on a regression of prices in thousands; `scale` is the true spread over the predicted one."""
     rng = np.random.default_rng(seed)
     mean = 300.0 + 90.0 * rng.standard_normal(n)
     aleatoric = np.full(n, 24.0) if constant_noise else 15.0 + 20.0 * rng.uniform(size=n) ** 2
@@ -221,7 +221,7 @@ def classification(n=200, classes=("no", "yes"), sharp=2.0, seed=0, **changes):
 
 
 def unvalidated(**changes):
-    """Of a fit on all rows."""
+    """A report on a fit to all rows."""
     nothing = {"rows": None, "metrics": (), "coverage": (), "verdict": (), "unsure": (), "source": ""}
     nothing |= {"drivers": (), "effects": ()}
     words = "Fitted to all 640 rows; no rows were held out, so nothing is known of its errors."
@@ -246,7 +246,7 @@ CONTENTS = {
 
 @cache
 def content_of(kind):
-    """One of CONTENTS, made once."""
+    """One of CONTENTS, made only once."""
     return CONTENTS[kind]()
 
 

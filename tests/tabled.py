@@ -1,4 +1,4 @@
-"""Tables from lists, and what hears the words about them."""
+"""Tables from lists, and functions to pass as `say`."""
 
 import numpy as np
 
@@ -16,8 +16,9 @@ def table(**columns):
 
 
 def silent(_):
-    pass
+    """A `say` that ignores messages."""
 
 
 def refuse(text):
+    """A `say` that allows no message."""
     raise AssertionError(f"said: {text}")

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from watching import QUICK, VALIDATED, At, Noted, Scripted, StopHere, data, draws, network, quick_fit, same, stop_here
+from training import data, draws, network
+from watching import QUICK, VALIDATED, At, Noted, Scripted, StopHere, quick_fit, same, stop_here
 
 import livi
 from livi.inference import Trainer

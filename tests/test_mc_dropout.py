@@ -75,6 +75,37 @@ def test_functional_dropout_is_found():
     assert (slot.name, probability) == ("last.weight", 0.25)
 
 
+class FunctionalVolumes(Functional):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Conv3d(2, 4, 1), nn.Conv3d(4, 1, 1)
+
+    def forward(self, x):
+        return self.last(F.dropout3d(torch.relu(self.first(x)), 0.25, self.training))
+
+
+def test_functional_dropout_of_volumes_is_found():
+    [(slot, probability)] = DropoutWeights(Layout(FunctionalVolumes())).dropped
+    assert (slot.name, probability) == ("last.weight", 0.25)
+
+
+class Shared(nn.Module):
+    """The same dropout and layer twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.dropout, self.layer = nn.Dropout(0.5), nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.layer(self.dropout(torch.relu(self.layer(self.dropout(x)))))
+
+
+def test_a_layer_that_is_used_twice_has_one_mask(rng):
+    family = DropoutWeights(Layout(Shared()))
+    weight = family.layout.unflatten(family.sample(200, rng))["layer.weight"]
+    assert 0.45 < float((weight == 0).double().mean()) < 0.55
+
+
 @pytest.mark.parametrize(
     ("net", "words"),
     [
@@ -83,6 +114,8 @@ def test_functional_dropout_is_found():
         (nn.Sequential(nn.Linear(1, 2), nn.Dropout(), nn.Tanh(), nn.Linear(2, 1)), "got Tanh behind it"),
         (nn.Sequential(nn.Linear(1, 1), nn.Dropout()), "got output output behind it"),
         (nn.Linear(1, 1), "got none in Linear"),
+        (nn.Sequential(nn.AlphaDropout(), nn.Dropout(), nn.Linear(1, 1)), "got AlphaDropout at '0'"),
+        (nn.Sequential(nn.FeatureAlphaDropout(), nn.Dropout(), nn.Linear(1, 1)), "got FeatureAlphaDropout at '0'"),
     ],
 )
 def test_a_network_without_usable_dropout_is_refused(net, words):

@@ -154,6 +154,13 @@ def test_a_contrast_with_the_prior_needs_one(family):
         made.entropy(made.draw(4), Estimation(Exact(), 4))
 
 
+@pytest.mark.parametrize("name", ["num_contrast", "epochs"])
+def test_zero_is_not_taken_for_a_default_of_the_discriminator(name):
+    layout, generator, noise, _ = affine()
+    with pytest.raises(ValueError, match=f"{name}: expected at least 1, got 0"):
+        Adversarial(layout, generator, noise, **{name: 0})
+
+
 def test_a_contrast_gives_the_scale_of_the_prior_no_gradient():
     layout, generator, noise, _ = affine()
     prior = livi.Normal(1.0, learned=True)
@@ -246,6 +253,12 @@ def test_a_conjugate_posterior_is_found(fit, options, within):
         torch.distributions.MultivariateNormal(mean, covariance),
     )
     assert within < 0.1 * float(prior)  # what was found is not the prior
+
+
+@pytest.mark.parametrize("fit", [fit_avb, fit_kivi, fit_sivi])
+def test_no_components_are_refused(fit):
+    with pytest.raises(ValueError, match="components: expected at least 1, got 0"):
+        fit(nn.Linear(2, 1), conjugate()[0], livi.Gaussian(OBS_STD), components=0, progress=False)
 
 
 @pytest.mark.filterwarnings("ignore::livi.FitWarning")

@@ -1,4 +1,4 @@
-"""Short fits of a small network, and what they draw."""
+"""Short fits of a small network, and their draws."""
 
 import torch
 from torch import nn
@@ -14,9 +14,9 @@ def network():
     return nn.Sequential(nn.Linear(1, 5), nn.Tanh(), nn.Linear(5, 1))
 
 
-def data(count=24):
+def data(count=24, seed=1):
     x = torch.linspace(-1, 1, count)[:, None]
-    return x, torch.sin(3 * x[:, 0]) + 0.1 * torch.randn(count, generator=torch.Generator().manual_seed(1))
+    return x, torch.sin(3 * x[:, 0]) + 0.1 * torch.randn(count, generator=torch.Generator().manual_seed(seed))
 
 
 def quick_fit(**options):

@@ -1,4 +1,4 @@
-"""Small data sets in the published layout of the UCI sets."""
+"""Small data sets in the published file format of the UCI sets."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def write_uci(folder: Path, name: str = "yacht", rows: int = 40, features: int = 3) -> Path:
-    """A small data set in the published layout, with two splits; the folder with its files."""
+    """Write a small data set with two splits in the published format, and return its folder."""
     home = folder / name / "data"
     home.mkdir(parents=True)
     numbers = np.random.default_rng(0).normal(size=(rows, features + 1))
@@ -16,5 +16,5 @@ def write_uci(folder: Path, name: str = "yacht", rows: int = 40, features: int =
     for split in range(2):
         order = np.random.default_rng(split).permutation(rows)
         np.savetxt(home / f"index_train_{split}.txt", order[5:], fmt="%d")
-        np.savetxt(home / f"index_test_{split}.txt", order[:5])  # as floating-point numbers, which are fine too
+        np.savetxt(home / f"index_test_{split}.txt", order[:5])  # as floating-point numbers, which also occur
     return home

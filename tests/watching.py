@@ -1,7 +1,7 @@
-"""A quick fit, and callbacks that note, stop and script it."""
+"""A quick fit, and callbacks that record, stop or change it."""
 
 import torch
-from torch import nn
+from training import data, draws, network
 
 import livi
 from livi.inference import Recipe
@@ -9,23 +9,9 @@ from livi.inference import Recipe
 QUICK = Recipe(steps=60, map_steps=30, map_restarts=2, num_samples=8, num_entropy_samples=2)
 
 
-def network():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(1, 5), nn.Tanh(), nn.Linear(5, 1))
-
-
-def data(count=24, seed=1):
-    x = torch.linspace(-1, 1, count)[:, None]
-    return x, torch.sin(3 * x[:, 0]) + 0.1 * torch.randn(count, generator=torch.Generator().manual_seed(seed))
-
-
 def quick_fit(**options):
     options = {"recipe": QUICK, "progress": False, "last_layer": "sampled"} | options
     return livi.fit(network(), data(), livi.Gaussian(), **options)
-
-
-def draws(posterior):
-    return posterior.sample(5, torch.Generator().manual_seed(9))
 
 
 def same(one, other):
@@ -33,7 +19,7 @@ def same(one, other):
 
 
 class Noted(livi.Callback):
-    """Writes down every call."""
+    """Records every call."""
 
     def __init__(self):
         self.calls = []
@@ -58,7 +44,7 @@ class Noted(livi.Callback):
 
 
 class At(livi.Callback):
-    """Does something after a given step."""
+    """Runs an action after a given step."""
 
     def __init__(self, step, action):
         self.step, self.action = step, action
@@ -69,7 +55,7 @@ class At(livi.Callback):
 
 
 class Scripted(livi.Callback):
-    """Puts scores of its own in place of the validation's, before others see them."""
+    """Replaces the scores of the validation by given ones, before other callbacks see them."""
 
     def __init__(self, scores, name="validation_nll"):
         self.scores, self.name = scores, name

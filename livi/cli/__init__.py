@@ -1,6 +1,6 @@
-"""The command line: livi fit, predict and evaluate on tables, livi demo, livi data, and the benchmarks of livi bench.
+"""The command line: livi fit, predict, evaluate and compare on tables, livi demo, data and report, and livi bench.
 
-What needs torch is imported by the command that needs it, so that help and wrong usage are answered at once.
+Each command imports the modules that need torch when it runs, so that help and errors of usage appear at once.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from livi.cli import (
     toy_bench,
     uci_bench,
 )
+from livi.cli.messages import warn
 from livi.cli.options import INTERRUPTED
 from livi.cli.parsing import Parser
 from livi.version import __version__
@@ -38,32 +39,32 @@ examples:
   livi predict houses.livi new.csv --out predictions.csv
   livi evaluate houses.livi test.csv --report report.html
   livi compare houses.csv --target price --report methods.html
-  livi report results                 all results of benchmarks in a folder, as one page
+  livi report results                 all benchmark results in a folder, on one page
   livi demo                           four posteriors on one page, in two minutes: livi-demo/index.html
   livi bench toy --quick              try out the toy benchmark; the numbers mean nothing
   livi bench toy --out results        every method on both toy problems, 5 seeds: two to three hours on one core
   livi bench toy --data A --methods livi,full_rank --seeds 10
   livi bench tables --quick           try out the benchmark on tables; the numbers mean nothing
-  livi bench tables --out results     livi beside other methods on bundled and UCI tables: hours on one core
+  livi bench tables --out results     livi and other methods on bundled and UCI tables: hours on one core
   livi bench uci --out results        the paper's UCI experiment, 20 splits: hours on one core
-  livi bench plain --out results      livi beside the plain network that it starts from, on seven small problems
+  livi bench plain --out results      livi and the plain network that it starts from, on seven small problems
   livi bench mnist --quick            try out the benchmark on images; also fashion-mnist, cifar10, cifar100
 """
 START = """\
 livi fit DATA.csv --target COLUMN --out MODEL.livi          learn to predict a column of a table from the others
 livi predict MODEL.livi NEW.csv --out PREDICTIONS.csv       predict other rows, with uncertainty
-livi evaluate MODEL.livi TEST.csv --report REPORT.html      see how good that is, where the answers are known
-livi demo                                                   no data at hand: four posteriors on one page, in two minutes
-livi --help                                                 everything else; livi fit --help for the options of fit
+livi evaluate MODEL.livi TEST.csv --report REPORT.html      see how good predictions are, on rows with known answers
+livi demo                                                   without data: four posteriors on one page, in two minutes
+livi --help                                                 all commands; livi fit --help for the options of fit
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command. Exit codes: 0 done, 1 failed, 2 wrong usage (argparse's own), 3 a poor fit, 130 interrupted."""
+    """Run a command; return 0 if done, 1 if failed, 3 for a poor fit, 130 if interrupted. Wrong usage exits with 2."""
     arguments = sys.argv[1:] if arguments is None else arguments
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a name that the console cannot show ends no command
+            stream.reconfigure(errors="backslashreplace")  # a character that the console cannot show is no error
     if not arguments:
         print(START, end="")
         return 0
@@ -75,22 +76,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command: Callable[[argparse.Namespace], int] = chosen.command
         return command(chosen)
     except KeyboardInterrupt:
-        _fail("interrupted")
+        warn("interrupted")
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of our output has gone; what is left in the buffer must not be tried again
+    except BrokenPipeError:  # whoever read our output has gone: discard what is left in the buffer
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
         if chosen.debug:
             traceback.print_exc()
             return 1
-        return _fail(_sentence(error) + ("" if _expected(error) else " (--debug shows where)"))
+        warn(_sentence(error) + ("" if _expected(error) else " (--debug shows where)"))
+        return 1
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="livi",
-        description="Posteriors over the weights of PyTorch networks: models of tables, demonstration and benchmarks.\n"
+        description="Posteriors over the weights of PyTorch networks: models of tables, a demonstration, benchmarks.\n"
         "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 fitted, but worse than the mean, 130 interrupted.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -123,6 +125,7 @@ def _demo(chosen: argparse.Namespace) -> int:
 
 
 def _expected(error: Exception) -> bool:
+    """Whether the message says enough; other errors may be bugs, and their traceback is of use."""
     from livi.posterior.storage import StorageError
     from livi.tables import TableError
 
@@ -130,10 +133,6 @@ def _expected(error: Exception) -> bool:
 
 
 def _sentence(error: Exception) -> str:
+    """The first line of the message, or the name of the error."""
     text = str(error).strip()
     return text.splitlines()[0] if text else type(error).__name__
-
-
-def _fail(text: str) -> int:
-    print(f"livi: {text}", file=sys.stderr)
-    return 1

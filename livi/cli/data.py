@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import sys
 from pathlib import Path
 from typing import Any
 
+from livi.cli.messages import say
+
 DESCRIPTION = """\
-The image sets that `livi bench mnist`, `fashion-mnist`, `cifar10` and `cifar100` read. They lie in the folder that
-LIVI_DATA_DIR names, or else in the folder livi of your cache. Mind the terms of each: livi downloads from its authors
-and passes nothing on.
+The image sets that `livi bench mnist`, `fashion-mnist`, `cifar10` and `cifar100` read. They are kept in the folder that
+LIVI_DATA_DIR names, otherwise in the folder livi of your cache. livi downloads each set from its authors; please mind
+their terms of use.
 """
 EXAMPLES = """\
 examples:
@@ -22,25 +23,24 @@ examples:
 """
 
 
-def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
+def add_commands(commands: Any) -> None:
     data = commands.add_parser(
         "data",
         help="image sets: list, download, verify, pack",
         description=DESCRIPTION,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    ).add_subparsers(required=True, metavar="what")
+    ).add_subparsers(required=True, metavar="command")
     for name, run, text, wanted in (
-        ("list", _list, "what there is, and which parts of it are here", "*"),
-        ("get", _get, "download: goes on where it was cut, checked by md5, put in place when whole", "+"),
-        ("verify", _verify, "compare with the published md5, and read all that is here", "*"),
-        ("pack", _pack, "write NAME/PART.npz files, which are read without scipy or Pillow", "+"),
+        ("list", _list, "all image sets, and which parts of them have been downloaded", "*"),
+        ("get", _get, "download sets and check their md5; an interrupted download continues", "+"),
+        ("verify", _verify, "compare downloaded sets with the published md5, and read them", "*"),
+        ("pack", _pack, "write NAME/PART.npz files, which can be read without scipy or Pillow", "+"),
     ):
         command = data.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        command.set_defaults(command=run, usage_error=command.error)
-        command.add_argument(
-            "names", nargs=wanted, metavar="NAME", help="of a set" + ("; all" if wanted == "*" else "")
-        )
+        command.set_defaults(command=run)
+        words = "name of a set" + (" (default: all)" if wanted == "*" else "")
+        command.add_argument("names", nargs=wanted, metavar="NAME", help=words)
 
 
 def _list(chosen: argparse.Namespace) -> int:
@@ -58,7 +58,7 @@ def _list(chosen: argparse.Namespace) -> int:
 def _get(chosen: argparse.Namespace) -> int:
     folder: Path = _module("pictures").data_folder()
     for name in _names(chosen):
-        _module("download").get(folder, name, _say)
+        _module("download").get(folder, name, say)
     return 0
 
 
@@ -81,7 +81,7 @@ def _pack(chosen: argparse.Namespace) -> int:
     folder = pictures.data_folder()
     for name in _names(chosen):
         here = [part for part in pictures.SETS[name] if pictures.available(folder, name, part)]
-        for part in here or ["test"]:  # of which reading says what is missing
+        for part in here or ["test"]:  # reading a part that is not here raises an error that says what is missing
             print(pictures.pack(folder, name, part))
     return 0
 
@@ -90,13 +90,9 @@ def _names(chosen: argparse.Namespace) -> list[str]:
     known = list(_module("pictures").SETS)
     for name in chosen.names:
         if name not in known:
-            chosen.usage_error(f"expected some of {', '.join(known)}, got {name!r}")
+            chosen.parser.error(f"expected some of {', '.join(known)}, got {name!r}")
     return chosen.names or known
 
 
 def _module(name: str) -> Any:
     return importlib.import_module(f"livi.experiments.datasets.{name}")
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -7,15 +7,15 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from livi.cli.benches import add_bench, run_bench
+from livi.cli.benches import add_bench, given, run_bench
 from livi.cli.options import count, names, seeds
 
 DESCRIPTION = """\
-Densities whose answers are known, by livi.fit_density: fit every method to every target under every seed, write
-DIR/densities.json after every fit, and print a Markdown table of KL(q || p) in nats, of the sliced 2-Wasserstein
-distance to draws of p, and seconds. A run that was stopped goes on where it was.
+Test livi.fit_density on densities p with known answers. Fits every method to every target with every seed, writes
+DIR/densities.json after every fit, and prints a Markdown table of KL(q || p) in nats, the sliced 2-Wasserstein distance
+to draws from p, and seconds. The same command continues an interrupted run.
 
-targets   banana, x, mixture, funnel; logistic (regression, by NUTS), where numpyro is installed
+targets   banana, x, mixture, funnel; logistic (a logistic regression, compared with NUTS) if numpyro is installed
 methods   livi, sivi, full_rank, mean_field
 """
 
@@ -26,29 +26,28 @@ examples:
 """
 
 
-def add_command(benches: argparse._SubParsersAction[Any]) -> None:
+def add_command(benches: Any) -> None:
     command = add_bench(
         benches,
         "densities",
         _run,
-        summary="livi.fit_density beside Gaussians and semi-implicit inference, where answers are known",
+        summary="livi.fit_density, Gaussians and semi-implicit inference on densities with known answers",
         description=DESCRIPTION,
-        examples=EXAMPLES,
+        epilog=EXAMPLES,
     )
-    command.add_argument("--only", type=names, metavar="NAME,...", help="targets (default: all that can be had)")
+    command.add_argument("--only", type=names, metavar="NAME,...", help="targets (default: all that can be made)")
     command.add_argument("--seeds", type=seeds, metavar="SEED,...", help="default: 400,401,402")
-    command.add_argument("--steps", type=count, help="of a fit (default: 1500)")
+    command.add_argument("--steps", type=count, help="steps of each fit (default: 1500)")
     command.add_argument("--figure", type=Path, metavar="FILE", help="also draw the fits of the first seed")
 
 
 def _run(chosen: argparse.Namespace) -> int:
     bench = importlib.import_module("livi.experiments.density_bench")
-    given = {"methods": chosen.methods, "seeds": chosen.seeds, "steps": chosen.steps}
 
     def configure(_: Path | None) -> Any:
         return bench.Config(
             targets=bench.available() if chosen.only is None else chosen.only,
-            **{name: value for name, value in given.items() if value is not None},
+            **given(chosen, "methods", "seeds", "steps"),
         )
 
     code = run_bench(chosen, bench, configure)

@@ -7,18 +7,18 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from livi.cli.benches import add_bench, run_bench
+from livi.cli.benches import add_bench, given, run_bench
 from livi.cli.options import count, names, seeds
 
 DESCRIPTION = """\
-The paper's test of the entropy approximation: train a VAE, and estimate the entropy of its decoder along the way by
-importance sampling and by every method, at the same draws. Writes DIR/entropy.json after every training, and prints a
-Markdown table. A run that was stopped goes on where it was.
+The paper's test of the entropy approximation. Trains a VAE, and during the training estimates the entropy of its
+decoder by importance sampling and by every method, at the same draws. Writes DIR/entropy.json after every training, and
+prints a Markdown table. The same command continues an interrupted run.
 
-data      weights of the toy network by NUTS, as in the paper (where numpyro is installed), digits (where scikit-learn
-          is installed), mnist (in the folder that LIVI_DATA_DIR names)
+data      weights of the toy network by NUTS, as in the paper (if numpyro is installed), digits (if scikit-learn is
+          installed), mnist (in the folder that LIVI_DATA_DIR names)
 methods   exact-terms (equation 14), exact (L'), lanczos (L', matrix-free), smallest (L''), encoder (importance sampling
-          with the encoder as the proposal: the paper's truth)
+          with the encoder as the proposal, which the paper takes as the truth)
 """
 
 EXAMPLES = """\
@@ -28,30 +28,29 @@ examples:
 """
 
 
-def add_command(benches: argparse._SubParsersAction[Any]) -> None:
+def add_command(benches: Any) -> None:
     command = add_bench(
         benches,
         "entropy",
         _run,
-        summary="the entropy of a VAE's decoder along its training, by every estimator and by importance sampling",
+        summary="the entropy of a VAE's decoder during training, by every estimator and by importance sampling",
         description=DESCRIPTION,
-        examples=EXAMPLES,
+        epilog=EXAMPLES,
     )
-    command.add_argument("--only", type=names, metavar="NAME,...", help="data (default: all that can be had)")
+    command.add_argument("--only", type=names, metavar="NAME,...", help="data (default: all that are available)")
     command.add_argument("--seeds", type=seeds, metavar="SEED,...", help="default: 500,501,502")
-    command.add_argument("--epochs", type=count, help="default: 100")
-    command.add_argument("--draws", type=count, help="behind each entropy (default: 256)")
+    command.add_argument("--epochs", type=count, help="epochs of each training (default: 100)")
+    command.add_argument("--draws", type=count, help="draws for each estimate of an entropy (default: 256)")
     command.add_argument("--figure", type=Path, metavar="FILE", help="also draw the curves of the first seed")
 
 
 def _run(chosen: argparse.Namespace) -> int:
     bench = importlib.import_module("livi.experiments.entropy_bench")
-    given = {name: getattr(chosen, name) for name in ("methods", "seeds", "epochs", "draws")}
 
     def configure(_: Path | None) -> Any:
         return bench.Config(
             data=bench.available() if chosen.only is None else chosen.only,
-            **{name: value for name, value in given.items() if value is not None},
+            **given(chosen, "methods", "seeds", "epochs", "draws"),
         )
 
     code = run_bench(chosen, bench, configure)

@@ -1,4 +1,4 @@
-"""Modules that need packages which are not always there."""
+"""Modules that need the packages of an extra."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 
 def load(name: str, extra: str = "tables") -> Any:
-    """A module that is, or needs, a package of this extra.
+    """Import a module that is, or needs, a package of this extra.
 
     Raises:
-        ImportError: it is not installed; the message says what to install.
+        ImportError: the package is not installed; the message says how to install it.
     """
     try:
         return importlib.import_module(name)

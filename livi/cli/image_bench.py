@@ -1,4 +1,4 @@
-"""The commands `livi bench mnist`, `fashion-mnist`, `cifar10` and `cifar100`: progress, tables, figures."""
+"""The commands `livi bench mnist`, `fashion-mnist`, `cifar10` and `cifar100`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from livi.cli.benches import speaker
+from livi.cli.benches import LIMIT, OUT, given, speaker
 from livi.cli.options import count, names, seeds
+from livi.cli.parsing import new_command
 
 SUMMARIES = {
     "mnist": "LeNet on MNIST: out-of-distribution and rotated images",
@@ -18,46 +19,50 @@ SUMMARIES = {
     "cifar10": "WRN-16-4 on CIFAR-10: out-of-distribution and corrupted images",
     "cifar100": "WRN-28-10 on CIFAR-100: out-of-distribution images",
 }
-FROM_SCRATCH = ("mnist", "fashion-mnist")  # others start from networks that are trained
+FROM_SCRATCH = ("mnist", "fashion-mnist")  # in the others, fits start from trained networks
 DESCRIPTION = """\
-Fit every method under every seed, and score it: accuracy, NLL, ECE and Brier; confidence and AUROC on
-out-of-distribution (OOD) sets; NLL and ECE on rotated (mnist, fashion-mnist) or corrupted (cifar10) images. Write
-DIR/{name}.json after every fit, print Markdown tables beside the paper's numbers, and draw figures into DIR where
-matplotlib is installed. The same command goes on with what was stopped; other methods and seeds add to it.
+Fits every method with every seed and scores it: accuracy, NLL, ECE and Brier score; confidence and AUROC on
+out-of-distribution (OOD) sets; NLL and ECE on rotated (mnist, fashion-mnist) or corrupted (cifar10) images. Writes
+DIR/{name}.json after every fit, prints Markdown tables next to the paper's numbers, and draws figures into DIR if
+matplotlib is installed. The same command continues an interrupted run; other methods and seeds are added to the file.
 
 methods   map, ensemble-K, mean_field and all others of livi.rivals.METHODS; livi, livi-smallest (the paper's L''),
-          livi-mixture-K (trained jointly; from scratch livi is one of five), livi-pooled-K (K fits of one component
-          each); with settings as in livi@prior=0.5@noise=0.1,
+          livi-mixture-K (K components trained together; on mnist and fashion-mnist, livi itself has five),
+          livi-pooled-K (K separate fits of one component each). A method can have settings, as in
+          livi@prior=0.5@noise=0.1:
           {settings}
-search    --search tries four candidates for each method, by its prior or weight decay, on validation images, and
-          writes DIR/{name}-validation.json; --chosen takes the best of each from there, for ensembles that of map,
-          for other forms of livi that of livi
-data      from LIVI_DATA_DIR or the cache: livi data list
+search    --search tries four candidates for each method, with different priors or weight decays, on validation images,
+          and writes DIR/{name}-validation.json. --chosen takes the best of each method from that file; ensembles take
+          the settings of map, other forms of livi those of livi
+data      from LIVI_DATA_DIR or the cache; see livi data list
 """
-OF_LIVI = "noise, rate, offset (its rate), temperature, samples (a step), draws (that answer) and fit (epochs) for livi"
-SETTINGS = f"prior for all, {OF_LIVI}"
-TRAINED_SETTINGS = f"""prior, decay and epochs (of the networks that fits start from),
+OF_LIVI = """for livi: noise, rate, offset (the rate of the offset), temperature, samples
+          (weight vectors per step), draws (networks in a prediction), fit (epochs)"""
+SETTINGS = f"for all: prior; {OF_LIVI}"
+TRAINED_SETTINGS = f"""for all: prior, and decay and epochs of the networks that fits start from;
           {OF_LIVI}"""
 EXAMPLES = """\
 examples:
   livi bench {name} --quick
   livi bench {name} --search --methods map,livi --device cuda --out results
   livi bench {name} --chosen results/{name}-validation.json --methods map,livi --device cuda --out results
-  livi bench {name} --device cuda --limit-minutes 9 --out results     again and again, until all is done
+  livi bench {name} --device cuda --limit-minutes 9 --out results     repeat until all is done
 """
 
 
-def add_commands(benches: argparse._SubParsersAction[Any]) -> None:
+def add_commands(benches: Any) -> None:
+    """Add a command for each problem."""
     for name, summary in SUMMARIES.items():
-        command = benches.add_parser(
+        command = new_command(
+            benches,
             name,
-            help=summary,
+            _run,
+            summary=summary,
             description=DESCRIPTION.format(name=name, settings=SETTINGS if name in FROM_SCRATCH else TRAINED_SETTINGS),
             epilog=EXAMPLES.format(name=name),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        command.set_defaults(command=_run, usage_error=command.error, problem=name)
-        command.add_argument("--methods", type=names, metavar="NAME,...", help="default: all that can run")
+        command.set_defaults(problem=name)
+        command.add_argument("--methods", type=names, metavar="NAME,...", help="default: all that can be run")
         command.add_argument(
             "--seeds", type=seeds, metavar="SEED,...", help="default: 300,301,302; 300 with --quick, 0 with --search"
         )
@@ -67,45 +72,57 @@ def add_commands(benches: argparse._SubParsersAction[Any]) -> None:
             default="test",
             help="which images to score; choose settings by validation ones only (default %(default)s)",
         )
-        command.add_argument("--device", default="cpu", help="default %(default)s")
-        command.add_argument("--jobs", type=count, default=1, help="fits at a time, a process each, GPUs in turn")
-        command.add_argument("--limit-minutes", type=float, metavar="M", help="stop after so long, ready to go on")
-        command.add_argument("--samples", type=count, help="networks that answer (default: by the problem)")
-        command.add_argument("--fit-epochs", type=float, metavar="E", help="of fits on the bound (default: livi's own)")
+        command.add_argument("--device", default="cpu", help="such as cuda (default %(default)s)")
+        command.add_argument(
+            "--jobs",
+            type=count,
+            default=1,
+            help="fits to run at the same time, each in a process of its own; they take several GPUs in turn",
+        )
+        command.add_argument("--limit-minutes", type=float, metavar="M", help=LIMIT)
+        command.add_argument(
+            "--samples", type=count, help="number of networks in a prediction (default: by the problem)"
+        )
+        command.add_argument(
+            "--fit-epochs", type=float, metavar="E", help="epochs of variational fits (default: livi's own choice)"
+        )
         if name in FROM_SCRATCH:
-            command.add_argument("--gradients", type=count, help="the same number for every method (default: its own)")
-        else:
-            command.add_argument("--epochs", type=count, help="of SGD, of the networks that fits start from (60)")
             command.add_argument(
-                "--norm", choices=("batch", "group", "response"), default="batch", help="of the network"
+                "--gradients", type=count, help="give every method this many gradients (default: each its own)"
+            )
+        else:
+            command.add_argument(
+                "--epochs", type=count, help="epochs of SGD for the networks that fits start from (default: 60)"
+            )
+            command.add_argument(
+                "--norm",
+                choices=("batch", "group", "response"),
+                default="batch",
+                help="normalisation layers of the network (default %(default)s)",
             )
         command.add_argument(
-            "--ablations", action="store_true", help="what correlations, latents, samples, components buy"
+            "--ablations", action="store_true", help="measure the effect of correlations, latents, samples, components"
         )
-        command.add_argument("--search", action="store_true", help="settings of every method, by validation images")
-        command.add_argument("--chosen", type=Path, metavar="FILE", help="take settings from this search")
-        command.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="default %(default)s")
-        command.add_argument("--quick", action="store_true", help="a small trial of everything; numbers mean nothing")
+        command.add_argument(
+            "--search", action="store_true", help="choose settings of every method on validation images"
+        )
+        command.add_argument("--chosen", type=Path, metavar="FILE", help="take the settings that a --search has chosen")
+        command.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help=OUT)
+        command.add_argument(
+            "--quick", action="store_true", help="a small trial of everything; the numbers mean nothing"
+        )
 
 
 def _run(chosen: argparse.Namespace) -> int:
     bench = importlib.import_module("livi.experiments.images.bench")
     folder: Path = importlib.import_module("livi.experiments.datasets.pictures").data_folder()
-    given = {
-        "methods": chosen.methods,
-        "seeds": _default_seeds(chosen) if chosen.seeds is None else chosen.seeds,
-        "gradients": getattr(chosen, "gradients", None),
-        "epochs": getattr(chosen, "epochs", None),
-        "norm": getattr(chosen, "norm", None),
-        "fit_epochs": chosen.fit_epochs,
-        "samples": chosen.samples,
-    }
-    settings = {name: value for name, value in given.items() if value is not None}
-    settings |= {"part": chosen.part, "quick": chosen.quick}
+    settings = _default_seeds(chosen) | given(
+        chosen, "methods", "seeds", "gradients", "epochs", "norm", "fit_epochs", "samples", "part", "quick"
+    )
     say, first = speaker()
     running = {"device": chosen.device, "minutes": chosen.limit_minutes, "say": say}
     if sum([chosen.ablations, chosen.search, chosen.chosen is not None]) > 1:
-        chosen.usage_error("expected one of --ablations, --search and --chosen, got several")
+        chosen.parser.error("expected one of --ablations, --search and --chosen, got several")
     if chosen.ablations:
         return _ablate(chosen, settings, folder, running)
     search = importlib.import_module("livi.experiments.images.search")
@@ -114,7 +131,7 @@ def _run(chosen: argparse.Namespace) -> int:
             settings["methods"] = search.chosen_methods(chosen.chosen, chosen.problem, chosen.methods or ())
         config = bench.Config(chosen.problem, **settings)
     except ValueError as error:
-        chosen.usage_error(str(error))
+        chosen.parser.error(str(error))
     if chosen.search:
         names = chosen.methods or search.methods_to_search(config.setting, chosen.quick)
         config = search.searched(replace(config, methods=names))
@@ -135,23 +152,24 @@ def _run(chosen: argparse.Namespace) -> int:
     return 1 if any(row["error"] is not None for row in document["rows"]) else 0
 
 
-def _default_seeds(chosen: argparse.Namespace) -> tuple[int, ...] | None:
+def _default_seeds(chosen: argparse.Namespace) -> dict[str, Any]:
+    """The seeds of a search or trial, unless others are given."""
     if chosen.search:
-        return (importlib.import_module("livi.experiments.images.search").SEED,)
-    return (300,) if chosen.quick else None
+        return {"seeds": (importlib.import_module("livi.experiments.images.search").SEED,)}
+    return {"seeds": (300,)} if chosen.quick else {}
 
 
 def _ablate(chosen: argparse.Namespace, settings: dict[str, Any], folder: Path, running: dict[str, Any]) -> int:
     ablations = importlib.import_module("livi.experiments.images.ablations")
     variants = settings.pop("methods", ())
     if "gradients" in settings:
-        chosen.usage_error("--gradients: expected none beside --ablations, which have schedules of their own")
+        chosen.parser.error("--gradients: expected none beside --ablations, which have schedules of their own")
     if chosen.jobs > 1:
-        chosen.usage_error("--jobs: expected 1 beside --ablations, which go on with one another's fits")
+        chosen.parser.error("--jobs: expected 1 beside --ablations, which go on with one another's fits")
     try:
         config = ablations.Ablations(chosen.problem, variants, **settings)
     except ValueError as error:
-        chosen.usage_error(str(error))
+        chosen.parser.error(str(error))
     document = ablations.ablate(config, chosen.out, folder, **running)
     print(ablations.ablations_text(document))
     found = [row["correlations"] for row in document["rows"] if row.get("correlations")]

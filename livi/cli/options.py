@@ -1,4 +1,4 @@
-"""Values of options, from text; what cannot be used is refused in words by argparse."""
+"""Conversions of option values from text, which argparse calls as `type`; a wrong value is wrong usage."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 from livi.durations import seconds
 
-INTERRUPTED = 130  # exit code after Ctrl-C, as shells have it
+INTERRUPTED = 130  # exit code after Ctrl-C, as in shells
 
 
 def names(text: str) -> tuple[str, ...]:
-    """What stands between commas; a name that holds commas itself is put in double quotes.
+    """The names between commas; a name that contains commas is put in double quotes.
 
     >>> names('id, "price, EUR"')
     ('id', 'price, EUR')
@@ -22,7 +22,7 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def share(text: str) -> float:
-    """A number from 0 to below 1."""
+    """A number that is at least 0 and less than 1."""
     try:
         value = float(text)
     except ValueError:
@@ -33,7 +33,7 @@ def share(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """A whole number from 1 on."""
+    """A whole number, at least 1."""
     if not text.isdecimal() or not 1 <= int(text) < 2**31:
         raise argparse.ArgumentTypeError(f"expected a number from 1 on, got {text!r}")
     return int(text)
@@ -47,12 +47,12 @@ def seed(text: str) -> int:
 
 
 def seeds(text: str) -> tuple[int, ...]:
-    """Such numbers between commas."""
+    """Seeds between commas."""
     return tuple(seed(part) for part in names(text))
 
 
 def widths(text: str) -> tuple[int, ...]:
-    """Whole numbers from 1 on between commas, at least one."""
+    """Numbers of units between commas, at least one."""
     found = tuple(count(part) for part in names(text))
     if not found:
         raise argparse.ArgumentTypeError(f"expected widths such as 50,50, got {text!r}")
@@ -60,7 +60,7 @@ def widths(text: str) -> tuple[int, ...]:
 
 
 def duration(text: str) -> float:
-    """Seconds, from a number or a text with a unit."""
+    """Seconds, from a number or from text with a unit."""
     try:
         return seconds("", text)
     except ValueError:
@@ -83,7 +83,7 @@ def result(text: str) -> str:
 
 
 def page(text: str) -> str:
-    """The name of an HTML file, or one without an ending."""
+    """The name of an HTML file, or a name without an ending."""
     if Path(text).suffix.lower() not in (".html", ".htm", ""):
         remedy = "; a browser prints the page to a PDF" if text.lower().endswith(".pdf") else ""
         raise argparse.ArgumentTypeError(f"expected a name that ends in .html, got {text!r}{remedy}")

@@ -7,16 +7,16 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from livi.cli.benches import add_bench, run_bench
+from livi.cli.benches import add_bench, given, run_bench
 from livi.cli.options import count, names, seeds
 
 DESCRIPTION = """\
-Is livi at least as good as the plain network that it starts from? Fit every method to every problem under every seed,
-write DIR/plain.json (DIR/plain-validation.json) after every fit, and print Markdown tables of NLL, accuracy or RMSE,
-ECE or coverage of 90 % intervals, and seconds. A run that was stopped goes on where it was.
+Is livi at least as good as the plain network that it starts from? Fits every method to every problem with every seed,
+writes DIR/plain.json (with --part validation, DIR/plain-validation.json) after every fit, and prints Markdown tables of
+NLL, accuracy or RMSE, ECE or coverage of 90 % intervals, and seconds. The same command continues an interrupted run.
 
-problems  digits-mlp and digits-cnn (where scikit-learn is installed), moons, heteroscedastic, three-outputs; and where
-          they are in the folder uci of the folder that LIVI_DATA_DIR names: boston, energy
+problems  digits-mlp and digits-cnn (if scikit-learn is installed), moons, heteroscedastic, three-outputs; boston and
+          energy, if they are in the folder uci of the folder that LIVI_DATA_DIR names
 methods   plain (ordinary training), ensemble (five of them), livi (livi.fit without options), livi-net (livi.fit
           started at the trained plain network)
 """
@@ -29,16 +29,16 @@ examples:
 """
 
 
-def add_command(benches: argparse._SubParsersAction[Any]) -> None:
+def add_command(benches: Any) -> None:
     command = add_bench(
         benches,
         "plain",
         _run,
-        summary="livi beside the plain network that it starts from",
+        summary="livi compared with the plain network that it starts from",
         description=DESCRIPTION,
-        examples=EXAMPLES,
+        epilog=EXAMPLES,
     )
-    command.add_argument("--only", type=names, metavar="NAME,...", help="problems (default: all that are there)")
+    command.add_argument("--only", type=names, metavar="NAME,...", help="problems (default: all with available data)")
     command.add_argument("--seeds", type=seeds, metavar="SEED,...", help="default: 300,301,302")
     command.add_argument(
         "--part",
@@ -46,19 +46,18 @@ def add_command(benches: argparse._SubParsersAction[Any]) -> None:
         default="test",
         help="which rows to score; choose settings by validation rows only (default %(default)s)",
     )
-    command.add_argument("--steps", type=count, help="at most so many of a fit, to see that everything works")
+    command.add_argument("--steps", type=count, help="most steps of each fit, only to see that everything works")
 
 
 def _run(chosen: argparse.Namespace) -> int:
     bench = importlib.import_module("livi.experiments.plain_bench")
-    given = {"methods": chosen.methods, "seeds": chosen.seeds}
 
     def configure(folder: Path | None) -> Any:
         return bench.Config(
             problems=bench.available(folder) if chosen.only is None else chosen.only,
             part=chosen.part,
             steps=chosen.steps,
-            **{name: value for name, value in given.items() if value is not None},
+            **given(chosen, "methods", "seeds"),
         )
 
     return run_bench(chosen, bench, configure)

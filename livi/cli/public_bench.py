@@ -6,15 +6,15 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from livi.cli.benches import add_bench, run_bench
+from livi.cli.benches import FIRST_SPLIT, QUICK, THREADS, add_bench, run_bench
 from livi.cli.extras import load
 from livi.cli.options import names
 
 DESCRIPTION = """\
-Fit `livi fit`'s defaults and histogram boosting to tables that come with installable packages (pip install
-"livi[bench]"), write DIR/public.json after every fit, and print Markdown tables of errors, log scores, coverage of 90 %
-intervals or sets (overall, and in the worst fifth of the rows by size of the prediction), and seconds. A run that was
-stopped goes on where it was.
+Compare the defaults of `livi fit` with histogram gradient boosting, on tables that come with Python packages (pip
+install "livi[bench]"). Writes DIR/public.json after every fit, and prints Markdown tables of errors, log scores,
+coverage of 90 % intervals or sets (overall, and in the worst fifth of the rows by size of the prediction), and seconds.
+The same command continues an interrupted run.
 """
 
 EXAMPLES = """\
@@ -25,21 +25,21 @@ examples:
 """
 
 
-def add_command(benches: argparse._SubParsersAction[Any]) -> None:
+def add_command(benches: Any) -> None:
     command = add_bench(
         benches,
         "public",
         _run,
-        summary="livi fit beside boosting, on tables that come with packages",
+        summary="livi fit compared with boosting, on tables that come with Python packages",
         description=DESCRIPTION,
-        examples=EXAMPLES,
+        epilog=EXAMPLES,
     )
-    command.add_argument("--data", type=names, metavar="NAME,...", help="default: all that are installed")
-    command.add_argument("--splits", type=int, default=1, help="of each table (default %(default)s)")
-    command.add_argument("--first-split", type=int, default=100, help="default %(default)s")
+    command.add_argument("--data", type=names, metavar="NAME,...", help="tables (default: all that are installed)")
+    command.add_argument("--splits", type=int, default=1, help="splits of each table (default %(default)s)")
+    command.add_argument("--first-split", type=int, default=100, help=FIRST_SPLIT)
     command.add_argument("--max-rows", type=int, default=1_000_000, help="most rows to fit to (default %(default)s)")
-    command.add_argument("--threads", type=int, default=1, help="threads of a fit (default %(default)s)")
-    command.add_argument("--quick", action="store_true", help="a few steps only, to see that everything works")
+    command.add_argument("--threads", type=int, default=1, help=THREADS)
+    command.add_argument("--quick", action="store_true", help=QUICK)
 
 
 def _run(chosen: argparse.Namespace) -> int:

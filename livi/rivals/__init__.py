@@ -1,4 +1,4 @@
-"""Posteriors to compare with, all returned as `livi.Posterior`, so that prediction and metrics are shared."""
+"""Other methods to compare livi with. Each returns a `livi.Posterior`, so that prediction and metrics are shared."""
 
 from livi.family.ensemble import Ensemble
 from livi.rivals.avb import Adversarial, fit_avb

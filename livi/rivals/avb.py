@@ -1,4 +1,4 @@
-"""Adversarial variational Bayes (Mescheder, Nowozin and Geiger 2017): a classifier learns what the entropy needs."""
+"""Adversarial variational Bayes (Mescheder, Nowozin and Geiger 2017): a classifier estimates the density ratio."""
 
 from __future__ import annotations
 
@@ -23,24 +23,27 @@ from livi.posterior.posterior import Posterior
 from livi.rivals.contrast import Contrast, Moments, as_entropy, prior_contrast
 from livi.rivals.sampler import Sampler, fit_sampler
 
-LARGE = 5000  # weights from which the paper's discriminator for MNIST is taken in place of that for the toy problem
+LARGE = 5000  # weights from which on the LIVI paper's discriminator for MNIST replaces the one for its toy problem
 
 
 class Adversarial(Sampler):
-    """The implicit posterior, with log q(theta) / r(theta) learned by a discriminator T in place of a linearised g.
+    """The implicit posterior, with log q(theta) / r(theta) from a discriminator T instead of livi's entropy estimate.
 
-    Before every step on the bound T takes `epochs` steps on the logistic loss, over `num_contrast` draws of q and as
-    many of the contrast r (Algorithm 1; the other way round for the signs of T):
+    Before every step on the bound, T takes `epochs` steps on the logistic loss, over `num_contrast` draws from q and as
+    many from the contrast r (Algorithm 1 of Mescheder et al. 2017; s is the sigmoid):
 
-        max_T  E_q log s(T(theta)) + E_r log s(-T(theta)),  whose maximum is T = log q / r.
+        max_T  E_q log s(T(theta)) + E_r log s(-T(theta)),  attained by T = log q / r.
 
-    The bound is then that with H = -E_q [T + log r], T held fixed: the gradient of log q / r by the parameters of q is
-    zero on average. What T has not learned the bound gets wrong, in either direction: it is no bound.
+    The entropy in the bound is then H = -E_q [T + log r]. T is held fixed while the bound is differentiated, since the
+    gradient of log q / r with respect to the parameters of q is zero on average. Errors of T can make the value larger
+    or smaller, so that it is no longer a lower bound.
 
     Args:
-        adaptive: take the Gaussian with the moments of q for r, and not the prior ("adaptive contrast").
-        hidden: widths of T's hidden layers. By default, as in the LIVI paper, one of 100 units, 20 draws and 10
-            epochs; from 5,000 weights on 2,500 and 4,500 units, 300 draws and 5 epochs.
+        adaptive: take for r the independent Gaussian with the moments of q ("adaptive contrast"), not the prior.
+        hidden: widths of T's hidden layers. The defaults are those of the LIVI paper: one layer of 100 units, 20 draws
+            and 10 epochs; from 5,000 weights on, layers of 2,500 and 4,500 units, 300 draws and 5 epochs.
+        num_contrast: draws from q, and from r, that T is trained on before each step; the default as for `hidden`.
+        epochs: steps of T before each step on the bound; the default as for `hidden`.
         rate: Adam's learning rate for T.
     """
 
@@ -59,8 +62,10 @@ class Adversarial(Sampler):
         super().__init__(layout, generators, noises)
         large = layout.num_params > LARGE
         widths = ((2500, 4500) if large else (100,)) if hidden is None else tuple(hidden)
-        self.num_contrast = checks.positive_int("num_contrast", num_contrast or (300 if large else 20))
-        self.epochs = checks.positive_int("epochs", epochs or (5 if large else 10))
+        num_contrast = (300 if large else 20) if num_contrast is None else num_contrast
+        epochs = (5 if large else 10) if epochs is None else epochs
+        self.num_contrast = checks.positive_int("num_contrast", num_contrast)
+        self.epochs = checks.positive_int("epochs", epochs)
         if self.num_contrast < 2:
             raise ValueError("num_contrast: expected at least 2, for a variance, got 1.")
         self.moments = Moments(layout.flatten()) if adaptive else None
@@ -68,7 +73,7 @@ class Adversarial(Sampler):
         self.optimiser = torch.optim.Adam(self.discriminator.parameters(), checks.positive_float("rate", rate))
 
     def prepare_step(self, prior: Prior, rng: torch.Generator | None) -> None:
-        """Train the discriminator on what q is now."""
+        """Train the discriminator on draws from the current q and from the contrast."""
         with torch.no_grad():
             theta = self.sample(self.num_contrast, rng)
             if self.moments is not None:
@@ -80,7 +85,7 @@ class Adversarial(Sampler):
             self.optimiser.zero_grad()
             loss.backward()
             self.optimiser.step()
-        self.optimiser.zero_grad()  # so that nobody takes these for gradients of the bound
+        self.optimiser.zero_grad()  # these are no gradients of the bound
 
     def entropy(self, draw: Draw, how: Estimation) -> tuple[EntropyEstimate, ...]:
         contrast = self._contrast(how.prior)
@@ -108,7 +113,7 @@ class Adversarial(Sampler):
         return self.optimiser.state_dict()
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        self.optimiser.load_state_dict(copy.deepcopy(state))  # else two families would share their moments
+        self.optimiser.load_state_dict(copy.deepcopy(state))  # else two families would share Adam's moments
 
     def _contrast(self, prior: Prior | None) -> Contrast:
         if self.moments is not None:
@@ -119,7 +124,7 @@ class Adversarial(Sampler):
 
 
 def _discriminator(num_params: int, hidden: Sequence[int]) -> nn.Sequential:
-    """An MLP that begins by calling everything even."""
+    """An MLP whose output is 0 at first, so that both classes begin equally likely."""
     widths = [num_params, *(checks.positive_int("each of hidden", width) for width in hidden)]
     layers: list[nn.Module] = []
     for before, after in pairwise(widths):
@@ -142,11 +147,11 @@ def fit_avb(
     rate: float = 3e-3,
     **options: Any,
 ) -> Posterior:
-    """Livi's generator and noise, trained with a discriminator; see `Adversarial`.
+    """Livi's generator and noise, with the entropy estimated by a discriminator; see `Adversarial`.
 
     Args:
-        **options: as in `livi.inference.fit`, except for entropy and family. Without adaptive contrast the prior must
-            be one that can be drawn from.
+        **options: as in `livi.inference.fit`, except for entropy and family. Without adaptive contrast, the prior must
+            have a `sample` method.
     """
 
     def make(layout: Layout, generators: list[Generator], noises: list[Noise]) -> Adversarial:

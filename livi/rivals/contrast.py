@@ -1,9 +1,9 @@
-"""A density ratio beside a known density: what adversarial and kernel estimates of an entropy have in common.
+"""The contrast density r to which AVB and KIVI compare q, to estimate the entropy of q from draws alone.
 
-Of an implicit q only draws are known. A classifier or a kernel regression can learn log q(theta) / r(theta) from draws
-of q and of a contrast r whose density is known, and then H[q] = -E_q [log q / r + log r]. With the prior as contrast
-that is minus KL(q || p) minus the mean log prior. The nearer r is to q, the less there is to learn: *adaptive contrast*
-(Mescheder et al. 2017, section 3.3) takes the independent Gaussian with the mean and variance of q.
+An implicit q can be sampled, but its density is unknown. A classifier or a kernel regression learns
+log q(theta) / r(theta) from draws of q and of a contrast r with a known density, and H[q] = -E_q [log q / r + log r].
+With the prior p as contrast, this is -KL(q || p) - E_q log p. The closer r is to q, the easier the ratio is to learn:
+*adaptive contrast* (Mescheder et al. 2017, section 3.3) takes the independent Gaussian with the moments of q.
 """
 
 from __future__ import annotations
@@ -20,26 +20,32 @@ from livi.draws import normal
 from livi.family.entropy import EntropyEstimate, EntropyReport
 from livi.model.priors import Prior
 
-MEMORY = 0.9  # of the moments, from one step to the next
-NARROWEST = 1e-6  # standard deviation
+MEMORY = 0.9  # decay of the running moments, per step
+NARROWEST = 1e-6  # lower limit of the standard deviations
 
 
 class Contrast(NamedTuple):
-    """r(theta): where it looks at weights from, draws as seen from there, and log r."""
+    """A contrast r(theta), and the coordinates in which q and r are compared; a ratio of densities is the same in all.
 
-    coordinates: Callable[[Tensor], Tensor]  # (S, m) -> (S, m), in which r is about as wide as 1
-    draw: Callable[[int, torch.Generator | None], Tensor]  # -> (S, m), in those coordinates
-    log_prob: Callable[[Tensor], Tensor]  # (S, m) -> (S,), of weights
+    Attributes:
+        coordinates: maps weights to the coordinates of the comparison.
+        draw: this many draws from r, in these coordinates.
+        log_prob: log r of weights.
+    """
+
+    coordinates: Callable[[Tensor], Tensor]  # (S, m) -> (S, m)
+    draw: Callable[[int, torch.Generator | None], Tensor]  # -> (S, m)
+    log_prob: Callable[[Tensor], Tensor]  # (S, m) -> (S,)
 
 
 def prior_contrast(prior: Prior, num_params: int) -> Contrast:
-    """The prior, whose own parameters get no gradient from it: an entropy does not depend on them."""
+    """The prior as contrast. A learned scale of it gets no gradient from here: the entropy does not depend on it."""
     fixed = copy.deepcopy(prior).requires_grad_(False)
     return Contrast(lambda theta: theta, lambda count, rng: fixed.sample(count, num_params, rng), fixed.log_prob)
 
 
 class Moments(nn.Module):
-    """Mean and standard deviation of each weight under q, followed along a fit: the adaptive contrast."""
+    """Running mean and standard deviation of each weight under q, for the adaptive contrast."""
 
     def __init__(self, like: Tensor) -> None:  # (m,)
         super().__init__()
@@ -50,11 +56,13 @@ class Moments(nn.Module):
 
     @torch.no_grad()
     def follow(self, theta: Tensor, memory: float = MEMORY) -> None:  # (S, m)
+        """Update the moments by these draws; with `memory` 0 they are those of these draws alone."""
         self.mean.lerp_(theta.mean(0), 1.0 - memory)
         variance = self.std.square().lerp(theta.var(0), 1.0 - memory)
         self.std.copy_(variance.sqrt().clamp_min(NARROWEST))
 
     def contrast(self) -> Contrast:
+        """The independent Gaussian with the present moments, compared in coordinates where it is standard normal."""
         mean, std = self.mean.clone(), self.std.clone()
 
         def log_prob(theta: Tensor) -> Tensor:
@@ -68,6 +76,6 @@ class Moments(nn.Module):
 
 
 def as_entropy(log_density: Tensor) -> tuple[EntropyEstimate, ...]:  # (S,)
-    """-E log q, from estimates of log q at draws; with the draws in equal shares it is that of a whole mixture."""
+    """The entropy -E log q from estimates of log q at draws, of a whole mixture if each component has as many draws."""
     report = EntropyReport(torch.ones_like(log_density, dtype=torch.bool), products=0)
     return (EntropyEstimate(-log_density, report),)

@@ -1,4 +1,4 @@
-"""A problem at its MAP estimate as laplace-torch takes it: a model and a loader, and hyper-parameters to be tuned."""
+"""What laplace-torch needs of a problem at its MAP estimate, and the Laplace evidence that tunes prior and noise."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from livi.rivals.map_start import Start, own_statistics
 from livi.rivals.options import needed
 
 INSTALL = 'pip install "livi[laplace]".'
-BATCH = 512  # examples whose curvature is computed at a time
-TUNING_STEPS, TUNING_RATE = 300, 0.1  # of Adam, on logarithms of the prior precision and the noise
-WIDEST = 12.0  # what those logarithms may be from 0
+BATCH = 512  # examples per curvature computation
+TUNING_STEPS, TUNING_RATE = 300, 0.1  # of Adam, on the logarithms of prior precision and noise
+LARGEST_LOG = 12.0  # limit of the absolute value of these logarithms
 
 
 class Tuned(NamedTuple):
-    """What the evidence was maximised by."""
+    """Prior precision and noise that maximise the evidence."""
 
     precision: Tensor  # ()
     noise: Tensor | None  # ()
@@ -34,19 +34,19 @@ class Tuned(NamedTuple):
 
 @dataclass(frozen=True)
 class Evidence:
-    """Laplace's approximation of log p(D | precision, noise), with one precision for all weights.
+    """Laplace's approximation of log p(D | precision, noise), with one prior precision for all weights.
 
-    With the eigenvalues c of the curvature at the MAP estimate theta, at a noise of 1,
+    With c_i the eigenvalues of the curvature at the MAP estimate theta, for a noise of 1, it is
 
         log p(D | theta, noise) - precision |theta|^2 / 2 - sum_i log(1 + c_i / (noise^2 precision)) / 2.
 
-    laplace-torch has it too, but in 0.3 no gradient with respect to the noise for Kronecker factors.
+    laplace-torch 0.3 computes it too, but without the gradient with respect to the noise for Kronecker factors.
 
     Args:
-        theta: the weights that are not fixed.
+        theta: the weights that have a posterior; fixed ones are left out.
         values: c; zeros may be left out.
-        loss: half the sum of squared residuals, or -log p(D | theta) of classes.
-        num_targets: numbers that have the noise.
+        loss: half the sum of squared residuals, or -log p(D | theta) in classification.
+        num_targets: number of scalar targets, each with the noise.
     """
 
     theta: Tensor
@@ -64,9 +64,9 @@ class Evidence:
 
 
 class Examples:
-    """All examples in their order, in batches, with what laplace-torch reads of a loader: `len(loader.dataset)`.
+    """All examples in order, in batches, as the loader that laplace-torch expects; it also reads `len(loader.dataset)`.
 
-    Batches are views, where a DataLoader takes each example by itself: two launches for every one of them on a GPU.
+    Batches are views of the tensors. A DataLoader would index each example, with two kernel launches for each on a GPU.
     """
 
     def __init__(self, inputs: Tensor, targets: Tensor) -> None:
@@ -79,12 +79,12 @@ class Examples:
 
 @dataclass(frozen=True)
 class Model:
-    """What curvature is computed of: the module at the MAP estimate, and all examples.
+    """The module at the MAP estimate with all examples, from which laplace-torch computes the curvature.
 
-    Where the problem is standardised inside, so are these, and noises are in units of the module's outputs.
+    Inputs and targets are standardised if the problem is, and the noise is in units of the module's outputs.
 
     Args:
-        likelihood: "regression" or "classification", laplace-torch's words.
+        likelihood: "regression" or "classification", as laplace-torch calls them.
         buffers: BatchNorm statistics of the MAP estimate, which are also in the module.
     """
 
@@ -97,7 +97,12 @@ class Model:
 
     @classmethod
     def at(cls, function: str, start: Start) -> Model:
-        """Raises a TypeError or ValueError about what laplace-torch does not know."""
+        """The model at this MAP estimate.
+
+        Raises:
+            ImportError: laplace-torch is not installed.
+            TypeError, ValueError: laplace-torch does not support the network, the likelihood or the data.
+        """
         problem, layout = start.problem, start.problem.layout
         needed(function, "laplace", INSTALL)
         if layout.forward is not None:
@@ -123,6 +128,7 @@ class Model:
 
     @property
     def noise(self) -> Tensor | None:  # ()
+        """The present observation noise, in units of the outputs; None in classification."""
         likelihood = self.start.problem.likelihood
         if not isinstance(likelihood, Gaussian):
             return None
@@ -130,12 +136,12 @@ class Model:
 
     @property
     def observed_noise(self) -> float | None:
-        """In the targets' units."""
+        """The noise in the units of the targets."""
         likelihood = self.start.problem.likelihood
         return float(likelihood.obs_std().detach()) if isinstance(likelihood, Gaussian) else None
 
     def prior_precision(self) -> Tensor:  # (m,)
-        """That of the problem's own prior."""
+        """The precision of each weight under the problem's own prior."""
         prior, count = self.start.problem.prior, self.start.problem.layout.num_params
         if not isinstance(prior, Normal):
             raise TypeError(
@@ -144,7 +150,7 @@ class Model:
         return prior.scale().detach().expand(count) ** -2.0
 
     def per_tensor(self, precision: Tensor) -> Tensor:  # (m,) -> (slots,)
-        """One precision for each parameter tensor, all whose weights must have the same."""
+        """One precision for each parameter tensor, the same for all weights of it; a ValueError if they differ."""
         slots = self.start.problem.layout.slots
         for slot in slots:
             values = precision[slot.start : slot.stop]
@@ -153,7 +159,7 @@ class Model:
         return torch.stack([precision[slot.start] for slot in slots])
 
     def evidence(self, values: Tensor, chosen: slice = slice(None)) -> Evidence:
-        """From the eigenvalues of the curvature of these weights."""
+        """The evidence, given the eigenvalues of the curvature; `chosen` are the weights that have a posterior."""
         loss = nn.MSELoss(reduction="sum") if self.noise is not None else nn.CrossEntropyLoss(reduction="sum")
         total, targets = values.new_zeros(()), 0
         with torch.no_grad():
@@ -163,16 +169,16 @@ class Model:
         return Evidence(self.start.theta[chosen], values.detach().clamp_min(0.0), total, targets)
 
     def tuned(self, evidence: Evidence) -> Tuned:
-        """The precision, one for all weights, that maximises the evidence, and with it a noise that is learned.
+        """Maximise the evidence over one precision for all weights and, if it is learned, the noise.
 
-        The likelihood gets the noise, since predictions are made with it.
+        The noise is also set in the likelihood, which predictions use.
         """
         problem = self.start.problem
         scale = problem.prior.scale().detach() if isinstance(problem.prior, Normal) else torch.ones(())
         log_precision = (-2.0 * scale.to(problem.layout.device).log().mean()).requires_grad_()
-        noise, open_yet = self.noise, any(True for _ in problem.likelihood.parameters())
-        log_noise = None if noise is None else noise.log().requires_grad_(open_yet)
-        parameters = [log_precision, *([log_noise] if open_yet and log_noise is not None else [])]
+        noise, learned = self.noise, any(True for _ in problem.likelihood.parameters())
+        log_noise = None if noise is None else noise.log().requires_grad_(learned)
+        parameters = [log_precision, *([log_noise] if learned and log_noise is not None else [])]
         optimiser = torch.optim.Adam(parameters, TUNING_RATE)
         for step in range(TUNING_STEPS):
             optimiser.param_groups[0]["lr"] = TUNING_RATE * (1.0 - step / TUNING_STEPS)
@@ -182,7 +188,7 @@ class Model:
             optimiser.step()
             with torch.no_grad():
                 for parameter in parameters:
-                    parameter.clamp_(-WIDEST, WIDEST)
+                    parameter.clamp_(-LARGEST_LOG, LARGEST_LOG)
         if log_noise is not None and isinstance(problem.likelihood, Gaussian):
             with torch.no_grad():
                 observed = (log_noise.exp() * problem.likelihood.unit()).log()
@@ -191,7 +197,7 @@ class Model:
 
 
 def _examples(function: str, problem: Problem) -> tuple[Tensor, Tensor]:
-    data = problem.data.plain() if isinstance(problem.data, TensorData) else problem.data  # examples as they were given
+    data = problem.data.plain() if isinstance(problem.data, TensorData) else problem.data  # without augmentation
     try:
         whole = gathered(data)
     except NotGatheredError as reason:
@@ -204,7 +210,7 @@ def _examples(function: str, problem: Problem) -> tuple[Tensor, Tensor]:
 
 
 def _targets(function: str, problem: Problem, outputs: Tensor, targets: Tensor) -> tuple[str, Tensor]:
-    """The kind of the likelihood, and targets in the shape that goes with the outputs."""
+    """The name of the likelihood in laplace-torch, and the targets in the shape and units of the outputs."""
     likelihood = problem.likelihood
     if type(likelihood) is Gaussian and likelihood.log_std.numel() == 1 and outputs.ndim == 2:
         if torch.as_tensor(likelihood.unit()).numel() > 1:

@@ -1,4 +1,4 @@
-"""Deep ensembles: MAP estimates from different starts, taken as equally likely samples."""
+"""Deep ensembles: MAP estimates from different initialisations, as equally likely draws of the weights."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from livi.rivals.map_start import MapFits
 def fit_ensemble(
     net: nn.Module, data: Any, likelihood: Likelihood, *, members: int = 5, steps: int | None = None, **options: Any
 ) -> Posterior:
-    """`members` MAP estimates trained side by side, none selected; the first starts at the network's own weights.
+    """A deep ensemble of `members` MAP estimates, all kept; the first starts at the network's own weights.
 
-    All share one likelihood: an observation noise that is learned is the best for all members together.
+    Members are trained side by side and share one likelihood: a learned observation noise is the best one for all
+    members together.
 
     Args:
-        steps: of each MAP fit, in place of `recipe.map_steps`.
-        **options: as in `livi.Problem.of`, and `recipe`, `seed`, `autocast`, `capture`. `progress` is accepted, and
-            there is none; of `last_layer` only "sampled", which all layers are.
+        steps: of each MAP fit, instead of `recipe.map_steps`.
+        **options: as in `livi.Problem.of`, and `recipe`, `seed`, `autocast`, `capture`. `progress` is accepted and has
+            no effect; `last_layer` may only be "sampled".
     """
     checks.positive_int("members", members)
     fits = MapFits.of("fit_ensemble", net, data, likelihood, members, steps, options)

@@ -1,4 +1,4 @@
-"""Full-rank Gaussian variational inference: every correlation between weights, through the same fit."""
+"""Full-rank Gaussian variational inference: a Gaussian with all correlations between weights, by `livi.fit`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from livi.rivals.options import refuse
 
 
 def fit_full_rank(net: nn.Module, data: Any, likelihood: Likelihood, **options: Any) -> Posterior:
-    """q(theta) = N(b, W W^T + sigma^2 I) with a full m x m matrix W: what the implicit posterior is without its branch.
+    """q(theta) = N(b, W W^T + sigma^2 I) with a full m x m matrix W: livi's posterior with an affine generator.
 
-    The entropy of an affine generator is exact. Memory: 4 m^2 numbers with Adam's: for at most a few thousand weights.
+    The entropy is exact. Memory is 4 m^2 numbers, counting gradient and Adam's moments, so that m can be at most a few
+    thousand.
 
     Args:
-        **options: as in `livi.inference.fit`, except for the generator. The noise sigma is fixed at 0.01 if not given.
+        **options: as in `livi.inference.fit`, except for the generator. By default, sigma is fixed at 0.01.
     """
     refuse("fit_full_rank", options, "generator")
     options.setdefault("last_layer", "sampled")

@@ -1,6 +1,6 @@
-"""IVON: mean-field variational inference at the price of Adam (Shen et al. 2024), by the package of its authors.
+"""IVON: mean-field variational inference at the cost of Adam (Shen et al. 2024), with the authors' package ivon-opt.
 
-ivon-opt is under the GNU General Public Licence: it is installed by its own extra, `livi[ivon]`, and in no other.
+ivon-opt is under the GNU General Public Licence, so it has an extra of its own, `livi[ivon]`, and is in no other.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from livi.rivals.map_start import Start, as_posterior, best_map, loss_gradient
 from livi.rivals.options import needed
 
 INSTALL = 'pip install "livi[ivon]".'
-RATE = 0.1  # by `python -m benchmarks.choose_ivon`: 0.3 is best there, and 1 diverges
-PROBES = 16  # products with the Hessian at the MAP estimate
-NOISE_RATE = 1e-2  # of Adam, for a noise that is learned
-ATTEMPTS, LOWER = 4, 1.0 / 3.0  # rates that are tried, and the share of one that the next is
+RATE = 0.1  # chosen with `python -m benchmarks.choose_ivon`: 0.3 is best there, but 1 diverges
+PROBES = 16  # Hessian-vector products at the MAP estimate, for the initial h
+NOISE_RATE = 1e-2  # of Adam, for a learned noise
+ATTEMPTS, LOWER = 4, 1.0 / 3.0  # learning rates tried, and the factor from one to the next
 
 
 def fit_ivon(
@@ -42,24 +42,25 @@ def fit_ivon(
     hessian_memory: float = 0.999,
     **options: Any,
 ) -> Posterior:
-    """q(theta) = N(mean, diag(s^2)) by natural gradients, from the MAP estimate: s^-2 is an average of curvature.
+    """q(theta) = N(mean, diag(s^2)) by IVON's natural-gradient steps, started at the MAP estimate.
 
-    The variance is 1 / (N (h + 1 / (N prior variance))) with the running estimate h of the Hessian of the mean loss,
-    from products of gradients with the noise that they were taken at. Steps are `rate` times those of Newton's method
-    for a Hessian that is h, so that a rate means the same for every problem.
+    The variance is s^2 = 1 / (N (h + 1 / (N prior variance))), where h is a running estimate of the diagonal of the
+    Hessian of the mean loss, from products of gradients with the noise of the weights they were taken at. A step of the
+    mean is `rate` times a Newton step with the Hessian diag(h) plus the prior's, so that a rate means the same for
+    every problem.
 
     Args:
-        rate: of the mean, at its peak; it falls to zero by a cosine. Steps that end far from what the MAP estimate
-            explains are taken again, from the start, at a third of it, a ninth, a 27th.
+        rate: initial learning rate of the mean; it falls to zero by a cosine. If the fit diverges, or ends with a much
+            lower likelihood than the MAP estimate, it is repeated at a third of the rate, then a ninth and a 27th.
         num_samples: weight vectors per step.
         hessian_start: h before the first step, by default the mean curvature of the weights at the MAP estimate.
-        hessian_memory: what is kept of h at each step, of which the rest takes the new estimate's place.
+        hessian_memory: decay of the running average h.
         **options: as in `fit_ensemble`, of the MAP start.
 
     Raises:
         ImportError: ivon-opt is not installed.
         TypeError: the prior is not Normal.
-        FitError: steps diverge at every rate.
+        FitError: the steps diverge at every rate.
     """
     for name, value in (("steps", steps), ("num_samples", num_samples)):
         checks.positive_int(name, value)
@@ -73,10 +74,10 @@ def fit_ivon(
     for rate in rates:
         gradients += steps * num_samples
         groups = _groups(start)
-        with start.theta.device:  # it makes tensors on the default device
+        with start.theta.device:  # the package makes tensors on the default device
             optimiser = package.IVON(groups, lr=rate, rescale_lr=False, **settings)
         _train(start.problem, optimiser, groups, steps, num_samples, options.get("seed", 0))
-        if _stayed(start, optimiser):
+        if _converged(start, optimiser):
             break
         start.problem.likelihood.load_state_dict(before)
     else:
@@ -92,13 +93,14 @@ def fit_ivon(
 
 
 def _mean_curvature(start: Start, seed: int) -> float:
-    """The trace of the Hessian of the mean loss, over the number of weights, from products with random signs.
+    """The mean of the diagonal of the Hessian of the mean loss, by Hutchinson's estimate with random signs.
 
-    Hutchinson's estimate; where it is not positive, as it may be at a MAP estimate that is not one, 1.
+    If that is not positive, which can happen where the MAP fit has not converged, the result is 1.
     """
     problem, row = start.problem, start.theta.detach().requires_grad_()
     rng = torch.Generator().manual_seed(seed)
-    gradient = loss_gradient(problem, row, problem.data.first(), recorded=True, prior=False)  # which is weight decay
+    # Without the prior, which IVON takes as weight decay.
+    gradient = loss_gradient(problem, row, problem.data.first(), recorded=True, prior=False)
     total = 0.0
     for _ in range(PROBES):
         signs = rademacher(tuple(row.shape), rng, row.dtype, row.device)
@@ -108,7 +110,7 @@ def _mean_curvature(start: Start, seed: int) -> float:
 
 
 def _groups(start: Start) -> list[dict[str, Any]]:
-    """A group for each parameter tensor, with the weight decay that is its prior's: 1 / (N scale^2)."""
+    """An optimiser group for each parameter tensor, with the weight decay of its prior, 1 / (N scale^2)."""
     problem = start.problem
     if type(problem.prior) is not Normal:
         raise TypeError(f"fit_ivon: expected a livi.Normal prior, got {type(problem.prior).__name__}; pass prior=.")
@@ -131,7 +133,7 @@ def _train(
     others = list(problem.likelihood.parameters())
     noise = torch.optim.Adam(others, NOISE_RATE) if others else None
     rate = optimiser.param_groups[0]["lr"]
-    with global_stream(seed, problem.layout.device):  # the package draws from it
+    with global_stream(seed, problem.layout.device):  # the package draws from torch's global generator
         for step, batch in enumerate(remaining_batches(problem.data, seed, 0, steps)):
             for group in optimiser.param_groups:
                 group["lr"] = rate * cosine(step / steps)
@@ -148,8 +150,8 @@ def _train(
 
 
 @torch.no_grad()
-def _stayed(start: Start, optimiser: Any) -> bool:
-    """Whether the mean explains the data about as well as the start, which is the best there is, and all is finite."""
+def _converged(start: Start, optimiser: Any) -> bool:
+    """Whether all is finite and the mean's likelihood is close to that of the MAP estimate."""
     mean = torch.cat([group["params"][0].flatten() for group in optimiser.param_groups])
     spread = torch.cat([_std(group).flatten() for group in optimiser.param_groups])
     if not (torch.isfinite(mean).all() and torch.isfinite(spread).all()):

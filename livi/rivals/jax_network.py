@@ -1,7 +1,7 @@
-"""Networks of common layers, likelihoods and priors in jax, so that numpyro can sample them.
+"""Translation of networks, likelihoods and priors from torch to jax, for numpyro's NUTS.
 
-A module is traced symbolically (torch.fx), and each layer and function of the trace has a translation here. There is no
-trust in it: `fit_nuts` compares the log joint density with torch's before it samples.
+A module is traced with torch.fx, and each layer and function of the trace is translated by a table here. `fit_nuts`
+verifies the result: before it samples, it compares the log joint density in jax with that in torch.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from livi.rivals.options import needed
 
 INSTALL = 'pip install "livi[baselines]".'
 
-Array = Any  # of jax or numpy
-Weights = Mapping[str, Array]  # by the parameters' names
+Array = Any  # a jax or numpy array
+Weights = Mapping[str, Array]  # by parameter name
 
 
 def load(function: str) -> tuple[Any, Any]:
-    """jax and numpyro.
+    """The modules jax and numpyro.
 
     Raises:
-        ImportError: one is not installed; the message says how to.
+        ImportError: one is not installed; the message says how to install it.
     """
     return needed(function, "jax", INSTALL), needed(function, "numpyro", INSTALL)
 
 
 def in_double(jax: Any) -> Any:
-    """A context in which jax computes in double precision, as it does not by itself."""
+    """A context in which jax computes in double precision; its default is single."""
     if hasattr(jax, "enable_x64"):
         return jax.enable_x64(True)
-    return needed("fit_nuts", "jax.experimental", INSTALL).enable_x64()  # of versions before 0.8
+    return needed("fit_nuts", "jax.experimental", INSTALL).enable_x64()  # before jax 0.8
 
 
 def translated(module: nn.Module) -> Callable[[Weights, Array], Array]:
-    """The module as a function of its parameters and one input, for jax; dropout is off.
+    """The module as a jax function of its parameters and one input, without dropout.
 
     Raises:
-        TypeError: it has a layer, or does something, that has no translation; the message names it.
+        TypeError: a layer or function in its forward has no translation; the message names it.
     """
     try:
         graph = fx.Tracer().trace(module) if not _is_leaf(module) else None
@@ -74,14 +74,14 @@ def translated(module: nn.Module) -> Callable[[Weights, Array], Array]:
 
 
 def log_likelihood(likelihood: Likelihood) -> Callable[[Array, Array, Array | None], Array]:
-    """log p(targets | outputs) of each example, given outputs, targets, and the logarithm of a learned noise or None.
+    """The jax function (outputs, targets, log of a learned noise or None) -> log p(target | output) of each example.
 
     Raises:
-        TypeError: it has no translation.
+        TypeError: the likelihood has no translation.
     """
     jax = needed("fit_nuts", "jax", INSTALL)
     jnp = jax.numpy
-    centre, unit = _place(likelihood)
+    centre, unit = _location(likelihood)
     if type(likelihood) is Gaussian:
         fixed = likelihood.log_std.detach().double().cpu().numpy()
 
@@ -120,8 +120,8 @@ def log_likelihood(likelihood: Likelihood) -> Callable[[Array, Array, Array | No
     )
 
 
-def _place(likelihood: Likelihood) -> tuple[Array, Array]:
-    """Centre and unit of the targets that the outputs are of."""
+def _location(likelihood: Likelihood) -> tuple[Array, Array]:
+    """The centre and unit with which the likelihood converts outputs into the units of the targets."""
     if not isinstance(likelihood, Located) or likelihood.centre is None:
         return 0.0, 1.0
     unit = torch.as_tensor(likelihood.unit())
@@ -129,10 +129,10 @@ def _place(likelihood: Likelihood) -> tuple[Array, Array]:
 
 
 def log_prior(prior: Prior, num_params: int) -> Callable[[Array], Array]:
-    """log p(theta), normalised.
+    """The jax function theta -> log p(theta), normalised.
 
     Raises:
-        TypeError: it has no translation, or scales that are learned.
+        TypeError: the prior has no translation, or its scales are learned.
     """
     jnp = needed("fit_nuts", "jax.numpy", INSTALL)
     learned = any(True for _ in prior.parameters())
@@ -155,7 +155,7 @@ def _is_leaf(module: nn.Module) -> bool:
 
 
 def _step(node: fx.Node, module: nn.Module) -> Callable[..., Array]:
-    """What a node of the trace does, as a function of the weights and its arguments."""
+    """The operation of one node of the trace, as a jax function of the weights and the node's arguments."""
     if node.op in ("placeholder", "output"):
         return lambda *_: None
     if node.op == "get_attr":

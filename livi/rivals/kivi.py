@@ -1,4 +1,4 @@
-"""Kernel implicit variational inference (Shi, Sun and Zhu 2018): a density ratio by kernel regression."""
+"""Kernel implicit variational inference (Shi, Sun and Zhu 2018): kernel regression estimates the density ratio."""
 
 from __future__ import annotations
 
@@ -20,21 +20,23 @@ from livi.posterior.posterior import Posterior
 from livi.rivals.contrast import Contrast, Moments, as_entropy, prior_contrast
 from livi.rivals.sampler import Sampler, fit_sampler
 
-WIDTH = 0.5  # of the kernel, as a share of the median distance between draws
-LEAST_RATIO = 1e-8  # a regression can go below zero, where a ratio of densities cannot
+WIDTH = 0.5  # kernel width, relative to the median distance between draws
+LEAST_RATIO = 1e-8  # lower limit of estimated ratios: unlike densities, the regression can be negative
 
 
 class KernelRatio:
-    """r / q from draws of both, by regression with a squared-exponential kernel k of half the median distance's width.
+    """The ratio r / q, from Q draws of q and R draws of r, by kernel regression.
 
-    Minimises 1/2 E_q (f - r/q)^2 + lambda/2 |f|^2 over functions f of k's space (Kanamori, Hido and Sugiyama 2009), up
-    to a constant 1/2 E_q f^2 - E_r f + lambda/2 |f|^2, whose solution is
+    The kernel k is squared-exponential, with half the median distance between draws as its width. The estimate f
+    minimises 1/2 E_q (f - r/q)^2 + lambda/2 |f|^2 over the kernel's function space (Kanamori, Hido and Sugiyama 2009).
+    Up to a constant this is 1/2 E_q f^2 - E_r f + lambda/2 |f|^2; with the expectations replaced by means over the
+    draws, the minimum is
 
         f(x) = 1/(lambda R) sum_j k(x, r_j) + sum_i alpha_i k(x, q_i),
         (K_qq / Q + lambda I) alpha = -K_qr 1 / (lambda Q R).
 
-    That q is the density the error is weighted by is the *reverse ratio trick*: KL(q || r) = -E_q log r/q asks for the
-    ratio where q is, and q / r, which is what the paper's KL has, would be exact where r is.
+    Estimating r / q and not q / r is the *reverse ratio trick* of Shi et al.: it weights the squared error by q, and
+    KL(q || r) = -E_q log r/q needs the ratio at draws of q. A regression for q / r would weight it by r.
     """
 
     def __init__(self, ours: Tensor, theirs: Tensor, ridge: float) -> None:  # (Q, m) of q, (R, m) of r
@@ -55,7 +57,7 @@ class KernelRatio:
 
 
 def _squares(left: Tensor, right: Tensor) -> Tensor:
-    """Squared distances by one matrix product, for vectors too long to hold every difference of."""
+    """Squared distances by one matrix product, for vectors so long that all differences would not fit in memory."""
     cross = left @ right.T
     return (left.square().sum(1)[:, None] + right.square().sum(1) - 2.0 * cross).clamp_min(0.0)
 
@@ -63,14 +65,14 @@ def _squares(left: Tensor, right: Tensor) -> Tensor:
 class KernelImplicit(Sampler):
     """The implicit posterior, with log q(theta) / r(theta) from a `KernelRatio` of fresh draws at every step.
 
-    The ratio is held fixed while the bound is differentiated, as in adversarial variational Bayes; nothing is learned
-    beside the bound. A kernel over all weights sees little beyond a few dozen of them, where distances between any two
-    draws are alike; the estimate then errs in either direction.
+    The ratio is held fixed while the bound is differentiated, as in adversarial variational Bayes, but has no
+    parameters to train. With more than a few dozen weights, the distances between any two draws are nearly equal and
+    the kernel can hardly tell draws apart; the estimate is then too large or too small.
 
     Args:
-        adaptive: contrast q with the Gaussian of its own moments; False contrasts it with the prior, as Shi et al. do,
-            which is off by nats where q is a third as wide as the prior, in three dimensions already.
-        num_contrast: draws of q and of r for each ratio.
+        adaptive: contrast q with the independent Gaussian that has q's moments. False contrasts it with the prior, as
+            Shi et al. do, with errors of nats where q is a third as wide as the prior, already for three weights.
+        num_contrast: draws of q, and of r, for each ratio.
         ridge: lambda.
     """
 
@@ -126,14 +128,14 @@ def fit_kivi(
     ridge: float = 5e-3,
     **options: Any,
 ) -> Posterior:
-    """Livi's generator and noise, trained with a kernel estimate of the density ratio; see `KernelImplicit`.
+    """Livi's generator and noise, with the entropy from a kernel estimate of a density ratio; see `KernelImplicit`.
 
-    Shi et al. take layers as independent of each other and estimate one ratio for each; here one ratio is that of all
-    weights, which assumes nothing and is harder to estimate, and beside the Gaussian of q's moments (`adaptive`).
+    Shi et al. assume independent layers and estimate a ratio for each. Here one ratio is estimated for all weights
+    together, which needs no such assumption but is harder, and the default contrast is adaptive.
 
     Args:
-        **options: as in `livi.inference.fit`, except for entropy and family. Without adaptive contrast the prior must
-            be one that can be drawn from.
+        **options: as in `livi.inference.fit`, except for entropy and family. Without adaptive contrast, the prior must
+            have a `sample` method.
     """
 
     def make(layout: Layout, generators: list[Generator], noises: list[Noise]) -> KernelImplicit:

@@ -1,4 +1,4 @@
-"""Langevin ensembles: short MAP fits from different starts, and a microcanonical Langevin chain from each."""
+"""Langevin ensembles: a microcanonical Langevin chain from each of several short MAP fits."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ def fit_langevin(
     budget: float | str | None = None,
     **options: Any,
 ) -> Posterior:
-    """`chains` short MAP fits, a microcanonical Langevin chain from each, and draws of these in stacked shares.
+    """Microcanonical Langevin chains, each from a short MAP fit of its own; their draws are weighted by stacking.
 
-    After Sommer et al. (2025), "Microcanonical Langevin Ensembles": the steps are long (an energy error of 0.5 per
-    weight that falls to 0.1), so that chains leave the poor places where short fits end, and the target is met with a
-    bias. What chains are worth is found by stacking (`livi.inference.stacking`), not taken as equal. Full batches: a
-    step costs two gradients on all data for each chain. Where it leads and what each part contributes is in
-    docs/benchmarks/small-tables.md.
+    After Sommer et al. (2025), "Microcanonical Langevin Ensembles". Steps are long, with an energy error per weight
+    that falls from 0.5 to 0.1: chains leave the poor modes where short MAP fits end, and the draws are biased. Chains
+    do not count equally; stacking weights them (`livi.inference.stacking`). A step of each chain costs two gradients on
+    all data. Results, and what each part contributes, are in docs/benchmarks/small-tables.md.
 
     Args:
-        draws: kept networks in all, about.
-        steps: of each chain, by default 5,000, of which 60 % are warm-up.
-        map_steps: of each MAP fit, by default 300, or `steps` where those are fewer. The first starts at the network's
+        draws: number of networks kept from all chains together, approximately.
+        steps: of each chain, by default 5,000 and at least 32, of which 60 % are warm-up.
+        map_steps: of each MAP fit, by default 300, or `steps` if that is less. The first fit starts at the network's
             own weights.
-        energy_error: of a step in the end, per weight, as in `livi.polish`.
-        budget: seconds, or words such as "1 min": fewer steps where so many would take longer.
+        energy_error: mean squared energy error of a step, per weight, reached at the end of the warm-up, as in
+            `livi.polish`.
+        budget: longest time, in seconds or as text such as "1 min"; chains get fewer steps if needed.
         **options: as in `fit_ensemble`, and `progress`.
     """
     checks.positive_int("chains", chains)
@@ -58,7 +58,7 @@ def fit_langevin(
     problem, starts = fits.problem, fits.starts()
     steps = FROM_MODES.steps if steps is None else checks.positive_int("steps", steps)
     if budget is not None:
-        gradient = measure_start(problem, chains)  # on a batch; steps of chains take two, on all of them
+        gradient = measure_start(problem, chains)  # on one batch; a step of chains takes two on all batches
         left = seconds("budget", budget) - map_steps * gradient
         steps = min(steps, int(left / (2.0 * gradient * problem.data.steps_per_epoch)))
     steps = max(steps, 4 * FEWEST)

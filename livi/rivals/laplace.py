@@ -1,8 +1,8 @@
-"""Laplace's approximation at a MAP estimate, in three forms (Daxberger et al. 2021), on laplace-torch and curvlinops.
+"""Laplace's approximation at a MAP estimate, in three forms (Daxberger et al. 2021), with laplace-torch and curvlinops.
 
-A Gaussian with the MAP estimate as its mean and the inverse of the curvature there, the generalised Gauss-Newton matrix
-and the prior's precision, as its covariance; temperature 1. The prior's precision is the one that maximises the Laplace
-evidence, and so is a noise that is learned.
+The posterior is a Gaussian around the MAP estimate. Its precision is the generalised Gauss-Newton matrix there plus the
+prior's precision, at temperature 1. By default the prior's precision, and the noise if it is learned, maximise the
+Laplace evidence.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from livi.rivals.curvature import INSTALL, Model
 from livi.rivals.map_start import as_posterior, best_map
 from livi.rivals.options import needed
 
-LARGEST_BLOCK = 10_000  # weights of a last layer, whose covariance then takes 400 MB
-PROBES = 20  # of the trace of the curvature
+LARGEST_BLOCK = 10_000  # most weights of a last layer; their covariance takes 400 MB in single precision
+PROBES = 20  # random vectors for the trace of the curvature
 
 
 def fit_laplace_last_layer(
     net: nn.Module, data: Any, likelihood: Likelihood, *, tune_prior: bool = True, **options: Any
 ) -> Posterior:
-    """A full covariance of the last nn.Linear's weights; all others stay at the MAP estimate.
+    """Laplace with a full covariance of the last nn.Linear's weights; all other weights stay at the MAP estimate.
 
-    The network is linear in these weights, so that sampling them is the linearised prediction.
+    The outputs are linear in these weights, so that predictions with sampled weights are the linearised ones.
 
     Args:
-        tune_prior: False keeps the problem's own prior, which must be Normal, and its noise.
-        **options: as in `fit_ensemble`, of the MAP start.
+        tune_prior: False keeps the problem's prior, which must be Normal, and the noise of the MAP fit.
+        **options: as in `fit_ensemble`, for the MAP fit.
 
     Raises:
         ImportError: laplace-torch is not installed.
-        TypeError, ValueError: a likelihood or a network that it does not know.
+        TypeError, ValueError: laplace-torch does not support the likelihood or the network.
     """
     name = "fit_laplace_last_layer"
     laplace = needed(name, "laplace", INSTALL)
@@ -52,7 +52,7 @@ def fit_laplace_last_layer(
             f"{type(layout.module).__name__}; use fit_laplace_linearised."
         )
     found = laplace.FullLLLaplace(model.module, model.likelihood, sigma_noise=_float(model.noise))
-    with layout.device:  # its backend multiplies the curvature by an identity of the default device
+    with layout.device:  # laplace-torch makes an identity matrix on the default device
         found.fit(model.loader)
     chosen = _last_layer(name, layout, found.model._last_layer_name)
     if tune_prior:
@@ -67,11 +67,11 @@ def fit_laplace_last_layer(
 def fit_laplace_linearised(
     net: nn.Module, data: Any, likelihood: Likelihood, *, tune_prior: bool = True, **options: Any
 ) -> Posterior:
-    """Kronecker factors for every layer, and predictions by the network linearised around the MAP estimate.
+    """Laplace with Kronecker factors for every layer, and predictions of the network linearised at the MAP estimate.
 
-    For networks of nn.Linear and nn.Conv2d; other layers' weights are left out by `exclude`. A draw's outputs are
-    f(x, MAP) + J(x) (theta - MAP), in `predict` and in `functions` alike (Immer et al. 2021); `frozen` is refused, for
-    weights alone would be read as those of the network itself.
+    Weights must belong to nn.Linear or nn.Conv2d; leave others out with `exclude`. The outputs of a draw are
+    f(x, MAP) + J(x) (theta - MAP), in `predict` and `functions` (Immer et al. 2021). `frozen` is refused, because the
+    stored weights would be used in the network itself and not in its linearisation.
 
     Args:
         tune_prior, **options: as in `fit_laplace_last_layer`.
@@ -112,18 +112,18 @@ def fit_laplace_low_rank(
     tune_prior: bool = True,
     **options: Any,
 ) -> Posterior:
-    """The `rank` directions of largest curvature, the average curvature in all others; weights are drawn.
+    """Laplace with the `rank` directions of largest curvature, the average curvature elsewhere, and sampled weights.
 
-    Eigenvectors of the Gauss-Newton matrix by Lanczos iteration on curvlinops' products, which need no matrix, and the
-    trace of what they leave by random probes. Of all isotropic Gaussians there, that with the average precision is
-    nearest by KL(q || Laplace).
+    The leading eigenvectors of the Gauss-Newton matrix come from Lanczos iteration with matrix-vector products
+    (curvlinops); the trace of the rest is estimated with random probes. Among Gaussians that are isotropic in the
+    remaining directions, the one with the average precision minimises KL(q || Laplace).
 
-    The network is run at the weights drawn, so that where it is not linear over their spread draws fit worse than the
-    MAP estimate does: `fit_laplace_linearised` does not have that fault (Immer et al. 2021).
+    Predictions run the network at the sampled weights. Where it is not linear over their spread, draws fit worse than
+    the MAP estimate; `fit_laplace_linearised` avoids that (Immer et al. 2021).
 
     Args:
-        rest: False leaves all other curvature out, as laplace-torch's LowRankLaplace does: directions that the data
-            determine, but less than the leading ones, then have the prior's width.
+        rest: False sets the remaining curvature to zero, as laplace-torch's LowRankLaplace does. All other directions
+            then have the prior's width, even those that the data determine.
         tune_prior, **options: as in `fit_laplace_last_layer`.
     """
     name = "fit_laplace_low_rank"
@@ -146,8 +146,10 @@ def fit_laplace_low_rank(
 
 
 def _leading_curvature(function: str, model: Model, rank: int) -> tuple[Tensor, Tensor, Tensor]:  # (m, k), (k,), ()
-    """Eigenvectors and eigenvalues of the Gauss-Newton matrix, and the mean of all others; of regression for a noise of
-    1."""
+    """The leading eigenvectors and eigenvalues of the Gauss-Newton matrix, and the mean of its other eigenvalues.
+
+    In regression, these are for a noise of 1.
+    """
     curvlinops = needed(function, "curvlinops", INSTALL)
     linalg = needed(function, "scipy.sparse.linalg", INSTALL)
     regression, theta = model.noise is not None, model.start.theta
@@ -157,7 +159,7 @@ def _leading_curvature(function: str, model: Model, rank: int) -> tuple[Tensor, 
         model.module, loss, parameters, list(model.loader), check_deterministic=False
     ).to_scipy()
     size = operator.shape[0]
-    scale = 0.5 if regression else 1.0  # the loss is twice -log p at a noise of 1
+    scale = 0.5 if regression else 1.0  # the squared error is twice -log p at a noise of 1
 
     def tensor(array: Any) -> Tensor:
         return scale * torch.as_tensor(array.copy(), dtype=theta.dtype, device=theta.device)
@@ -168,13 +170,13 @@ def _leading_curvature(function: str, model: Model, rank: int) -> tuple[Tensor, 
         return vectors, values.clamp_min(0.0), values.new_zeros(())
     found, axes = linalg.eigsh(operator, k=rank, v0=np.ones(size, operator.dtype))
     signs = rademacher((size, PROBES), torch.Generator().manual_seed(0), torch.float64, torch.device("cpu")).numpy()
-    probes = (signs - axes @ (axes.T @ signs)).astype(axes.dtype)  # of what the eigenvectors leave
+    probes = (signs - axes @ (axes.T @ signs)).astype(axes.dtype)  # orthogonal to the eigenvectors
     rest = (probes * (operator @ probes)).sum(0).mean() / (size - rank)
     return tensor(axes) / scale, tensor(found).clamp_min(0.0), tensor(rest).clamp_min(0.0)
 
 
 def _last_layer(function: str, layout: Layout, layer: str) -> slice:
-    """Where the weights of a layer are in theta."""
+    """The slice of theta with the weights of this layer."""
     names = {f"{layer}.{name}".lstrip(".") for name, _ in layout.module.get_submodule(layer).named_parameters()}
     slots = [slot for slot in layout.slots if names & set(slot.names)]
     size = sum(slot.numel for slot in slots)

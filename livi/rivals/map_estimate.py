@@ -14,12 +14,12 @@ from livi.rivals.map_start import MapFits
 def fit_map(
     net: nn.Module, data: Any, likelihood: Likelihood, *, steps: int | None = None, **options: Any
 ) -> Posterior:
-    """The best of `recipe.map_restarts` MAP fits: the weights that `livi.inference.fit` with the same seed starts at.
+    """The best of `recipe.map_restarts` MAP fits: the weights at which `livi.inference.fit` with the same seed starts.
 
-    A noise that is learned is the best for the network that is kept, not for all of them together.
+    A learned noise is refitted for the network that is kept.
 
     Args:
-        steps: of each MAP fit, in place of `recipe.map_steps`.
+        steps: of each MAP fit, instead of `recipe.map_steps`.
         **options: as in `fit_ensemble`.
     """
     fits = MapFits.of("fit_map", net, data, likelihood, None, steps, options)

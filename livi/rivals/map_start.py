@@ -1,4 +1,4 @@
-"""MAP estimates, what rivals that go on from one share, and the posterior that they end with."""
+"""What methods that start with MAP fits share: the fits, gradients of the loss, and the `Posterior` they return."""
 
 from __future__ import annotations
 
@@ -30,7 +30,11 @@ _IGNORED = {*_REFUSED, "progress", "checkpoint_every", "capture", "autocast", "s
 
 @dataclass(frozen=True)
 class MapFits:
-    """What MAP fits are of, the recipe that says how many and how long, and how they are looked for."""
+    """MAP fits of a problem: `recipe.map_restarts` of them, `recipe.map_steps` long.
+
+    Attributes:
+        capture: as in `livi.inference.fit`.
+    """
 
     problem: Problem
     recipe: Recipe
@@ -48,11 +52,11 @@ class MapFits:
         steps: int | None,
         options: dict[str, Any],
     ) -> MapFits:
-        """From what `function` is given; the recipe has number and steps where they are None.
+        """MAP fits from the arguments of `function`; where `members` or `steps` is None, the recipe's number counts.
 
         Raises:
-            TypeError: an option that a MAP fit has no use for, such as a last layer that is not "sampled" like all
-                others.
+            TypeError: an option that a MAP fit has no use for, such as a last layer that is not "sampled".
+            ValueError: the recipe's temperature is not 1.
         """
         sampled = options.get("last_layer") == "sampled"
         refuse(function, options | {"last_layer": None} if sampled else options, *_REFUSED)
@@ -74,22 +78,22 @@ class MapFits:
         return cls(problem, recipe, checks.seed(options.get("seed", 0)), options.get("capture"))
 
     def starts(self) -> Starts:
-        """All of them, best first."""
+        """The weights of all fits, best first."""
         return map_weights(self.problem, self.recipe, seed=self.seed, capture=self.capture)
 
     def best(self) -> Starts:
-        """The best alone, with a noise of its own."""
+        """The weights of the best fit, for which a learned noise is fitted again."""
         return best_map_weights(self.problem, self.recipe, seed=self.seed, capture=self.capture)
 
     def posterior(self, starts: Starts, method: str) -> Posterior:
-        """Of these members, equally likely."""
+        """The posterior in which these members are equally likely."""
         members = Ensemble(self.problem.layout, starts.theta).requires_grad_(False)
         joint = starts.log_joint.tolist()
         return as_posterior(self.problem, self.recipe, members, method, members=len(starts.theta), log_joint=joint)
 
 
 class Start(NamedTuple):
-    """A MAP estimate of a problem, whose likelihood has the noise that suits it best."""
+    """A MAP estimate of a problem; a learned noise in its likelihood is fitted to this estimate."""
 
     problem: Problem
     recipe: Recipe
@@ -97,7 +101,7 @@ class Start(NamedTuple):
 
 
 def best_map(function: str, net: nn.Module, data: Any, likelihood: Likelihood, options: dict[str, Any]) -> Start:
-    """The best of `recipe.map_restarts` MAP fits, as `fit_map` has it."""
+    """The best of `recipe.map_restarts` MAP fits, as in `fit_map`."""
     fits = MapFits.of(function, net, data, likelihood, None, None, options)
     return Start(fits.problem, fits.recipe, fits.best().theta[0])
 
@@ -105,9 +109,11 @@ def best_map(function: str, net: nn.Module, data: Any, likelihood: Likelihood, o
 def loss_gradient(
     problem: Problem, theta: Tensor, batch: Batch, *, recorded: bool = False, prior: bool = True
 ) -> Tensor:  # (m,)
-    """Of -log p(D, theta) / N, from one batch; `recorded`, to be differentiated again with respect to theta.
+    """The gradient of -log p(D, theta) / N, from one batch.
 
-    Without `prior`, of -log p(D | theta) / N.
+    Args:
+        recorded: keep the graph, so that the gradient can be differentiated again; theta must then require gradients.
+        prior: False leaves out log p(theta).
     """
     row = theta if recorded else theta.detach().requires_grad_()
     fit, penalty = problem.on_batch(row[None], batch)
@@ -125,11 +131,13 @@ def as_posterior(
     buffers: dict[str, Tensor] | None = None,
     **facts: Any,
 ) -> Posterior:
-    """A posterior of these weights, each with its own BatchNorm statistics, unless there are `buffers` for all.
+    """The `Posterior` with this sampler, and with the problem, recipe and `facts` in its plan.
 
     Args:
-        gradients: of the log joint density, at one weight vector and on one batch, that were taken behind the MAP fits.
-        **facts: further ones, as JSON-able values.
+        gradients: number of gradients of the log joint density taken after the MAP fits, each at one weight vector and
+            on one batch.
+        buffers: BatchNorm statistics for all draws. By default each draw has its own.
+        **facts: further entries of the plan, as values that JSON can hold.
     """
     if buffers is None and isinstance(sampler, Ensemble):
         buffers = own_statistics(problem, sampler.theta)
@@ -155,9 +163,9 @@ def as_posterior(
 
 
 def own_statistics(problem: Problem, theta: Tensor) -> dict[str, Tensor]:  # (S, m), with S rows
-    """BatchNorm statistics of networks that are found but once: of a batch of theirs, where it is larger than others'.
+    """BatchNorm statistics of networks with these fixed weights, from 512 examples or a training batch if larger.
 
-    One that is trained on all data at a time then answers as it was trained.
+    So a network trained on all data in one batch predicts with the statistics that it was trained with.
     """
     if not problem.layout.batch_norms:
         return {}

@@ -1,4 +1,4 @@
-"""MC dropout: the network's own dropout, kept on when predicting, as a posterior of weights (Gal, Ghahramani 2016)."""
+"""MC dropout: the network's own dropout as a posterior over its weights (Gal and Ghahramani 2016)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from livi.network import Layout
 from livi.posterior.posterior import Posterior
 from livi.rivals.options import refuse
 
-MASKS = 8  # at a step
+MASKS = 8  # weight vectors per step
 
-# What x -> mask * x can be moved behind: elementwise with f(c x) = c f(x) for c >= 0, or one and the same number again.
+# Layers f with f(mask * x) = mask * f(x), as f(c x) = c f(x) for c >= 0: a mask in front can be moved behind them.
 _HOMOGENEOUS = (nn.ReLU, nn.LeakyReLU, nn.Identity)
 _HOMOGENEOUS_FUNCTIONS: tuple[Callable[..., Any], ...] = (F.relu, torch.relu, F.leaky_relu)
 _CHANNELS = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
@@ -29,23 +29,23 @@ _POOLS = (nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d, nn.AvgPool2d)
 
 
 class Dropped(NamedTuple):
-    """A layer whose inputs are dropped out."""
+    """A layer, and the probability with which each of its inputs is dropped."""
 
     layer: str
     probability: float
 
 
 class DropoutWeights(Family):
-    """theta = mean, with the columns of a layer behind a dropout multiplied by z / (1 - p), z ~ Bernoulli(1 - p) each.
+    """q(theta): the mean, with each column of a layer behind a dropout times z / (1 - p), z ~ Bernoulli(1 - p).
 
-    Dropping an input of a layer is the same as setting its column of the weights to zero, so that a draw is a whole
-    network, whose mask is the same for every example. The entropy does not depend on the mean (of the mixture that
-    Gal and Ghahramani take in the place of these point masses, up to terms that vanish with its width), so that the
-    bound is E log p(D | theta) + E log p(theta): training with dropout and weight decay.
+    Dropping an input of a layer is the same as setting its column of the weight matrix to zero. So a draw is a network
+    whose mask is the same for all examples. The entropy is taken as constant: Gal and Ghahramani replace the point
+    masses by narrow Gaussians, and the entropy of that mixture depends on the mean only by terms that vanish with the
+    width. The bound is then E log p(D | theta) + E log p(theta): training with dropout and weight decay.
 
     Args:
-        layout: of a network with nn.Dropout directly in front of nn.Linear, or nn.Dropout2d in front of nn.Conv2d;
-            ReLU and, for the former, Flatten may stand between them.
+        layout: of a network with nn.Dropout in front of nn.Linear, or nn.Dropout2d in front of nn.Conv2d. ReLU may
+            stand between them, and Flatten in front of nn.Linear, or pooling in front of nn.Conv2d.
     """
 
     learns_spread = False
@@ -54,7 +54,7 @@ class DropoutWeights(Family):
         super().__init__(layout)
         self.mean = nn.Parameter(layout.flatten().clone())
         slots = {name: slot for slot in layout.slots for name in slot.names}
-        dropped = list(dropped_layers(layout.module))
+        dropped = list(dict.fromkeys(dropped_layers(layout.module)))  # one mask for a layer that is used twice
         if not dropped:
             raise ValueError(
                 "fit_mc_dropout: expected nn.Dropout with p > 0 in front of an nn.Linear or nn.Conv2d, got none in "
@@ -84,7 +84,7 @@ class DropoutWeights(Family):
         return self.mean.detach()
 
     def begin_around(self, rows: Tensor, spread: float, *, relative: bool = False) -> None:  # (1, m)
-        del spread, relative  # both are the dropout's
+        del spread, relative  # the spread is that of the dropout
         with torch.no_grad():
             self.mean.copy_(rows[0])
 
@@ -98,20 +98,20 @@ class DropoutWeights(Family):
 
 
 def fit_mc_dropout(net: nn.Module, data: Any, likelihood: Likelihood, **options: Any) -> Posterior:
-    """The network trained and predicted with its own dropout; 8 masks a step, if the recipe does not say otherwise.
+    """MC dropout: train and predict with the network's own dropout, 8 masks per step unless the recipe says otherwise.
 
     Args:
         **options: as in `livi.inference.fit`, except for generator, noise, entropy, latents, components and family.
 
     Raises:
-        ValueError: there is no dropout, or one that is not in front of a layer with weights.
+        ValueError: the network has no dropout, or one that is not in front of a layer with weights.
     """
     refuse("fit_mc_dropout", options, "generator", "noise", "entropy", "latents", "family")
     return fit(net, data, likelihood, family=DropoutWeights, **options | {"recipe": with_masks(options.get("recipe"))})
 
 
 def with_masks(recipe: Recipe | None) -> Recipe:
-    """The recipe, naming a number of masks if it names none.
+    """The recipe, with 8 samples for likelihood and 1 for entropy per step where it does not name these numbers.
 
     >>> with_masks(Recipe(steps=50)).named == {"steps", "num_samples", "num_entropy_samples"}
     True
@@ -121,10 +121,10 @@ def with_masks(recipe: Recipe | None) -> Recipe:
 
 
 def dropped_layers(module: nn.Module) -> Iterator[Dropped]:
-    """The layers behind each dropout, found by following a symbolic trace of the module.
+    """The layers whose inputs are dropped, found in a symbolic trace of the module.
 
     Raises:
-        ValueError: the module cannot be traced, or a dropout leads to something else.
+        ValueError: the module cannot be traced, or a dropout is not in front of a layer with weights.
 
     >>> net = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Dropout(0.1), nn.Linear(8, 1))
     >>> list(dropped_layers(net))
@@ -147,16 +147,15 @@ def dropped_layers(module: nn.Module) -> Iterator[Dropped]:
 
 
 def _dropout(node: fx.Node, layers: dict[str, nn.Module]) -> tuple[float, bool]:
-    """With which probability a node drops its inputs out, and whether whole channels of them."""
-    if node.op == "call_module":
-        layer = layers[str(node.target)]
-        if isinstance(layer, (nn.Dropout, nn.AlphaDropout, *_CHANNELS)):
-            if isinstance(layer, nn.AlphaDropout):
-                raise ValueError(
-                    f"fit_mc_dropout: expected nn.Dropout, got AlphaDropout at {node.target!r}; replace it."
-                )
-            return float(layer.p), isinstance(layer, _CHANNELS)
-    if node.op == "call_function" and node.target in (F.dropout, F.dropout1d, F.dropout2d):
+    """The probability with which a node drops its inputs (0 for other nodes), and whether it drops whole channels."""
+    layer = layers[str(node.target)] if node.op == "call_module" else None
+    if isinstance(layer, (nn.AlphaDropout, nn.FeatureAlphaDropout)):
+        raise ValueError(
+            f"fit_mc_dropout: expected nn.Dropout, got {type(layer).__name__} at {node.target!r}; replace it."
+        )
+    if isinstance(layer, (nn.Dropout, *_CHANNELS)):
+        return float(layer.p), isinstance(layer, _CHANNELS)
+    if node.op == "call_function" and node.target in (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d):
         p = node.kwargs.get("p", node.args[1] if len(node.args) > 1 else 0.5)
         return float(p), node.target is not F.dropout  # type: ignore[arg-type]
     return 0.0, False
@@ -165,6 +164,7 @@ def _dropout(node: fx.Node, layers: dict[str, nn.Module]) -> tuple[float, bool]:
 def _followed(
     node: fx.Node, layers: dict[str, nn.Module], source: fx.Node, probability: float, channels: bool
 ) -> Iterator[Dropped]:
+    """The layers with weights that a dropout leads to, through layers that a mask can be moved behind."""
     layer = layers[str(node.target)] if node.op == "call_module" else None
     if isinstance(layer, _CONVOLUTIONS if channels else nn.Linear) and getattr(layer, "groups", 1) == 1:
         yield Dropped(str(node.target), probability)

@@ -1,4 +1,4 @@
-"""Mean-field Gaussian variational inference: independent weights, through the same fit as the implicit posterior."""
+"""Mean-field Gaussian variational inference: a Gaussian with independent weights, by `livi.fit`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from livi.rivals.options import refuse
 
 
 class Constant(Generator):
-    """g(z) = b, whatever z: with a `DiagonalNoise` theta = b + s * eps is a mean-field Gaussian.
+    """The generator g(z) = b. With a `DiagonalNoise`, theta = b + s * eps is a mean-field Gaussian.
 
-    The one latent has no effect: the Jacobian is zero, and the entropy that of the noise, exactly.
+    Its one latent has no effect: the Jacobian is zero, and the entropy is exactly that of the noise.
 
     >>> Constant(3)(torch.zeros(2, 1))
     tensor([[0., 0., 0.],
@@ -36,7 +36,8 @@ class Constant(Generator):
         return cls(layout.num_params).to(layout.device, layout.dtype)
 
     def branch(self, z: Tensor) -> Tensor:
-        return (0.0 * z).expand(-1, self.num_params)  # a product with z, which matrix-free estimators differentiate by
+        # A function of z, with respect to which matrix-free estimators differentiate.
+        return (0.0 * z).expand(-1, self.num_params)
 
     def jacobian(self, z: Tensor) -> Tensor:  # (S, m, 1)
         return z.new_zeros(z.shape[0], self.num_params, 1)
@@ -49,13 +50,13 @@ class Constant(Generator):
 
 
 def fit_mean_field(net: nn.Module, data: Any, likelihood: Likelihood, **options: Any) -> Posterior:
-    """q(theta) = N(b, diag(s^2)), from the same MAP start, spread and schedule as `livi.inference.fit`.
+    """Mean field: q(theta) = N(b, diag(s^2)), with the MAP start, spread and schedule of `livi.inference.fit`.
 
-    Where that spread is a share of the weights' size, it is of the size that the network's own weights have.
+    A spread relative to the size of the weights is relative to the network's weights before the fit.
 
     Args:
-        **options: as in `livi.inference.fit`, except for generator, noise and entropy, which make it mean field.
-            `components` = K trains a mixture of K of them.
+        **options: as in `livi.inference.fit`, except for generator, noise and entropy. `components` = K trains a
+            mixture of K mean-field Gaussians.
     """
     refuse("fit_mean_field", options, "generator", "noise", "entropy")
     given, components = options.get("recipe") or Recipe(), options.get("components") or 1

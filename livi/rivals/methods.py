@@ -1,4 +1,4 @@
-"""Every way to a posterior by its name: what `livi.compare` and the benchmarks choose from."""
+"""All methods by name, and how each spends a budget of gradients, for `livi.compare` and the benchmarks."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from livi.rivals.swag import fit_swag
 
 Fit = Callable[..., Posterior]  # (net, data, likelihood, *, seed, progress, **options)
 
-MIN_STEPS = 200  # of a method's own, with which it can be done at all
-MIN_DRAWS = 20  # of a chain, and as many of warm-up
-MOST_MEMBERS = 100  # of an ensemble, as many as a prediction asks
+MIN_STEPS = 200  # of a method's own after the MAP fits: fewer steps give no usable posterior
+MIN_DRAWS = 20  # of each chain, after as many steps of warm-up
+MOST_MEMBERS = 100  # of an ensemble: a prediction uses no more by default
 
 
 class Budget(NamedTuple):
-    """What a method may spend on a problem.
+    """The number of gradients that a method may take on a problem.
 
     Args:
-        gradients: of the log joint density, each at one weight vector and on one batch.
-        recipe: the problem's own, as `livi.inference.fit` would have it.
-        batches: of an epoch. A gradient on all data, such as those of Markov chains, counts as so many.
+        gradients: number of gradients of the log joint density, each at one weight vector and on one batch.
+        recipe: the recipe that `livi.inference.fit` would use for the problem.
+        batches: number of batches in an epoch. A gradient on all data, as in Markov chains, counts as this many.
     """
 
     gradients: int
@@ -53,13 +53,13 @@ Spend = Callable[[Budget], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Method:
-    """A way to a posterior.
+    """A method that fits a posterior.
 
     Args:
-        title: for tables and figures.
-        fit: `fit(net, data, likelihood, *, seed, progress, **options)`, which returns a `Posterior`.
-        spend: options with which it takes about as many gradients as a `Budget` has.
-        needs: a package that is not always there.
+        title: name in tables and figures.
+        fit: function `fit(net, data, likelihood, *, seed, progress, **options)` that returns a `Posterior`.
+        spend: function from a `Budget` to the options with which `fit` takes about as many gradients.
+        needs: module of an optional package that the method needs, if any.
     """
 
     title: str
@@ -73,9 +73,9 @@ class Method:
 
 
 def steps_on_the_bound(budget: Budget) -> dict[str, Any]:
-    """For what goes through `livi.fit`: MAP fits, then steps with `num_samples` weight vectors each.
+    """For methods trained by `livi.fit`: MAP fits, then steps with `num_samples` weight vectors each.
 
-    `Recipe.lasting` shortens the MAP fits along with the rest, and does not lengthen them.
+    With fewer steps than the recipe has, `Recipe.lasting` shortens the MAP fits in proportion; with more, they stay.
 
     >>> recipe = Recipe(steps=100, num_samples=8, map_steps=50, map_restarts=4)
     >>> steps_on_the_bound(Budget(5_000, recipe)), steps_on_the_bound(Budget(500, recipe))
@@ -89,19 +89,19 @@ def steps_on_the_bound(budget: Budget) -> dict[str, Any]:
 
 
 def steps_with_masks(budget: Budget) -> dict[str, Any]:
-    """The same for MC dropout, which has fewer weight vectors a step."""
+    """As `steps_on_the_bound`, for MC dropout, which has fewer weight vectors per step."""
     return steps_on_the_bound(budget._replace(recipe=with_masks(None).over(budget.recipe)))
 
 
 def longer_map_fits(budget: Budget) -> dict[str, Any]:
-    """The recipe's number of MAP fits, as long as the gradients last, of which the best counts."""
+    """For methods that are a MAP fit, or add little to one: the recipe's number of MAP fits, with all the gradients."""
     gradients, recipe = budget.gradients, budget.recipe
     restarts = max(1, min(recipe.map_restarts, gradients // max(1, recipe.map_steps)))
     return {"recipe": Recipe(map_restarts=restarts, map_steps=max(1, gradients // restarts))}
 
 
 def map_then_steps(budget: Budget) -> dict[str, Any]:
-    """Half of the gradients for the MAP fits that it starts from, half for its own steps.
+    """For SWAG and IVON: half of the gradients for MAP fits, half for the method's own steps.
 
     >>> map_then_steps(Budget(10_000, Recipe(map_steps=1_000, map_restarts=4)))
     {'recipe': Recipe(..., map_steps=1250, map_restarts=4, ...), 'steps': 5000}
@@ -111,7 +111,7 @@ def map_then_steps(budget: Budget) -> dict[str, Any]:
 
 
 def chains_of_draws(budget: Budget) -> dict[str, Any]:
-    """For NUTS: a quarter for MAP fits, one a chain, the rest for trajectories, as if all were of the longest allowed.
+    """For NUTS: a quarter for a MAP fit of each chain, the rest for trajectories, counted at the maximal length.
 
     >>> chains_of_draws(Budget(40_000, Recipe(map_steps=1_000)))
     {'chains': 4, 'warmup': 71, 'draws': 71, 'max_tree_depth': 6, 'recipe': Recipe(..., map_steps=1000, ...)}
@@ -125,7 +125,7 @@ def chains_of_draws(budget: Budget) -> dict[str, Any]:
 
 
 def map_then_chains(budget: Budget) -> dict[str, Any]:
-    """For Langevin ensembles: up to 300 gradients a chain for its MAP fit, the rest for steps of two on all data each.
+    """For Langevin ensembles: up to 300 gradients for each chain's MAP fit, the rest for steps of two on all data.
 
     >>> map_then_chains(Budget(40_000, Recipe())), map_then_chains(Budget(40_000, Recipe(), batches=10))
     ({'chains': 8, 'map_steps': 300, 'steps': 2350}, {'chains': 8, 'map_steps': 300, 'steps': 235})
@@ -137,7 +137,7 @@ def map_then_chains(budget: Budget) -> dict[str, Any]:
 
 
 def more_members(budget: Budget) -> dict[str, Any]:
-    """MAP fits of the recipe's length, as many as the gradients pay for; shorter ones rather than one alone.
+    """For deep ensembles: as many MAP fits of the recipe's length as the gradients allow, or two shorter ones.
 
     >>> more_members(Budget(12_000, Recipe(map_steps=1_000)))
     {'members': 12, 'steps': 1000}
@@ -169,7 +169,7 @@ METHODS: dict[str, Method] = {
 
 
 def method_named(name: str) -> Method:
-    """The method of this name.
+    """The method of this name, or a ValueError that lists all names.
 
     >>> method_named("full-rank")
     Traceback (most recent call last):

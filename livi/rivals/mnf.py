@@ -1,4 +1,4 @@
-"""Multiplicative normalising flows (Louizos and Welling 2017): Gaussian weights times noise that a flow has shaped."""
+"""Multiplicative normalising flows (Louizos and Welling 2017): Gaussian weights with means multiplied by a flow."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from livi.posterior.posterior import Posterior
 from livi.rivals.options import refuse
 
 HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
-STAY = 2.0  # the gate's logit at the start, at which a step leaves most of its input as it is
-START = 0.1  # standard deviation of the multiplicative noise at the start, where it is not relative to the weights
+STAY = 2.0  # initial logit of the gates, at which a step of the flow keeps most of its input
+START = 0.1  # initial standard deviation of the multipliers z, where the spread is not relative to the weights
 
 
 class Place(NamedTuple):
-    """Where the weights of one layer stand in theta, and the axis of their shape that is multiplied."""
+    """The slice of theta with one layer's weights, and the axis of their shape that is multiplied."""
 
     start: int
     stop: int
@@ -49,7 +49,7 @@ class Place(NamedTuple):
 
 
 def places(layout: Layout) -> tuple[Place, ...]:
-    """Every linear layer by its input units, and every convolution by its filters."""
+    """All linear layers, multiplied along their inputs, and all convolutions, multiplied along their filters."""
     slots = {name: slot for slot in layout.slots for name in slot.names}
     found: dict[int, Place] = {}
     for prefix, layer in layout.module.named_modules():
@@ -62,17 +62,19 @@ def places(layout: Layout) -> tuple[Place, ...]:
 
 
 class MaskedStep(nn.Module):
-    """One step of a masked flow: what the mask lets through decides how far the rest moves to where.
+    """One step of a masked flow: the entries with mask b = 1 stay, and determine how the others are changed.
 
-        h = tanh(A (b * z)),  s = sigmoid(k(h)),  z' = b z + (1 - b)(s z + (1 - s) t(h)),  log |dz'/dz| = (1 - b) log s
+        h = tanh(A (b * z)),  s = sigmoid(k(h)),  z' = b z + (1 - b)(s z + (1 - s) t(h)),
+        log |dz'/dz| = sum_i (1 - b_i) log s_i
 
-    (Dinh et al. 2017 with the gate of Kingma et al. 2016.) At the start t is 1, so that 1 stays 1.
+    (Dinh et al. 2017 with the gate of Kingma et al. 2016; A, k and t are affine.) At first t is near 1, so that z = 1
+    is hardly changed.
     """
 
     def __init__(self, units: int, hidden: int, odd: bool) -> None:
         super().__init__()
         self.mask: Tensor
-        # Of one unit there is nothing to see: it moves by a gate and a target of its own.
+        # A single unit has no other to depend on: its gate and target are constants.
         kept = (torch.arange(units) % 2 == int(odd)) & (units > 1)
         self.register_buffer("mask", kept.to(torch.get_default_dtype()))
         self.inner, self.gate, self.target = (
@@ -96,7 +98,7 @@ class MaskedStep(nn.Module):
 
 
 class Flow(nn.Module):
-    """A few steps with masks that alternate."""
+    """A few `MaskedStep`s with alternating masks."""
 
     def __init__(self, units: int, steps: int, hidden: int) -> None:
         super().__init__()
@@ -113,8 +115,8 @@ class Flow(nn.Module):
 class Multiplier(nn.Module):
     """q(z) and the auxiliary r(z | W) of one layer.
 
-    z = flow(mu + s eps). Backwards r(z | W) = N(flow'(z); b_1 v, exp(b_2 v)) |d flow'/dz|, where v is the mean over
-    the layer's other units of tanh(c^T W): one number for a W.
+    z = flow(mu + s eps), and r(z | W) = N(flow'(z); b_1 v + a_1, exp(b_2 v + a_2)^2) |d flow'/dz| with a second flow.
+    The scalar v is the mean of tanh(c^T W) over the axes of W that are not multiplied.
     """
 
     def __init__(self, units: int, steps: int, hidden: int) -> None:
@@ -128,7 +130,7 @@ class Multiplier(nn.Module):
         self.width_bias = nn.Parameter(torch.full((units,), math.log(START)))
 
     def draw(self, eps: Tensor) -> tuple[Tensor, Tensor]:  # (S, units) -> (S, units), (S,)
-        """z and log q(z)."""
+        """z, from standard normal eps, and log q(z)."""
         z, volume = self.flow(self.mean + self.log_std.exp() * eps)
         base = -(0.5 * eps.square() + self.log_std + HALF_LOG_TWO_PI).sum(1)
         return z, base - volume
@@ -146,16 +148,17 @@ class Multiplier(nn.Module):
 class MultiplicativeFlow(Family):
     """W = z * mu + sigma * eps in every linear and convolutional layer, with z from a flow; mean field elsewhere.
 
-    z multiplies the inputs of a linear layer, and the filters of a convolution, so that all weights of a unit vary
-    together. Of the entropy of q(W) = E_z q(W | z) an auxiliary r(z | W) gives a lower bound (equation 13 there):
+    z multiplies the inputs of a linear layer and the filters of a convolution, so that all weights of a unit vary
+    together. An auxiliary r(z | W) gives a lower bound of the entropy of q(W) = E_z q(W | z)
+    (equation 13 of Louizos and Welling 2017):
 
         H[q] >= E [-log q(W | z) - log q(z) + log r(z | W)],
 
-    tight where r is q(z | W). The first term is known, the noise being Gaussian.
+    with equality if r(z | W) = q(z | W). The first term is known in closed form, since q(W | z) is Gaussian.
 
     Args:
-        flow_steps: of q(z), and as many of r.
-        hidden: units within a step.
+        flow_steps: number of steps in the flow of q, and in that of r.
+        hidden: hidden units of each step.
     """
 
     capturable = True
@@ -171,7 +174,7 @@ class MultiplicativeFlow(Family):
         self.multipliers.to(layout.device, layout.dtype)
 
     def draw(self, num_samples: int, rng: torch.Generator | None = None, *, latents: Latents | None = None) -> Draw:
-        """Weights, and the standard normal numbers behind z, those of all layers in a row."""
+        """Weights, and as latents the standard normal numbers from which the z of all layers were made."""
         antithetic = latents is not None and latents.antithetic
         units = [place.units for place in self.places]
 
@@ -192,21 +195,21 @@ class MultiplicativeFlow(Family):
         return (EntropyEstimate(nats, EntropyReport(torch.ones_like(nats, dtype=torch.bool), products=0)),)
 
     def centre(self) -> Tensor:  # (m,)
-        """The weights' mean at the z of the middle of the flow's base."""
+        """The mean of the weights given the z that the flow makes of its base's mean."""
         with torch.no_grad():
             middle = [multiplier.flow(multiplier.mean[None])[0] for multiplier in self._multipliers()]
             return self._factors(middle)[0] * self.mean
 
     @torch.no_grad()
     def begin_around(self, rows: Tensor, spread: float, *, relative: bool = False) -> None:  # (K, m)
-        """Weights of this spread, and z as far from 1 as a relative spread says, else 0.1."""
+        """Start at this row with this spread of the weights, and z around 1, with a relative spread or 0.1."""
         size = rows[0].square().mean().sqrt().clamp_min(0.01)
         for multiplier in self._multipliers():
             for log_std in (multiplier.log_std, multiplier.width_bias):
                 log_std.fill_(math.log(spread if relative else START))
         self.log_std.fill_(spread).log_().add_(size.log() if relative else 0.0)
         self.mean.fill_(1.0)
-        self.mean.copy_(rows[0] / self.centre())  # which is 1 but for what the flow does with 1
+        self.mean.copy_(rows[0] / self.centre())  # the centre is z here, near 1
 
     def rates(self) -> Rates:
         return Rates([self.mean], list(self.multipliers.parameters()), [self.log_std])
@@ -218,7 +221,7 @@ class MultiplicativeFlow(Family):
         return {"family": "MNF", "components": 1, "flows": len(self.places)}
 
     def _factors(self, drawn: list[Tensor]) -> Tensor:  # (S, m), or (1, m) where nothing is multiplied
-        """z for every weight: 1 for those that belong to no such layer."""
+        """The factor z of every weight; it is 1 for weights of other layers."""
         rows = len(drawn[0]) if drawn else 1
         parts, at = [], 0
         for place, z in sorted(zip(self.places, drawn, strict=True), key=lambda pair: pair[0].start):
@@ -227,6 +230,7 @@ class MultiplicativeFlow(Family):
         return torch.cat([*parts, self.mean.new_ones(rows, self.num_params - at)], 1)
 
     def _layers(self, behind: Tensor) -> list[tuple[Multiplier, Tensor]]:
+        """The multiplier of each layer, with its part of the standard normal numbers."""
         parts = behind.split([place.units for place in self.places], 1) if self.places else ()
         return list(zip(self._multipliers(), parts, strict=True))
 
@@ -237,10 +241,11 @@ class MultiplicativeFlow(Family):
 def fit_mnf(
     net: nn.Module, data: Any, likelihood: Likelihood, *, flow_steps: int = 2, hidden: int = 50, **options: Any
 ) -> Posterior:
-    """Multiplicative normalising flows from the same MAP start and schedule as `livi.inference.fit`.
+    """Multiplicative normalising flows, with the MAP start and schedule of `livi.inference.fit`.
 
     Args:
-        **options: as in `livi.inference.fit`, except for what makes up the family.
+        flow_steps, hidden: as in `MultiplicativeFlow`.
+        **options: as in `livi.inference.fit`, except for generator, noise, entropy, family and latents.
     """
     refuse("fit_mnf", options, "generator", "noise", "entropy", "family", "latents")
     options.setdefault("last_layer", "sampled")

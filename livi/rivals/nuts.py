@@ -1,4 +1,4 @@
-"""NUTS on one's own problem: Hamiltonian Monte Carlo whose draws are the posterior, where chains agree (numpyro)."""
+"""NUTS with numpyro: Hamiltonian Monte Carlo, the reference posterior for small networks where its chains agree."""
 
 from __future__ import annotations
 
@@ -27,22 +27,24 @@ from livi.rivals.jax_network import in_double, load, log_likelihood, log_prior, 
 from livi.rivals.map_start import MapFits, as_posterior
 
 MOST_WEIGHTS = 2_000
-TOLERANCE = 1e-6  # relative, between the log joint densities of jax and torch
+TOLERANCE = 1e-6  # relative difference of the log joint densities of jax and torch
 LARGE_RHAT = 1.1
-NOISE_SPREAD = 1.0  # of the logarithm of a learned noise around that of the best MAP estimate, a priori
+NOISE_SPREAD = 1.0  # prior standard deviation of the logarithm of a learned noise, around the best MAP estimate's
 
 
 @dataclass(frozen=True)
 class NutsReport:
-    """How the chains went; `print` it.
+    """Convergence diagnostics of the chains; `print` it.
 
-    R-hat and effective sizes are of predictions at up to 32 training inputs. Weights are not followed: networks with
-    their units in another order are the same, and chains need not agree on the order.
+    R-hat and effective sample sizes are those of predictions at up to 32 training inputs, not of weights: networks that
+    differ only in the order of their units are equal, and chains need not agree on the order.
 
     Attributes:
-        leapfrog_steps: of a draw on average, each of which is a gradient on all data.
-        rhat: of the predictions, median and worst; 1 where all chains say the same.
-        effective: sample size of the predictions, median and least.
+        draws: number of draws of all chains together.
+        leapfrog_steps: average number per draw; each takes a gradient on all data.
+        rhat: of the predictions, median and largest; 1 where all chains agree.
+        effective: effective sample size of the predictions, median and smallest.
+        rhat_log_joint, effective_log_joint: the same for the log joint density.
     """
 
     chains: int
@@ -58,7 +60,7 @@ class NutsReport:
 
     @classmethod
     def of(cls, posterior: Posterior) -> NutsReport:
-        """Of a posterior from `fit_nuts`, also after loading it."""
+        """The report of a posterior from `fit_nuts`, also of a loaded one."""
         if "nuts" not in posterior.plan:
             raise ValueError("posterior: expected one that fit_nuts returned, got another.")
         facts = dict(posterior.plan["nuts"])
@@ -89,23 +91,23 @@ def fit_nuts(
     most_weights: int = MOST_WEIGHTS,
     **options: Any,
 ) -> Posterior:
-    """`draws` networks of each of `chains` Markov chains on all data, each from a MAP estimate of its own.
+    """NUTS on all data, with `draws` draws from each of `chains` chains that start at different MAP estimates.
 
     The network is translated into jax (`livi.rivals.jax_network`), and its log joint density compared with torch's. A
-    Gaussian's noise that is learned is sampled too, log-normal around that of the best MAP estimate a priori with a
-    spread of a factor e, and each chain begins at its own estimate's; predictions have one noise for all draws, the
-    geometric mean. `print(NutsReport.of(posterior))`.
+    learned noise of a Gaussian is sampled too: its prior is log-normal around the noise of the best MAP estimate, with
+    a standard deviation of 1 for the logarithm, and each chain starts at the noise of its own estimate. Predictions use
+    one noise for all draws, the geometric mean. For convergence, `print(NutsReport.of(posterior))`.
 
     Args:
-        draws: of each chain, behind `warmup` steps that choose step size and mass matrix.
-        max_tree_depth: a draw takes at most 2^depth - 1 gradients.
-        most_weights: refuse more, which would take days.
-        **options: as in `fit_ensemble`, of the MAP start.
+        draws: of each chain, after `warmup` steps that choose step size and mass matrix.
+        max_tree_depth: a draw takes at most 2^max_tree_depth - 1 gradients.
+        most_weights: networks with more weights are refused, because chains would take days.
+        **options: as in `fit_ensemble`, for the MAP fits.
 
     Raises:
         ImportError: jax or numpyro is not installed.
-        TypeError: a layer, likelihood or prior without a translation.
-        ValueError: too many weights, or data that are not the same at every epoch.
+        TypeError: a layer, the likelihood or the prior has no translation.
+        ValueError: the network has too many weights, or the data are not the same in every epoch.
     """
     for name, value in (("chains", chains), ("warmup", warmup), ("draws", draws), ("max_tree_depth", max_tree_depth)):
         checks.positive_int(name, value)
@@ -154,7 +156,7 @@ def fit_nuts(
     for text in _alarms(report):
         warn(text)
     members = Ensemble(problem.layout, theta.flatten(0, 1)).requires_grad_(False)
-    trajectories = chains * (warmup + draws) * report.leapfrog_steps  # warm-up as if its trajectories were as long
+    trajectories = chains * (warmup + draws) * report.leapfrog_steps  # assumes trajectories as long in the warm-up
     total = round(trajectories * problem.data.steps_per_epoch)
     return as_posterior(problem, fits.recipe, members, "nuts", gradients=total, nuts=asdict(report))
 
@@ -171,7 +173,7 @@ def _check_size(net: nn.Module, options: dict[str, Any], most: int) -> None:
 
 
 def _noise_of_each(problem: Problem, theta: Tensor, limits: Limits) -> Tensor | None:  # (C, m) -> (C, ...)
-    """The logarithm of the noise that suits each row best, that of the first being left in the likelihood."""
+    """The logarithm of the best noise for each row of weights; the likelihood ends with that of the first row."""
     noise = _learned_noise(problem.likelihood)
     if noise is None:
         return None
@@ -183,7 +185,10 @@ def _noise_of_each(problem: Problem, theta: Tensor, limits: Limits) -> Tensor | 
 
 
 def _density(jax: Any, problem: Problem) -> Callable[[dict[str, Any]], Any]:
-    """log p(D, theta) of one weight vector and, where it is learned, the logarithm of the noise."""
+    """The jax function that NUTS samples: log p(D, theta), and the prior of the log noise where that is learned.
+
+    Its argument has the entries "theta" and, for a learned noise, "log_std".
+    """
     layout, numpy = problem.layout, jax.numpy
     try:
         whole = gathered(problem.data)
@@ -214,10 +219,10 @@ def _density(jax: Any, problem: Problem) -> Callable[[dict[str, Any]], Any]:
 
 
 def _check_translation(jax: Any, density: Callable[[dict[str, Any]], Any], problem: Problem, theta: Tensor) -> None:
-    """At these weights, jax and torch give the same log joint density.
+    """Compare the log joint densities of jax and torch at these weights.
 
     Raises:
-        TypeError: they do not.
+        TypeError: they differ.
     """
     noise = _learned_noise(problem.likelihood)
     module, likelihood = problem.layout.module, problem.likelihood
@@ -236,6 +241,7 @@ def _check_translation(jax: Any, density: Callable[[dict[str, Any]], Any], probl
 
 
 def _learned_noise(likelihood: Likelihood) -> nn.Parameter | None:
+    """The parameter of a Gaussian whose noise is learned, the logarithm of the noise."""
     noise = getattr(likelihood, "log_std", None)
     return noise if isinstance(likelihood, Gaussian) and isinstance(noise, nn.Parameter) else None
 
@@ -276,11 +282,11 @@ def _alarms(report: NutsReport) -> list[str]:
 
 
 def _double(tensor: Tensor) -> Any:
-    """In numpy; whole numbers as they are."""
+    """The values in numpy, floating-point numbers in double precision."""
     values = tensor.detach().cpu()
     return (values.double() if values.is_floating_point() else values).numpy()
 
 
 def _numpy(values: Any) -> Any:
-    """A copy that may be written to, which torch asks for."""
+    """A writable copy, which torch needs."""
     return np.array(values)

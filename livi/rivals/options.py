@@ -1,4 +1,4 @@
-"""Which options of `livi.inference.fit` a baseline has no use for, and packages that only some of them need."""
+"""Checks that the rivals share: options of `livi.inference.fit` that do not apply, and optional packages."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ OF_PROBLEM = [name for name in inspect.signature(Problem.of).parameters if name 
 
 
 def refuse(function: str, options: Mapping[str, Any], *names: str) -> None:
-    """Raise if one of these options was given: passing over it in silence would give another fit than was asked for."""
+    """Raise a TypeError if one of these options was given, instead of silently ignoring what the user asked for."""
     given = [name for name in names if options.get(name) is not None and not _empty(options[name])]
     if given:
         raise TypeError(f"{function}: expected no {' or '.join(given)}, which this baseline fixes or has no use for.")
 
 
 def needed(function: str, module: str, install: str) -> Any:
-    """A module of a package that is not always there.
+    """A module of an optional package.
 
     Raises:
-        ImportError: it is not; the message says how to install it.
+        ImportError: the package is not installed; the message says how to install it.
     """
     try:
         return importlib.import_module(module)

@@ -1,4 +1,4 @@
-"""Rivals that share livi's generator and noise, and differ in how the entropy of the sampler is learned."""
+"""What AVB, KIVI and SIVI share: livi's generator and noise, with another estimate of the entropy."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from livi import checks
 from livi.family.family import Family
 from livi.family.generators import Generator
 from livi.family.implicit import ImplicitPosterior
@@ -24,22 +25,23 @@ Make = Callable[[Layout, list[Generator], list[Noise]], ImplicitPosterior]
 
 
 class Sampler(ImplicitPosterior):
-    """The implicit posterior with an `entropy` of its own, which is a function of the draws themselves."""
+    """An implicit posterior whose subclasses estimate the entropy from the draws of weights."""
 
     capturable = False
-    entropy_apart = False  # what it says of draws goes back through them
+    entropy_apart = False  # the entropy is differentiated through the draws
     draw_share, entropy_share = Family.draw_share, Family.entropy_share
 
 
 def fit_sampler(
     function: str, make: Make, net: nn.Module, data: Any, likelihood: Likelihood, options: dict[str, Any]
 ) -> Posterior:
-    """`livi.fit` of the family that `make` makes of the layout, of generators and of noises.
+    """Run `livi.fit` with the family that `make` returns, given the layout, generators and noises.
 
-    These are the user's, or those that `livi.fit` would take for this problem with a sampled last layer.
+    Generators and noises are the user's, or those that `livi.fit` would take with a sampled last layer.
     """
     refuse(function, options, "entropy", "family")
-    components: int = options.pop("components", None) or 1
+    components = options.pop("components", None)
+    components = 1 if components is None else checks.positive_int("components", components)
     generator, noise = copy.deepcopy((options.pop("generator", None), options.pop("noise", None)))
 
     def family(size: Size) -> ImplicitPosterior:

@@ -1,4 +1,4 @@
-"""SWAG: a Gaussian measured along stochastic gradient descent that goes on from a MAP estimate (Maddox et al. 2019)."""
+"""SWAG: a Gaussian with the moments of SGD iterates that start at a MAP estimate (Maddox et al. 2019)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from livi.model.problem import Problem
 from livi.posterior.posterior import Posterior
 from livi.rivals.map_start import as_posterior, best_map, loss_gradient
 
-BATCHES = 8  # of an epoch, at least, where the batch size is not given: without gradient noise there is nothing to see
+BATCHES = 8  # fewest batches of an epoch by default: SWAG measures gradient noise, which large batches lack
 LARGEST_BATCH = 128
-PROBES = 32  # batches whose gradients are compared
+PROBES = 32  # batches from whose gradients the gradient noise is estimated
 POWER_STEPS = 20  # of the power iteration for the largest curvature
 
 
@@ -37,25 +37,25 @@ def fit_swag(
     batch_size: int | None = None,
     **options: Any,
 ) -> Posterior:
-    """q(theta) = N(mean, (diag + D D^T / (rank - 1)) / 2) of weights that plain SGD at a constant rate went through.
+    """SWAG: q(theta) = N(mean, (diag + D D^T / (rank - 1)) / 2) from iterates of plain SGD at a constant rate.
 
-    Mean and diagonal are moments of all collected weights, D holds the last `rank` of them, less the mean so far. How
-    wide that is depends on the learning rate and the batch size alone, given the problem: by default the rate is the
-    one that makes the stationary distribution of SGD nearest to the posterior, 2 B m / (N tr C) for batches of B and
-    per-example gradients with the covariance C (Mandt et al. 2017, Theorem 1), or half of what the largest curvature
-    allows, where that is less. The theorem is of batches drawn with replacement; these go through all examples at each
-    epoch, which makes variances two to three times smaller where there are 8 batches. Weights take their gradients from
-    the log joint density; a noise that is learned stays at the MAP estimate's.
+    Mean and diagonal variance are those of all collected iterates; the columns of D are the last `rank` of them, minus
+    the running mean. For a given problem, the width of q depends only on learning rate and batch size. The default rate
+    makes the stationary distribution of SGD closest to the posterior: 2 B m / (N tr C), for batches of B examples and
+    per-example gradients with covariance C (Mandt et al. 2017, Theorem 1), or half of the largest stable rate if that
+    is less. The theorem assumes batches drawn with replacement. Here each epoch goes through all examples, which makes
+    the variances two to three times smaller for 8 batches. A learned noise stays at its MAP estimate.
 
     Args:
-        rank: of the low-rank part.
-        steps: of SGD behind the MAP fit, the first quarter of which is not collected.
-        rate: of SGD on -log p(D, theta) / N.
-        collected: weight vectors on the way.
+        rank: number of columns of D.
+        steps: of SGD after the MAP fit; nothing is collected in the first quarter.
+        rate: learning rate of SGD on -log p(D, theta) / N.
+        collected: number of collected iterates.
         batch_size: by default an eighth of the examples, at most 128; a DataLoader has its own.
-        **options: as in `fit_ensemble`, of the MAP start.
+        **options: as in `fit_ensemble`, for the MAP fit.
 
     Raises:
+        ValueError: `rank`, `collected` and `steps` do not go together.
         FitError: the steps diverge.
     """
     if checks.positive_int("rank", rank) < 2 or checks.positive_int("collected", collected) < rank:
@@ -98,18 +98,18 @@ def fit_swag(
 
 
 class _Moments:
-    """Running mean and mean square of weights, and the last deviations from the mean so far."""
+    """Running mean and sum of squared deviations of weights, and the last deviations from the running mean."""
 
     def __init__(self, theta: Tensor, rank: int) -> None:
         self.count, self.rank = 0, rank
-        self.mean, self.squares = torch.zeros_like(theta), torch.zeros_like(theta)  # sum of squared deviations
+        self.mean, self.squares = torch.zeros_like(theta), torch.zeros_like(theta)
         self.deviations: list[Tensor] = []
 
     def add(self, theta: Tensor) -> None:
         self.count += 1
         before = theta - self.mean
         self.mean = self.mean + before / self.count
-        self.squares = self.squares + before * (theta - self.mean)  # Welford: no difference of large numbers
+        self.squares = self.squares + before * (theta - self.mean)  # Welford: avoids a difference of large numbers
         self.deviations = [*self.deviations[-(self.rank - 1) :], theta - self.mean]
 
     def sampler(self, problem: Problem) -> LowRankCovariance:
@@ -121,8 +121,8 @@ class _Moments:
 class _Rates(NamedTuple):
     """Learning rates of SGD on -log p(D, theta) / N."""
 
-    stationary: float  # whose stationary distribution is nearest to the posterior
-    stable: float  # half of the largest at which it does not diverge
+    stationary: float  # the rate whose stationary distribution is closest to the posterior
+    stable: float  # half of the largest rate at which SGD does not diverge
 
     @property
     def rate(self) -> float:
@@ -130,7 +130,7 @@ class _Rates(NamedTuple):
 
     @classmethod
     def measured(cls, problem: Problem, data: Data, theta: Tensor, seed: int) -> _Rates:
-        """From gradients of some batches at these weights, and the largest eigenvalue of one batch's Hessian."""
+        """The rates at these weights, from gradients of some batches and the largest Hessian eigenvalue of one."""
         some = list(remaining_batches(data, seed, 0, PROBES))
         total, squares = torch.zeros_like(theta), 0.0
         for batch in some:
@@ -138,7 +138,7 @@ class _Rates(NamedTuple):
             total, squares = total + gradient, squares + float(gradient.square().sum())
         size = sum(len(targets) for _, targets in some) / len(some)
         spread = (squares - float(total.square().sum()) / len(some)) / (len(some) - 1)
-        trace = size * spread  # of one example's gradient covariance
+        trace = size * spread  # of the covariance of one example's gradient
         stationary = 2.0 * size * len(theta) / (problem.data.num_data * max(trace, 1e-30))
         return cls(stationary, 1.0 / max(_largest_curvature(problem, theta, some[0], seed), 1e-30))
 
@@ -153,7 +153,7 @@ def _minibatches(data: Data, batch_size: int | None) -> Data:
 
 
 def _largest_curvature(problem: Problem, theta: Tensor, batch: Batch, seed: int) -> float:
-    """The size of the Hessian's largest eigenvalue, by power iteration with Hessian-vector products."""
+    """The largest absolute eigenvalue of the Hessian, by power iteration with Hessian-vector products."""
     rng = torch.Generator().manual_seed(seed)
     vector = normal(tuple(theta.shape), rng, theta.dtype, theta.device)
     row, size = theta.detach().requires_grad_(), 0.0
@@ -168,6 +168,7 @@ def _largest_curvature(problem: Problem, theta: Tensor, batch: Batch, seed: int)
 def _descent(
     problem: Problem, data: Data, theta: Tensor, rate: float, seed: int, steps: int
 ) -> Iterator[Tensor]:  # steps of (m,)
+    """The weights after each step of SGD."""
     for batch in remaining_batches(data, seed, 0, steps):
         theta = theta - rate * loss_gradient(problem, theta, batch)
         yield theta
