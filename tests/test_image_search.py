@@ -21,7 +21,7 @@ from livi.experiments.images.search import (
     search_text,
     searched,
 )
-from livi.experiments.images.settings import Settings, parted
+from livi.experiments.images.settings import Settings, split_name
 from livi.experiments.images.synthetic import SYNTHETIC
 from livi.model.priors import Normal
 from livi.rivals import METHODS
@@ -43,17 +43,17 @@ def tried(method, seed, nll, error=None):
 
 
 def test_settings_are_read_off_a_name_and_become_options():
-    method, settings = parted("livi-mixture-5@prior=0.5@noise=0.1@rate=0.002")
+    method, settings = split_name("livi-mixture-5@prior=0.5@noise=0.1@rate=0.002")
     assert (method, settings) == ("livi-mixture-5", Settings(prior=0.5, noise=0.1, rate=0.002))
     options = settings.options()
     assert isinstance(options["prior"], Normal)
     assert float(options["prior"].scale()) == pytest.approx(0.5)
     assert options["recipe"].named == {"affine_rate", "nonlinear_rate"}
-    cold = parted("livi@temperature=0.3@samples=1")[1].options()["recipe"]
+    cold = split_name("livi@temperature=0.3@samples=1")[1].options()["recipe"]
     assert (cold.named, cold.temperature, cold.num_samples) == ({"temperature", "num_samples"}, 0.3, 1)
-    slow = parted("livi@offset=0.0001@rate=0.002")[1].options()["recipe"]
+    slow = split_name("livi@offset=0.0001@rate=0.002")[1].options()["recipe"]
     assert (slow.affine_rate, slow.nonlinear_rate) == (0.0001, 0.002)
-    assert parted("map") == ("map", Settings())
+    assert split_name("map") == ("map", Settings())
     assert Settings().options() == {}
 
 
