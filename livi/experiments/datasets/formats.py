@@ -21,6 +21,8 @@ Labels = NDArray[np.int64]  # (n,)
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".webp"}
 _UNSIGNED_BYTES = 8  # the type code of idx files; published images have no other
+# What numpy raises of a file that is no npz file, of one that is a single array (TypeError), and of a damaged one.
+_NOT_NPZ = (KeyError, IndexError, TypeError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
@@ -49,15 +51,24 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
 def read_npz(path: Path, name: str | None = None) -> NDArray[np.uint8]:
     """One array of bytes from an npz file: the one of this name, or the first."""
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             chosen = arrays.files[0] if name is None else name
             array = arrays[chosen]
-    except (KeyError, IndexError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except _NOT_NPZ as error:
         raise _damaged(path, f"an npz file with {name or 'an array'}", str(error)) from error
     if array.dtype.kind not in "iu" or (array.size and (array.min() < 0 or array.max() > 255)):
         raise _damaged(path, "whole numbers from 0 to 255", f"{array.dtype}")
     numbers: NDArray[np.uint8] = array.astype(np.uint8)
     return numbers
+
+
+def npz_names(path: Path) -> list[str]:
+    """The names of the arrays in an npz file."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return list(arrays.files)
+    except _NOT_NPZ as error:
+        raise _damaged(path, "an npz file", str(error)) from error
 
 
 def read_cifar(paths: list[Path], label_bytes: int) -> tuple[Pixels, Labels]:
@@ -103,7 +114,7 @@ def read_pictures(path: Path, side: int, within: str = "") -> Pixels:
 
     Raises:
         ImportError: Pillow is not installed.
-        ValueError: there are no images.
+        ValueError: there are no images, or one is damaged.
     """
     try:
         from PIL import Image
@@ -113,8 +124,11 @@ def read_pictures(path: Path, side: int, within: str = "") -> Pixels:
         ) from error
     found = []
     for content in _contents(path, within):
-        with Image.open(io.BytesIO(content)) as opened:
-            picture = opened.convert("RGB")
+        try:
+            with Image.open(io.BytesIO(content)) as opened:
+                picture = opened.convert("RGB")
+        except (OSError, SyntaxError) as error:  # Pillow raises the latter of damaged PNG files
+            raise _damaged(path, "images", str(error)) from error
         if picture.size != (side, side):
             picture = picture.resize((side, side), Image.Resampling.BICUBIC)
         found.append(np.asarray(picture).transpose(2, 0, 1))

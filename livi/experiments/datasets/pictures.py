@@ -20,6 +20,7 @@ from torch import Tensor
 from livi.experiments.datasets.formats import (
     Labels,
     Pixels,
+    npz_names,
     read_cifar,
     read_idx,
     read_npz,
@@ -129,8 +130,7 @@ def _from_two_npz(paths: list[Path]) -> tuple[Pixels, Labels]:
 
 
 def _from_packed(paths: list[Path]) -> tuple[Pixels, Labels | None]:
-    with np.load(paths[0], allow_pickle=False) as arrays:
-        labelled = "labels" in arrays.files
+    labelled = "labels" in npz_names(paths[0])
     return read_npz(paths[0], "images"), read_npz(paths[0], "labels").astype(np.int64) if labelled else None
 
 
