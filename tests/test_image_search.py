@@ -9,6 +9,7 @@ import torch
 from picture_files import few_steps, write_cifar, write_mnist
 
 from livi import cli
+from livi.experiments.deadlines import Deadline
 from livi.experiments.images import methods
 from livi.experiments.images.bench import Config, bench
 from livi.experiments.images.methods import Task, default_methods, fit_method
@@ -115,6 +116,25 @@ def test_networks_of_another_weight_decay_are_others(tmp_path, monkeypatch):
         (5e-4, "network-1000-1-epochs.livi"),
         (2e-3, "network-1000-1-epochs-decay-0.002.livi"),
     ]
+
+
+@pytest.mark.parametrize(("problem", "single"), [("mnist", "livi-mixture-1"), ("cifar10", "livi")])
+def test_a_pool_shares_checkpoints_only_with_fits_of_one_component(tmp_path, monkeypatch, problem, single):
+    (write_mnist if problem == "mnist" else write_cifar)(tmp_path)
+    written = {}
+
+    def fit(*arguments, **options):
+        written.setdefault(name, options["checkpoint"].name)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(methods, "train", lambda net, *_, **__: methods.Trained(net.eval(), 1.0))
+    monkeypatch.setitem(methods.METHODS, "livi", replace(METHODS["livi"], fit=fit))
+    task = Task(load(PROBLEMS[problem], tmp_path, quick=True), 1, tmp_path, Deadline.after(10.0), quick=True)
+    for name in ("livi", "livi-mixture-1", "livi-pooled-2"):
+        with pytest.raises(KeyboardInterrupt):
+            fit_method(name, task)
+    assert written["livi-pooled-2"] == written[single]
+    assert len(set(written.values())) == 2
 
 
 def test_lengths_of_a_name_are_those_of_its_network_and_of_its_fit(tmp_path, monkeypatch):

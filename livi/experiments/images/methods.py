@@ -204,7 +204,9 @@ def fit_method(name: str, task: Task) -> Answer:
     if kind == "ensemble" and numbered:
         return _timed(task, lambda: _fit_ensemble(task, count))
     if kind == "livi-pooled":
-        return _fit_pooled(task, name.replace(base, "livi"), count)
+        # Parts have one component and share the checkpoint of the method that does; livi by itself may have several.
+        single = "livi-mixture-1" if task.problem.epochs is None else "livi"
+        return _fit_pooled(task, name.replace(base, single), count)
     if kind == "livi-mixture":
         return _fit_registered(task, "livi", name, components=count)
     if kind == "livi-smallest":
