@@ -79,7 +79,7 @@ def shared_sets_note(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def shift_curve(row: Mapping[str, Any], shift: str, name: str) -> list[float] | None:
-    """The levels of a rotation or corruption, or the scores at them; `ALL_CORRUPTIONS` gives the mean over all."""
+    """The levels of a rotation or corruption, or scores at them; `ALL_CORRUPTIONS` gives the mean. None if missing."""
     shifts: Mapping[str, Mapping[str, list[float]]] = row["shifts"]
     if shift == ALL_CORRUPTIONS and len(shifts) > 1:
         return [mean(values) for values in zip(*(curves[name] for curves in shifts.values()), strict=True)]
@@ -91,7 +91,7 @@ def _means(others: Mapping[str, Mapping[str, float]]) -> dict[str, float] | None
 
 
 def averaged(logits: Tensor) -> Tensor:  # (S, n, C) -> (n, C)
-    """Logarithms of the probabilities, averaged over draws."""
+    """The logarithm of the class probabilities averaged over draws."""
     return torch.logsumexp(torch.log_softmax(logits.double(), 2), 0) - math.log(len(logits))
 
 
