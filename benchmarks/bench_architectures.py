@@ -30,7 +30,7 @@ from livi.cli.options import count, names, seeds
 from livi.experiments.deadlines import Deadline
 from livi.experiments.processes import threads
 from livi.experiments.rows import Row, spread
-from livi.experiments.runs import Job, check_names, empty_document, listening, run_jobs
+from livi.experiments.runs import Job, check_names, empty_document, recorded_warnings, run_jobs
 from livi.experiments.spreading import first_rank
 from livi.inference.rules import Size, default_recipe
 from livi.posterior.metrics import accuracy, ece, nll
@@ -107,7 +107,7 @@ def fit_row(job: Job, *, config: Config, device: str, deadline: Deadline) -> Row
     case, quick = CASES[name], config.quick
     row: Row = {"architecture": name, "seed": seed, "asked": config.components, "error": None}
     options = {"seed": seed, "steps": QUICK_STEPS if quick else None, "components": config.components}
-    with listening() as caught, threads(1 if device == "cpu" else torch.get_num_threads()):
+    with recorded_warnings() as caught, threads(1 if device == "cpu" else torch.get_num_threads()):
         try:
             examples = case.examples(seed, quick, config.choosing).to(device)
             net, steps = case.build(seed, quick=quick).to(device), options["steps"]

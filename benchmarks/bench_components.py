@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 import warnings
 from dataclasses import dataclass
@@ -25,8 +24,7 @@ import torch
 from torch import Tensor, nn
 
 import livi
-from benchmarks.bench_truth import noise, without_test_rows
-from livi.experiments.table_data import read_split
+from benchmarks.bench_truth import held_out, noise
 from livi.experiments.toy import as_tensors, draw_functions, network, toy_data
 from livi.experiments.toy_data import OBS_STD, PRIOR_STD, reference, wasserstein2
 from livi.model.likelihoods import Likelihood
@@ -52,7 +50,7 @@ class Case:
 def case_of(name: str, seed: int) -> Case:
     if name in ("A", "B"):
         return Case(network(seed), as_tensors(toy_data(name)), livi.Gaussian(OBS_STD), 128)
-    split = without_test_rows(read_split(name, seed, Path(os.environ["LIVI_DATA_DIR"]) / "uci", 10_000), seed)
+    split = held_out(name, seed)
     counted = np.ones(len(split.inputs))
     inputs, targets = Scaling.of(split.inputs, counted), Scaling.of(split.targets, counted)
     x, held = (torch.tensor(inputs.inputs(part), dtype=torch.float32) for part in (split.inputs, split.test_inputs))

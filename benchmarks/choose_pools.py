@@ -28,7 +28,7 @@ from torch import Tensor
 
 from livi.experiments.images.methods import GPU_MEMORY, Fitted, Task, fit_method
 from livi.experiments.images.problems import PROBLEMS, Sets, load
-from livi.experiments.images.scores import Answers, averaged, told_apart
+from livi.experiments.images.scores import Answers, averaged, ood_scores
 from livi.experiments.rows import Row
 from livi.experiments.spreading import run_all
 from livi.posterior.prediction import ClassificationPrediction
@@ -122,7 +122,7 @@ def pooled(found: Sequence[Row], kind: str, labels: Tensor) -> Row:
     parts = [{name: torch.from_numpy(logs) for name, logs in each["kinds"][kind].items()} for each in found]
     together = {name: Answers(averaged(torch.stack([part[name] for part in parts]))) for name in parts[0]}
     scored = together.pop("scored")
-    told = [told_apart(scored, ood) for ood in together.values()]
+    told = [ood_scores(scored, ood) for ood in together.values()]
     alone = [Answers(part["scored"]).scores(labels) for part in parts]
     accuracy = scored.scores(labels)["accuracy"]
     row: dict[str, Any] = {"member": {name: mean(one[name] for one in alone) for name in alone[0]}}

@@ -13,7 +13,7 @@ from picture_files import write_mnist
 
 from livi import cli
 from livi.experiments.datasets import download
-from livi.experiments.datasets.download import DownloadError, fetch, md5_of, take_out
+from livi.experiments.datasets.download import DownloadError, extract, fetch, md5_of
 from livi.experiments.datasets.published import SOURCES, File, Source
 
 CONTENT = np.random.default_rng(0).bytes(300_000)
@@ -100,7 +100,7 @@ def test_where_what_had_arrived_was_something_else_it_begins_again(tmp_path, ser
     path, said = get(tmp_path, server.url)
     assert path.read_bytes() == CONTENT
     assert server.asked == [f"bytes={len(before)}-", None]
-    assert any("beginning again" in text for text in said)
+    assert any("starting again" in text for text in said)
 
 
 def test_all_that_had_arrived_is_checked_and_used(tmp_path, server):
@@ -163,11 +163,11 @@ def test_only_members_that_are_wanted_are_taken_out_and_nothing_leaves_the_folde
     for archive in ("x.tar.gz", "x.zip"):
         home = tmp_path / archive.replace(".", "-")
         home.mkdir()
-        assert take_out(tmp_path / archive, home, {"set/*.bin": "out"}) == 2
+        assert extract(tmp_path / archive, home, {"set/*.bin": "out"}) == 2
         assert {path.name: path.read_bytes() for path in home.rglob("*.bin")} == {"a.bin": b"a", "b.bin": b"b"}
         assert {path.parent for path in home.rglob("*.bin")} == {home / "out"}
         with pytest.raises(ValueError, match="expected members like other"):
-            take_out(tmp_path / archive, home, {"other*": "out"})
+            extract(tmp_path / archive, home, {"other*": "out"})
 
 
 def test_the_command_gets_a_set_that_can_be_read(tmp_path, monkeypatch, server, capsys):

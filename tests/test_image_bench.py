@@ -156,12 +156,12 @@ def test_a_fit_in_a_process_of_its_own_is_the_same_fit(tmp_path):
     write_mnist(tmp_path)
     config = quick("mnist", methods=("livi",))
     [row] = bench(config, tmp_path / "one", tmp_path)["rows"]
-    where, folder = benches._Where(tmp_path, "cpu"), tmp_path / "two"
-    beside = benches._fit_beside(config.jobs()[0], config, where, folder, Deadline())
+    images, folder = benches._Images(tmp_path, "cpu"), tmp_path / "two"
+    beside = benches._fit_in_process(config.jobs()[0], config, images, folder, Deadline())
     assert {name: beside[name] for name in ("nll", "ece", "accuracy")} == {
         name: row[name] for name in ("nll", "ece", "accuracy")
     }
-    assert benches._fit_beside(config.jobs()[0], config, where, folder, Deadline(0.0)) is None
+    assert benches._fit_in_process(config.jobs()[0], config, images, folder, Deadline(0.0)) is None
 
 
 # --- limited time ---------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import torch
 from picture_files import few_steps, write_cifar, write_mnist
 
 from livi import cli
+from livi.experiments.deadlines import Deadline
 from livi.experiments.images import methods
 from livi.experiments.images.bench import Config, bench
 from livi.experiments.images.methods import Task, default_methods, fit_method
@@ -21,7 +22,7 @@ from livi.experiments.images.search import (
     search_text,
     searched,
 )
-from livi.experiments.images.settings import Settings, parted
+from livi.experiments.images.settings import Settings, split_name
 from livi.experiments.images.synthetic import SYNTHETIC
 from livi.model.priors import Normal
 from livi.rivals import METHODS
@@ -43,17 +44,17 @@ def tried(method, seed, nll, error=None):
 
 
 def test_settings_are_read_off_a_name_and_become_options():
-    method, settings = parted("livi-mixture-5@prior=0.5@noise=0.1@rate=0.002")
+    method, settings = split_name("livi-mixture-5@prior=0.5@noise=0.1@rate=0.002")
     assert (method, settings) == ("livi-mixture-5", Settings(prior=0.5, noise=0.1, rate=0.002))
     options = settings.options()
     assert isinstance(options["prior"], Normal)
     assert float(options["prior"].scale()) == pytest.approx(0.5)
     assert options["recipe"].named == {"affine_rate", "nonlinear_rate"}
-    cold = parted("livi@temperature=0.3@samples=1")[1].options()["recipe"]
+    cold = split_name("livi@temperature=0.3@samples=1")[1].options()["recipe"]
     assert (cold.named, cold.temperature, cold.num_samples) == ({"temperature", "num_samples"}, 0.3, 1)
-    slow = parted("livi@offset=0.0001@rate=0.002")[1].options()["recipe"]
+    slow = split_name("livi@offset=0.0001@rate=0.002")[1].options()["recipe"]
     assert (slow.affine_rate, slow.nonlinear_rate) == (0.0001, 0.002)
-    assert parted("map") == ("map", Settings())
+    assert split_name("map") == ("map", Settings())
     assert Settings().options() == {}
 
 
@@ -115,6 +116,25 @@ def test_networks_of_another_weight_decay_are_others(tmp_path, monkeypatch):
         (5e-4, "network-1000-1-epochs.livi"),
         (2e-3, "network-1000-1-epochs-decay-0.002.livi"),
     ]
+
+
+@pytest.mark.parametrize(("problem", "single"), [("mnist", "livi-mixture-1"), ("cifar10", "livi")])
+def test_a_pool_shares_checkpoints_only_with_fits_of_one_component(tmp_path, monkeypatch, problem, single):
+    (write_mnist if problem == "mnist" else write_cifar)(tmp_path)
+    written = {}
+
+    def fit(*arguments, **options):
+        written.setdefault(name, options["checkpoint"].name)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(methods, "train", lambda net, *_, **__: methods.Trained(net.eval(), 1.0))
+    monkeypatch.setitem(methods.METHODS, "livi", replace(METHODS["livi"], fit=fit))
+    task = Task(load(PROBLEMS[problem], tmp_path, quick=True), 1, tmp_path, Deadline.after(10.0), quick=True)
+    for name in ("livi", "livi-mixture-1", "livi-pooled-2"):
+        with pytest.raises(KeyboardInterrupt):
+            fit_method(name, task)
+    assert written["livi-pooled-2"] == written[single]
+    assert len(set(written.values())) == 2
 
 
 def test_lengths_of_a_name_are_those_of_its_network_and_of_its_fit(tmp_path, monkeypatch):

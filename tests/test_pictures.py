@@ -12,6 +12,7 @@ from scipy.io import savemat
 
 from livi import cli
 from livi.experiments.datasets import pictures
+from livi.experiments.datasets.download import verify
 from livi.experiments.datasets.formats import read_idx, read_npz, read_pictures, read_svhn
 from livi.experiments.datasets.pictures import SETS, available, data_folder, pack, read
 from livi.experiments.datasets.published import SOURCES
@@ -112,6 +113,28 @@ def test_a_damaged_idx_file_is_named(tmp_path, content, message):
     with pytest.raises(ValueError, match=message) as caught:
         read_idx(path)
     assert str(path) in str(caught.value)
+
+
+def test_a_damaged_packed_file_is_named(tmp_path):
+    write_cifar(tmp_path)
+    path = tmp_path / "svhn/test.npz"
+    whole = path.read_bytes()
+    np.save(tmp_path / "single.npy", np.zeros((2, 3, 4, 4), np.uint8))
+    for content in (b"", b"nothing like it", whole[:-100], (tmp_path / "single.npy").read_bytes()):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="get the file again") as caught:
+            read(tmp_path, "svhn")
+        assert str(path) in str(caught.value)
+        assert verify(tmp_path, "svhn") == [str(caught.value)]
+
+
+def test_a_folder_with_a_damaged_image_is_named(tmp_path):
+    pytest.importorskip("PIL")
+    folder = tmp_path / "tiny-imagenet-32"
+    folder.mkdir()
+    (folder / "a.png").write_bytes(b"no image")
+    with pytest.raises(ValueError, match="expected images, got cannot identify"):
+        read(tmp_path, "tiny-imagenet")
 
 
 def test_other_damaged_files_are_named_too(tmp_path):

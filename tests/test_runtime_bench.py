@@ -10,7 +10,7 @@ from picture_files import few_steps, write_mnist
 from livi import cli
 from livi.experiments.deadlines import Deadline
 from livi.experiments.images import runtime
-from livi.experiments.images.runtime import Config, arrived, bench, measure
+from livi.experiments.images.runtime import Config, bench, long_enough, measure
 from livi.experiments.images.runtime_text import text
 from livi.report.image_figures import runtime_curves
 
@@ -52,18 +52,18 @@ def made(method, seed=300, **more):
 
 def test_a_fit_was_long_enough_where_twice_as_long_is_no_clearly_better():
     bad, good, same = fitted(-2.0, -2.1, -1.9), fitted(-1.0, -1.0, -0.9), fitted(-0.5, -1.4, -0.9)
-    assert arrived([]) == (None, False)
-    assert arrived([bad]) == (0, False)
-    assert arrived([bad, good]) == (1, False)
-    assert arrived([bad, good, same]) == (1, True)  # its mean is better, by less than a standard error
-    assert arrived([good, bad]) == (0, True)
+    assert long_enough([]) == (None, False)
+    assert long_enough([bad]) == (0, False)
+    assert long_enough([bad, good]) == (1, False)
+    assert long_enough([bad, good, same]) == (1, True)  # its mean is better, by less than a standard error
+    assert long_enough([good, bad]) == (0, True)
 
 
 def test_a_fit_that_fails_is_passed_over_until_one_does_not():
     failed, good = fitted(error="FitError: no"), fitted(-1.0, -1.1)
-    assert arrived([failed, failed]) == (None, False)
-    assert arrived([failed, good]) == (1, False)
-    assert arrived([failed, good, failed]) == (1, True)
+    assert long_enough([failed, failed]) == (None, False)
+    assert long_enough([failed, good]) == (1, False)
+    assert long_enough([failed, good, failed]) == (1, True)
 
 
 @pytest.mark.usefixtures("_here")

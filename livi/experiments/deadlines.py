@@ -1,4 +1,4 @@
-"""Time that is limited: work stops in good order, and is gone on with by the next run."""
+"""Deadlines: work stops cleanly when the time is up, and the next run continues it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from livi.inference.callbacks import Run
 
 
 class OutOfTime(Exception):  # noqa: N818
-    """The time is up; what was done so far is in files."""
+    """The deadline has passed; results so far are in files."""
 
 
 @dataclass(frozen=True)
 class Deadline:
-    """A moment of `time.monotonic`, or None for no end."""
+    """When to stop, as a value of `time.monotonic()`; None for never."""
 
     ends: float | None = None
 
@@ -27,11 +27,11 @@ class Deadline:
         return self.ends is not None and time.monotonic() >= self.ends
 
     def left(self) -> float | None:
-        """Seconds until then."""
+        """Seconds left; None without an end."""
         return None if self.ends is None else max(0.0, self.ends - time.monotonic())
 
 
-FOR_EVER = Deadline()
+NO_DEADLINE = Deadline()
 
 
 class StopAt(Callback):

@@ -1,4 +1,4 @@
-"""Densities with known answers: how far livi, Gaussians and semi-implicit inference end from them."""
+"""Fits to densities with reference draws: how far livi, Gaussians and semi-implicit inference are from each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from livi import checks
 from livi.experiments.density_targets import TARGETS, available
 from livi.experiments.processes import threads
 from livi.experiments.rows import Row, spread
-from livi.experiments.runs import Job, Say, check_names, empty_document, listening, run_jobs
+from livi.experiments.runs import Job, Say, check_names, check_seeds, empty_document, recorded_warnings, run_jobs
 from livi.family.entropy import Exact
 from livi.family.family import Estimation
 from livi.family.generators import MLP, Affine
@@ -32,14 +32,14 @@ FILE = "densities.json"
 SEEDS = (400, 401, 402)
 DRAWS = 8192  # for distances
 DIRECTIONS = 200
-CHECKED = 512  # draws whose log q is estimated
-MIXING = 5000  # draws of the mixing distribution behind log q of a semi-implicit density
-SHOWN = 200  # draws that are kept
+CHECKED = 512  # draws at which log q is estimated
+MIXING = 5000  # draws of the mixing distribution, for log q of a semi-implicit density
+SHOWN = 200  # draws kept for the figure
 QUANTITIES = ("kl", "w2", "seconds")
 
 
 def semi_implicit(layout: Layout) -> SemiImplicit:
-    """The mixing network of Yin and Zhou's examples in two dimensions has ten latents; noise learned by dimension."""
+    """The family of Yin and Zhou's examples: a mixing network with at least ten latents, noise learned by dimension."""
     dim = layout.num_params
     generator = MLP(max(10, dim), dim, hidden=(64, 64), activation=nn.Tanh, skip=True, offset=True)
     return SemiImplicit(layout, generator.to(layout.device, layout.dtype), DiagonalNoise(dim, 0.3), num_mixing=100)
@@ -58,10 +58,10 @@ METHODS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Config:
-    """What to run: every method on every target under every seed, one thread a fit.
+    """The runs to do: every method on every target under every seed, one thread a fit.
 
     Args:
-        steps: of every fit, for all methods alike.
+        steps: number of steps of every fit, whatever the method.
     """
 
     targets: tuple[str, ...]
@@ -73,17 +73,15 @@ class Config:
         check_names("targets", self.targets, tuple(TARGETS))
         check_names("methods", self.methods, tuple(METHODS))
         checks.positive_int("steps", self.steps)
-        if not self.seeds or len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
-            given = ",".join(map(str, self.seeds)) or "none"
-            raise ValueError(f"seeds: expected different numbers from 0 on, got {given}; give each once.")
+        check_seeds(self.seeds)
 
     def jobs(self) -> list[Job]:
-        """Seed by seed, so that an interrupted run has every method equally often."""
+        """Ordered by seed, so that an interrupted run has every method equally often."""
         return [(target, method, seed) for seed in self.seeds for target in self.targets for method in self.methods]
 
 
 def bench(config: Config, out: Path, folder: Path | None = None, *, jobs: int = 1, say: Say = print) -> dict[str, Any]:
-    """Run what is not yet in out/densities.json, adding to it after every fit; its content."""
+    """Run the fits that are not yet in out/densities.json, adding each one to it, and return its content."""
     for name in config.targets:
         if TARGETS[name].missing():
             raise ModuleNotFoundError(f"{name}: expected {TARGETS[name].needs}, got none; pip install livi[baselines].")
@@ -105,14 +103,14 @@ def fit_row(job: Job, config: Config) -> Row:
     """Fit one method to one target, ready for JSON. Every random draw follows from the seed.
 
     `kl` is KL(q || p) in nats, from draws of q and estimates of log q; `w2` the sliced 2-Wasserstein distance to draws
-    of p, and `w2_floor` that of p to itself with as many draws.
+    of p, and `w2_floor` that between two samples of p of the same size.
     """
     name, method, seed = job
     target = TARGETS[name]
     row: Row = {"target": name, "method": method, "seed": seed, "dim": target.dim}
     found: dict[str, Any] = dict.fromkeys((*QUANTITIES, "kl_error", "w2_floor", "bound", "draws"))
     error: str | None = None
-    with threads(1), listening() as caught:
+    with threads(1), recorded_warnings() as caught:
         try:
             rng = torch.Generator().manual_seed(seed)
             begun = time.perf_counter()
@@ -122,22 +120,22 @@ def fit_row(job: Job, config: Config) -> Row:
             found["seconds"] = time.perf_counter() - begun
             if q.plan["interrupted_at"] is not None:
                 raise KeyboardInterrupt
-            points, truth, other = q.sample(DRAWS, rng), target.sample(DRAWS, rng), target.sample(DRAWS, rng)
-            found |= {"w2": sliced(points, truth), "w2_floor": sliced(other, truth), "bound": q.bound.value}
+            points, truth, second_truth = q.sample(DRAWS, rng), target.sample(DRAWS, rng), target.sample(DRAWS, rng)
+            found |= {"w2": sliced(points, truth), "w2_floor": sliced(second_truth, truth), "bound": q.bound.value}
             found |= divergence(q, rng, normalised=target.normalised)
             if seed == config.seeds[0]:  # for the figure
                 found["draws"] = [[round(float(value), 3) for value in point] for point in points[:SHOWN, :2]]
-        except Exception as met:  # the other methods are worth having
-            error = f"{type(met).__name__}: {met}"
-    said = list(dict.fromkeys(f"{warning.category.__name__}: {warning.message}" for warning in caught))
-    return row | found | {"warnings": said, "error": error}
+        except Exception as failure:  # the other methods still run
+            error = f"{type(failure).__name__}: {failure}"
+    messages = list(dict.fromkeys(f"{warning.category.__name__}: {warning.message}" for warning in caught))
+    return row | found | {"warnings": messages, "error": error}
 
 
 @torch.no_grad()
 def divergence(q: Density, rng: torch.Generator, *, normalised: bool) -> dict[str, float]:
-    """KL(q || p): minus the ELBO with log q by importance sampling, plus log Z by the same weights if not known.
+    """KL(q || p) in nats: minus the ELBO, with log q by importance sampling, plus log Z, estimated where unknown.
 
-    Of a semi-implicit q it is an upper bound, from a mixture of many draws of psi.
+    For a semi-implicit q it is an upper bound, with log q taken as a mixture over many draws of psi.
     """
     if isinstance(q.sampler, SemiImplicit):
         assert q.target is not None
@@ -154,7 +152,7 @@ def divergence(q: Density, rng: torch.Generator, *, normalised: bool) -> dict[st
 
 
 def sliced(left: Tensor, right: Tensor) -> float:  # (S, m), (S, m)
-    """The 2-Wasserstein distance of projections on random directions: root mean square over them."""
+    """The sliced 2-Wasserstein distance: root mean square of those of projections on random directions."""
     rng = torch.Generator().manual_seed(0)
     directions = torch.randn(left.shape[1], DIRECTIONS, generator=rng).to(left)
     directions = directions / directions.norm(dim=0)
@@ -174,13 +172,13 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
     ]
 
 
-def notes(config: Config, folder: Path | None = None) -> list[str]:  # noqa: ARG001 - of other benchmarks' data
+def notes(config: Config, folder: Path | None = None) -> list[str]:  # noqa: ARG001 - needed by other benchmarks
     left_out = [name for name in TARGETS if name not in config.targets]
     return [f"Every fit takes {config.steps} steps.", *(f"Left out: {name}." for name in left_out)]
 
 
 def text(document: Mapping[str, Any]) -> str:
-    """Markdown: mean ± sd over seeds."""
+    """The results as a Markdown table: mean ± standard deviation over seeds."""
     lines = [
         "| target | method | seeds | KL(q to p), nats | sliced W2 | p to itself | s per fit |",
         "|---|---|---|---|---|---|---|",

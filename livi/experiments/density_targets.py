@@ -1,4 +1,4 @@
-"""Densities whose draws are known: banana, X, mixture and funnel in closed form, logistic regression by NUTS."""
+"""Densities with reference draws: banana, X, mixture and funnel in closed form, logistic regression by NUTS."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Target:
     """A density and draws from it.
 
     Args:
-        normalised: whether log_prob has its constant, so that a bound can be read as a divergence.
-        needs: the package without which there are no draws.
+        normalised: whether log_prob includes its constant, so that minus a bound on it is a divergence.
+        needs: the package that draws need, if any.
     """
 
     dim: int
@@ -53,7 +53,7 @@ def _banana() -> Target:
 
 
 def _mixture(weights: list[float], means: list[list[float]], roots: list[list[list[float]]]) -> Target:
-    """Gaussians with these weights, means and square roots of covariances."""
+    """A mixture of Gaussians with these weights, means and lower Cholesky factors of covariances."""
     log_weights, centres, factors = torch.tensor(weights).log(), torch.tensor(means), torch.tensor(roots)
 
     def log_prob(x: Tensor) -> Tensor:
@@ -71,7 +71,7 @@ def _mixture(weights: list[float], means: list[list[float]], roots: list[list[li
 
 
 def _cross() -> Target:
-    """An X: two Gaussians of correlation 0.9 and -0.9 about one mean."""
+    """An X: two Gaussians with the same mean and correlations 0.9 and -0.9."""
     width, tilt = math.sqrt(2.0), 1.8 / math.sqrt(2.0)
     rest = math.sqrt(2.0 - tilt**2)
     return _mixture([0.5, 0.5], [[0.0, 0.0]] * 2, [[[width, 0.0], [sign * tilt, rest]] for sign in (1.0, -1.0)])
@@ -108,8 +108,8 @@ def _logistic(rows: int = 60, dim: int = 6) -> Target:
 
     def log_prob(x: Tensor) -> Tensor:
         logits = x @ features.to(x).T
-        fit = (labels.to(x) * logits - torch.nn.functional.softplus(logits)).sum(1)
-        return fit + _normal(x, 0.0, 2.0).sum(1)
+        log_likelihood = (labels.to(x) * logits - torch.nn.functional.softplus(logits)).sum(1)
+        return log_likelihood + _normal(x, 0.0, 2.0).sum(1)
 
     def sample(count: int, rng: torch.Generator) -> Tensor:
         draws = _nuts(features.numpy(), labels.numpy())
@@ -120,7 +120,7 @@ def _logistic(rows: int = 60, dim: int = 6) -> Target:
 
 
 def _nuts(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """10,000 draws of the coefficients."""
+    """10,000 draws of the coefficients by NUTS."""
     import jax
     import jax.numpy as jnp
     import numpyro

@@ -1,8 +1,8 @@
-"""The paper's test of the entropy approximation: that of a VAE's decoder along its training, beside the truth.
+"""The paper's test of the entropy approximation: for the decoder of a VAE, at several times of its training.
 
-The truth is -E log q(x) at draws x of the decoder, with log q by importance sampling over the latents, around every
-mode that Gauss-Newton steps find from the latent behind x and from the encoder's. The paper's truth, with the encoder
-itself as the proposal, is one of the methods.
+The estimates are compared with the truth, -E log q(x) over draws x of the decoder. There log q is estimated by
+importance sampling over the latents, around every mode that Gauss-Newton steps find from the latent behind x and from
+the encoder's mean. The paper's truth, with the encoder itself as the proposal, is one of the methods.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from livi import checks
 from livi.experiments.datasets import pictures
 from livi.experiments.processes import threads
 from livi.experiments.rows import Row, spread
-from livi.experiments.runs import Job, Say, check_names, empty_document, run_jobs
+from livi.experiments.runs import Job, Say, check_names, check_seeds, empty_document, run_jobs
 from livi.experiments.toy import as_tensors, network
 from livi.experiments.toy_data import OBS_STD, PRIOR_STD, toy_data
 from livi.experiments.vae import VAE, train
@@ -39,8 +39,8 @@ from livi.rivals import fit_nuts
 FILE = "entropy.json"
 TRUTH = "importance"
 SEEDS = (500, 501, 502)
-MOST_PICTURES = 10_000
-POINTS = 16  # of a curve
+MAX_PICTURES = 10_000
+POINTS = 16  # epochs at which entropies are estimated, about
 
 METHODS: dict[str, EntropyEstimator | None] = {
     "exact-terms": Exact(exact_terms=True),
@@ -51,7 +51,7 @@ METHODS: dict[str, EntropyEstimator | None] = {
 }
 
 
-# --- what the VAE learns --------------------------------------------------------------------------
+# --- data -----------------------------------------------------------------------------------------
 
 
 def _digits() -> Tensor:
@@ -61,14 +61,14 @@ def _digits() -> Tensor:
 
 
 def _mnist() -> Tensor:
-    found = pictures.read(pictures.data_folder(), "mnist", "train").images[:MOST_PICTURES]
+    found = pictures.read(pictures.data_folder(), "mnist", "train").images[:MAX_PICTURES]
     return found.flatten(1) / 255.0  # (10000, 784)
 
 
 def _weights() -> Tensor:
-    """Of the toy network, by NUTS: what the paper's VAE learns. Standardised, so that one noise suits all of them.
+    """NUTS draws of the toy network's weights, as in the paper; standardised, so that one noise suits all of them.
 
-    Short trajectories, since a VAE can learn draws of chains that have not mixed as well as any.
+    Trajectories are short: the draws need not come from chains that have mixed, as they are only data to the VAE.
     """
     options: dict[str, Any] = {"chains": 4, "warmup": 300, "draws": 500, "max_tree_depth": 7, "seed": 0}
     problem = network(0), as_tensors(toy_data("A")), Gaussian(OBS_STD)
@@ -80,10 +80,10 @@ def _weights() -> Tensor:
 
 
 class Source(NamedTuple):
-    """Rows to learn, where they can be had, and what is missing where they cannot."""
+    """The rows of a data set, whether they are available, and what to install or download otherwise."""
 
     rows: Callable[[], Tensor]
-    there: Callable[[], bool]
+    available: Callable[[], bool]
     needs: str
 
 
@@ -99,7 +99,7 @@ DATA: dict[str, Source] = {
 
 
 def available() -> tuple[str, ...]:
-    return tuple(name for name, source in DATA.items() if source.there())
+    return tuple(name for name, source in DATA.items() if source.available())
 
 
 # --- runs -----------------------------------------------------------------------------------------
@@ -107,12 +107,12 @@ def available() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Config:
-    """What to run: a VAE on every data set under every seed, all estimators at the same draws, one thread each.
+    """The runs to do: a VAE on every data set under every seed, all estimators at the same draws, one thread each.
 
     Args:
-        noise: of the decoder; data lie between 0 and 1, or are standardised.
-        draws: behind each entropy.
-        importance: latents behind each log q.
+        noise: standard deviation of the decoder's outputs; data lie between 0 and 1, or are standardised.
+        draws: of the decoder, for each entropy.
+        importance: number of latents drawn for each log q.
     """
 
     data: tuple[str, ...]
@@ -131,17 +131,16 @@ class Config:
         for name in ("epochs", "latent_dim", "hidden", "draws", "importance"):
             checks.positive_int(name, getattr(self, name))
         checks.positive_float("noise", self.noise)
-        if not self.seeds or len(set(self.seeds)) != len(self.seeds):
-            raise ValueError(f"seeds: expected different numbers, got {self.seeds}; give each once.")
+        check_seeds(self.seeds)
 
     def jobs(self) -> list[Job]:
         return [(name, "vae", seed) for seed in self.seeds for name in self.data]
 
 
 def bench(config: Config, out: Path, folder: Path | None = None, *, jobs: int = 1, say: Say = print) -> dict[str, Any]:
-    """Run what is not yet in out/entropy.json, adding to it after every training; its content."""
+    """Run the trainings that are not yet in out/entropy.json, adding each one to it, and return its content."""
     for name in config.data:
-        if not DATA[name].there():
+        if not DATA[name].available():
             raise ModuleNotFoundError(f"{name}: expected {DATA[name].needs}; got none.")
     return run_jobs(
         out / FILE,
@@ -177,7 +176,7 @@ def run(job: Job, config: Config) -> Row:
 
 
 def measured(epochs: int) -> list[int]:
-    """After which epochs to look: often at first.
+    """The epochs after which to estimate entropies: often at first.
 
     >>> measured(20)
     [0, 1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 16, 20]
@@ -188,14 +187,14 @@ def measured(epochs: int) -> list[int]:
 
 @torch.no_grad()
 def estimates(vae: VAE, config: Config, seed: int) -> dict[str, Any]:
-    """The entropy by importance sampling, and by every method, at the same latents and draws."""
+    """The entropy of the decoder by importance sampling and by every method, from the same latents and draws."""
     rng = torch.Generator().manual_seed(seed + 1)
     z = torch.randn(config.draws, config.latent_dim, generator=rng)
     eps = torch.randn(config.draws, vae.decoder.num_params, generator=rng)
     x = vae.decoder(z) + vae.noise * eps
     by_latents, by_noise = controls(vae, z, eps)
     begun = time.perf_counter()
-    around = importance_log_density(
+    importance = importance_log_density(
         vae.decoder,
         x,
         vae.noise,
@@ -204,10 +203,10 @@ def estimates(vae: VAE, config: Config, seed: int) -> dict[str, Any]:
         num_importance=config.importance,
         rng=rng,
     )
-    truth = -around.log_prob - by_latents - by_noise
+    truth = -importance.log_prob - by_latents - by_noise
     found: dict[str, Any] = {
         TRUTH: _mean(truth)
-        | {"seconds": time.perf_counter() - begun, "effective": float(around.effective.mean()) / config.importance}
+        | {"seconds": time.perf_counter() - begun, "effective": float(importance.effective.mean()) / config.importance}
     }
     for method in config.methods:
         begun = time.perf_counter()
@@ -217,7 +216,7 @@ def estimates(vae: VAE, config: Config, seed: int) -> dict[str, Any]:
             nats, more = -log_q - by_latents - by_noise, {"effective": float(effective.mean()) / config.importance}
         else:
             estimate = estimator(vae.decoder, z, vae.noise, rng)
-            nats = estimate.nats - (by_latents if method == "exact-terms" else 0.0)  # it too goes with |z|^2
+            nats = estimate.nats - (by_latents if method == "exact-terms" else 0.0)  # it varies with |z|^2 as well
             more = {"converged": float(estimate.report.converged.double().mean())}
         error = {f"error_{name}": value for name, value in _mean(nats - truth).items()}
         found[method] = _mean(nats) | error | {"seconds": time.perf_counter() - begun} | more
@@ -226,10 +225,10 @@ def estimates(vae: VAE, config: Config, seed: int) -> dict[str, Any]:
 
 @torch.no_grad()
 def controls(vae: VAE, z: Tensor, eps: Tensor) -> tuple[Tensor, Tensor]:  # (S, d), (S, m) -> (S,), (S,)
-    """What -log q(g(z) + noise eps) varies by from draw to draw: two numbers of mean zero, to be subtracted from it.
+    """Control variates of -log q(g(z) + noise eps): two terms of mean zero, to be subtracted from it.
 
-    Of an affine g, with A = J / noise, -log q is a constant plus half of Q = u^T (I + A A^T)^-1 u, u = A z + eps. Given
-    z the mean of Q is z^T (I - M^-1) z + m - d + tr M^-1, M = I + A^T A, for every g; and |z|^2 has the mean d.
+    For an affine g, with A = J / noise, -log q is a constant plus half of Q = u^T (I + A A^T)^-1 u, u = A z + eps.
+    For every g the mean of Q given z is z^T (I - M^-1) z + m - d + tr M^-1, where M = I + A^T A; and |z|^2 has mean d.
     """
     a = dense_jacobian(vae.decoder, z).double() / vae.noise.double()
     z, u = z.double(), eps.double() + (a @ z.double()[..., None])[..., 0]
@@ -245,7 +244,7 @@ def controls(vae: VAE, z: Tensor, eps: Tensor) -> tuple[Tensor, Tensor]:  # (S, 
 def encoder_log_density(
     vae: VAE, x: Tensor, num_importance: int, rng: torch.Generator
 ) -> tuple[Tensor, Tensor]:  # (S,), (S,)
-    """log q(x) with the encoder as the proposal, the paper's truth; and effective numbers of importance samples."""
+    """log q(x) with the encoder as proposal, the paper's truth, and the effective numbers of importance samples."""
     mean, std = vae.encoded(x)
     log_weights = []
     for _ in range(num_importance):
@@ -268,12 +267,14 @@ def _elbo(vae: VAE, rows: Tensor, rng: torch.Generator) -> float:
     return float(vae.elbo(rows[:2000], rng).mean())
 
 
-# --- what is said of them -------------------------------------------------------------------------
+# --- summary and table ----------------------------------------------------------------------------
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """For each data set and method, over seeds: the error at the end, the largest on the way, how the curves go along
-    with the truth, and milliseconds for a draw."""
+    """For each data set and method, the spread over seeds of errors, correlation with the truth, and cost.
+
+    Errors are the one after the last epoch and the largest one of all; the cost is milliseconds for an entropy.
+    """
     return [
         {"data": name, "method": method, "seeds": len(group)}
         | {
@@ -304,24 +305,24 @@ def _quantities(curve: Sequence[Mapping[str, Any]], method: str) -> dict[str, fl
     }
 
 
-def notes(config: Config, folder: Path | None = None) -> list[str]:  # noqa: ARG001 - of other benchmarks' data
+def notes(config: Config, folder: Path | None = None) -> list[str]:  # noqa: ARG001 - needed by other benchmarks
     left_out = [name for name in DATA if name not in config.data]
     return [f"{config.epochs} epochs, noise {config.noise}.", *(f"Left out: {name}." for name in left_out)]
 
 
 def text(document: Mapping[str, Any]) -> str:
-    """Markdown: mean ± sd over seeds; the truth's own numbers above the methods'."""
+    """The results as a Markdown table: mean ± standard deviation over seeds, the truth above the methods."""
     lines = [
         "| data | method | entropy at the end, nats | error at the end | largest error | correlation with truth | ms |",
         "|---|---|---|---|---|---|---|",
     ]
     groups = _by_data(document["rows"])
-    for place, group in enumerate(document["summary"]):
-        mine = groups[group["data"]]
-        if place == 0 or document["summary"][place - 1]["data"] != group["data"]:
-            lines.append(f"| {group['data']} | importance sampling | {_last(mine, TRUTH)} | | | | {_cost(mine)} |")
+    for index, group in enumerate(document["summary"]):
+        rows = groups[group["data"]]
+        if index == 0 or document["summary"][index - 1]["data"] != group["data"]:
+            lines.append(f"| {group['data']} | importance sampling | {_last(rows, TRUTH)} | | | | {_cost(rows)} |")
         cells = [_cell(group[name], digits, sign) for name, digits, sign in _COLUMNS]
-        lines.append(f"| {group['data']} | {group['method']} | {_last(mine, group['method'])} | {' | '.join(cells)} |")
+        lines.append(f"| {group['data']} | {group['method']} | {_last(rows, group['method'])} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""What a measurement needs to be compared with another: machine and versions, without names of hosts or users."""
+"""The machine and versions that a measurement depends on, without names of hosts or users."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from livi.version import __version__
 
 
 def machine() -> dict[str, str | int | float | None]:
-    """CPU, cores, threads, memory and GPU, ready for JSON; None for what is not there or not known."""
+    """CPU, cores, threads, memory and GPU, ready for JSON; None for what is absent or unknown."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return {
         "cpu": _cpu_model(),
@@ -30,7 +30,7 @@ def machine() -> dict[str, str | int | float | None]:
 
 
 def versions(packages: Iterable[str] = ()) -> dict[str, str | None]:
-    """Of livi, torch, numpy and Python, and of these packages; None of those that are not installed."""
+    """Versions of livi, torch, numpy, Python and these packages; None for those that are not installed."""
     return {
         "livi": __version__,
         "torch": str(torch.__version__),
@@ -40,13 +40,13 @@ def versions(packages: Iterable[str] = ()) -> dict[str, str | None]:
 
 
 def forget_peak_memory() -> None:
-    """From now on `peak_memory` counts anew, where the system lets it (Linux)."""
+    """Reset the peak that `peak_memory` reports, where the system allows it (Linux)."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
 def peak_memory() -> float | None:
-    """MB of this process at the most, PyTorch's own code included, since `forget_peak_memory`; None if unknown."""
+    """Peak memory of this process in MB since `forget_peak_memory`, PyTorch itself included; None if unknown."""
     with suppress(OSError):
         for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
             if line.startswith("VmHWM:"):

@@ -1,8 +1,8 @@
 """The networks of the paper's image experiments, and a small one with the same parts.
 
-Residual networks come with one of three normalisations. BatchNorm makes the answer for one image depend on
-statistics of others, which a posterior must measure again for every weight vector that it draws; the other two look at
-one image at a time.
+Residual networks come with one of three normalisations. BatchNorm makes the output for one image depend on statistics
+of others, which must be measured again for every weight vector that a posterior draws; the other two normalise each
+image by itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-GROUP = 16  # channels that are normalised together, as in Wu and He (2018)
+GROUP = 16  # channels of a group, as in Wu and He (2018)
 
 
 class Norm(NamedTuple):
@@ -28,14 +28,14 @@ class Norm(NamedTuple):
     @classmethod
     def named(cls, name: str) -> Norm:
         """One of "batch", "group" and "response" (filter response normalisation)."""
-        known = {
+        norms = {
             "batch": cls(nn.BatchNorm2d, _relu),
             "group": cls(lambda channels: nn.GroupNorm(max(1, channels // GROUP), channels), _relu),
             "response": cls(ResponseNorm, Threshold),
         }
-        if name not in known:
-            raise ValueError(f"norm: expected one of {', '.join(known)}, got {name!r}.")
-        return known[name]
+        if name not in norms:
+            raise ValueError(f"norm: expected one of {', '.join(norms)}, got {name!r}.")
+        return norms[name]
 
     def active(self, channels: int) -> nn.Sequential:
         return nn.Sequential(self.norm(channels), self.activation(channels))
@@ -51,7 +51,7 @@ def lenet(classes: int = 10, padding: int = 2) -> nn.Sequential:
     Args:
         padding: of the first convolution; 0 gives the paper's network of 44,426 weights.
     """
-    side = (12 + padding) // 2 - 2  # of the images that are flattened
+    side = (12 + padding) // 2 - 2  # of the feature maps that are flattened
     layers = {
         "conv1": nn.Conv2d(1, 6, 5, padding=padding),
         "relu1": nn.ReLU(),
@@ -106,7 +106,7 @@ def resnet20(classes: int = 10, norm: str = "batch") -> nn.Sequential:
 
 
 class WideBlock(nn.Module):
-    """Two 3 x 3 convolutions, each behind a norm and ReLU, and the input added: itself, or through a convolution."""
+    """Two 3 x 3 convolutions, each after a norm and an activation; the input is added, projected if shapes differ."""
 
     def __init__(self, before: int, after: int, norm: Norm, stride: int = 1) -> None:
         super().__init__()
@@ -124,9 +124,9 @@ class WideBlock(nn.Module):
 
 
 class PlainBlock(nn.Module):
-    """Two 3 x 3 convolutions, each before a norm, and the input added before the last ReLU.
+    """Two 3 x 3 convolutions, each followed by a norm; the input is added before the last activation.
 
-    Where there are more channels than before, every second pixel of the input and zeros are added.
+    Where the number of channels grows, every second pixel of the input is added, with zeros in the new channels.
     """
 
     def __init__(self, before: int, after: int, norm: Norm) -> None:
@@ -144,9 +144,10 @@ class PlainBlock(nn.Module):
 
 
 class ResponseNorm(nn.Module):
-    """Filter response normalisation (Singh and Krishnan, 2020): each channel by its root mean square over the image.
+    """Filter response normalisation (Singh and Krishnan, 2020): channels divided by their root mean square.
 
-    gain * x / sqrt(mean of x^2 + 1e-6) + shift. Nothing is centred, so a learned `Threshold` follows in place of ReLU.
+    gain * x / sqrt(mean of x^2 over the image + 1e-6) + shift. Nothing is centred, so a learned `Threshold` follows in
+    place of ReLU.
     """
 
     def __init__(self, channels: int) -> None:
@@ -164,7 +165,7 @@ class ResponseNorm(nn.Module):
 
 
 class Threshold(nn.Module):
-    """max(x, threshold), learned for each channel from 0 on, where it is ReLU."""
+    """max(x, threshold), with a threshold learned for each channel; it starts at 0, as ReLU."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

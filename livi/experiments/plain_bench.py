@@ -16,7 +16,7 @@ from livi.experiments.plain_text import QUANTITIES, line, summary, text
 from livi.experiments.plain_training import warm_up
 from livi.experiments.processes import threads
 from livi.experiments.rows import Row
-from livi.experiments.runs import Job, Say, check_names, empty_document, listening, run_jobs
+from livi.experiments.runs import Job, Say, check_names, check_seeds, empty_document, recorded_warnings, run_jobs
 
 __all__ = ["Config", "available", "bench", "fit_row", "notes", "text"]
 
@@ -26,11 +26,11 @@ SEEDS = (300, 301, 302)
 
 @dataclass(frozen=True)
 class Config:
-    """What to run: every method on every problem under every seed, one thread a fit.
+    """The runs to do: every method on every problem under every seed, one thread a fit.
 
     Args:
         part: which rows to score. Neither is trained on.
-        steps: at most so many of every fit, to see that everything works; the numbers mean nothing.
+        steps: limit for every fit, to see that everything works; the numbers mean nothing.
     """
 
     problems: tuple[str, ...]
@@ -42,27 +42,25 @@ class Config:
     def __post_init__(self) -> None:
         check_names("problems", self.problems, tuple(PROBLEMS))
         check_names("methods", self.methods, tuple(METHODS))
-        if not self.seeds or len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
-            given = ",".join(map(str, self.seeds)) or "none"
-            raise ValueError(f"seeds: expected different numbers from 0 on, got {given}; give each once.")
+        check_seeds(self.seeds)
         if self.part not in get_args(Part):
             raise ValueError(f"part: expected validation or test, got {self.part!r}.")
         if self.steps is not None:
             checks.positive_int("steps", self.steps)
 
     def jobs(self) -> list[Job]:
-        """Seed by seed, so that an interrupted run has every method equally often."""
+        """Ordered by seed, so that an interrupted run has every method equally often."""
         return [(problem, method, seed) for seed in self.seeds for problem in self.problems for method in self.methods]
 
 
 def bench(config: Config, out: Path, folder: Path | None, *, jobs: int = 1, say: Say = print) -> dict[str, Any]:
-    """Run what is not yet in out/plain.json (plain-validation.json), adding to it after every fit; its content.
+    """Run the fits that are not yet in out/plain.json (or plain-validation.json), adding each one; return its content.
 
     A fit that fails is a row with its `error`, and is tried again by the next run.
 
     Args:
         folder: where the UCI sets are, or None.
-        jobs: fits at a time, each in a process of its own.
+        jobs: number of fits at a time, each in a process of its own.
 
     Raises:
         FileNotFoundError: the data of a problem are not there.
@@ -72,7 +70,7 @@ def bench(config: Config, out: Path, folder: Path | None, *, jobs: int = 1, say:
         remedy = missing(name, folder)
         if remedy is not None:
             raise FileNotFoundError(f"{name}: expected its data, got none; {remedy}.")
-        PROBLEMS[name].draw(config.seeds[0], folder)  # to complain before hours have passed, not after
+        PROBLEMS[name].draw(config.seeds[0], folder)  # a damaged file raises here, not after hours
     return run_jobs(
         out / FILES[config.part],
         empty_document("plain", config),
@@ -90,7 +88,7 @@ def bench(config: Config, out: Path, folder: Path | None, *, jobs: int = 1, say:
 def fit_row(job: Job, config: Config, folder: Path | None) -> Row:
     """Fit one method to one problem and score it, ready for JSON. Every random draw follows from the seed.
 
-    `seconds` are those of training alone; `warnings` and `error` are what was said meanwhile.
+    `seconds` are those of training alone; `warnings` and `error` are those of the fit.
     """
     name, method, seed = job
     problem = PROBLEMS[name]
@@ -108,19 +106,19 @@ def fit_row(job: Job, config: Config, folder: Path | None) -> Row:
     error: str | None = None
     warm_up()
     begun = time.perf_counter()
-    with threads(1), listening() as caught:
+    with threads(1), recorded_warnings() as caught:
         try:
             answer = METHODS[method](Task(problem, parts, rows.inputs, seed, config.steps))
             found |= scores(answer.prediction, rows, parts)
             found |= {"seconds": answer.seconds, "start_seconds": answer.start_seconds}
-        except Exception as problem_met:  # the other methods are worth having
-            error = f"{type(problem_met).__name__}: {problem_met}"
-    said = list(dict.fromkeys(f"{warning.category.__name__}: {warning.message}" for warning in caught))
-    return row | found | {"whole_seconds": time.perf_counter() - begun, "warnings": said, "error": error}
+        except Exception as failure:  # the other methods still run
+            error = f"{type(failure).__name__}: {failure}"
+    messages = list(dict.fromkeys(f"{warning.category.__name__}: {warning.message}" for warning in caught))
+    return row | found | {"whole_seconds": time.perf_counter() - begun, "warnings": messages, "error": error}
 
 
 def notes(config: Config, folder: Path | None) -> list[str]:
-    """What a reader of the table has to know: what was scored, what was left out, and why."""
+    """Notes below the table: what was scored, what was left out, and why."""
     found = []
     if config.steps is not None:
         found.append(f"At most {config.steps} steps instead of fits. The numbers mean nothing.")

@@ -1,4 +1,4 @@
-"""The methods of the plain benchmark. Each is one function: a problem and its rows in, a prediction and seconds out."""
+"""The methods of the plain benchmark: each is a function from a `Task` to an `Answer`."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Prediction = ClassificationPrediction | RegressionPrediction
 
 @dataclass(frozen=True)
 class Task:
-    """What a method is given.
+    """A problem, its data, and how to fit.
 
     Args:
         inputs: of the rows to predict.
-        steps: at most so many, to see that everything works; None for a whole fit.
+        steps: limit for a trial run; None for a whole fit.
     """
 
     problem: Problem
@@ -44,7 +44,7 @@ class Answer:
     """A prediction, and the seconds of training alone.
 
     Args:
-        start_seconds: of training the network that the fit started from, which `seconds` leaves out; None without one.
+        start_seconds: of training the network that the fit started from, not part of `seconds`; None without one.
     """
 
     prediction: Prediction
@@ -53,12 +53,12 @@ class Answer:
 
 
 def fit_plain(task: Task) -> Answer:
-    """The network trained as without livi."""
+    """The network trained as usual, without livi."""
     return _fit_members(task, 1)
 
 
 def fit_members(task: Task) -> Answer:
-    """Five such networks from different seeds, of which the first is that of `fit_plain`, averaged."""
+    """The average of five networks trained so from different seeds; the first is that of `fit_plain`."""
     return _fit_members(task, MEMBERS)
 
 
@@ -83,23 +83,25 @@ METHODS: dict[str, Callable[[Task], Answer]] = {
 
 
 def scores(prediction: Prediction, rows: Rows, parts: Parts) -> dict[str, Any]:
-    """Every score by name, in the targets' own units; None where a number is not finite.
+    """Every score by name, in the targets' own units; None for scores that are not finite.
 
-    `outputs` has NLL and coverage of each output by itself where there are several, and is None otherwise.
+    `outputs` has NLL and coverage of each single output where there are several, and is None otherwise.
     """
     if isinstance(prediction, ClassificationPrediction):
         found = {name: getattr(metrics, name)(prediction, rows.targets) for name in ("nll", "accuracy", "ece")}
         return {name: _finite(value) for name, value in found.items()} | {"outputs": None}
-    whole, targets = prediction.rescaled(parts.shift, parts.scale), parts.shift + parts.scale * rows.targets.double()
-    several = targets.shape[1] if targets.ndim == 2 else 0
+    prediction = prediction.rescaled(parts.shift, parts.scale)
+    targets = parts.shift + parts.scale * rows.targets.double()
+    num_outputs = targets.shape[1] if targets.ndim == 2 else 0
     outputs = [
-        _of_numbers(RegressionPrediction(whole.means[..., place], whole.stds[..., place]), targets[:, place])
-        for place in range(several)
+        _nll_and_coverage(RegressionPrediction(prediction.means[..., k], prediction.stds[..., k]), targets[:, k])
+        for k in range(num_outputs)
     ]
-    return _of_numbers(whole, targets) | {"rmse": _finite(metrics.rmse(whole, targets)), "outputs": outputs or None}
+    whole = _nll_and_coverage(prediction, targets) | {"rmse": _finite(metrics.rmse(prediction, targets))}
+    return whole | {"outputs": outputs or None}
 
 
-def _of_numbers(prediction: RegressionPrediction, targets: Tensor) -> dict[str, float | None]:
+def _nll_and_coverage(prediction: RegressionPrediction, targets: Tensor) -> dict[str, float | None]:
     return {
         "nll": _finite(metrics.nll(prediction, targets)),
         "coverage": _finite(metrics.coverage(prediction, targets, LEVEL)),
@@ -120,10 +122,10 @@ def _train_member(task: Task, member: int) -> PlainNetwork:
 
 
 def _fit_posterior(task: Task, net: nn.Module, start_seconds: float | None = None, **options: Any) -> Answer:
-    """A fit of livi with these options and no others.
+    """A fit of livi with these options only.
 
     Raises:
-        KeyboardInterrupt: the fit was interrupted; what it has by then is no result here.
+        KeyboardInterrupt: the fit was interrupted, so that its posterior is not a result.
     """
     options |= {} if task.steps is None else {"steps": task.steps}
     begun = time.perf_counter()
@@ -137,7 +139,7 @@ def _fit_posterior(task: Task, net: nn.Module, start_seconds: float | None = Non
 
 
 def _seed(task: Task, member: int) -> int:
-    """Of a network's weights and minibatches: another for every member of every seed."""
+    """The seed of a network's weights and minibatches: a different one for every member of every seed."""
     return 1000 * task.seed + member
 
 

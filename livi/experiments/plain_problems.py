@@ -1,4 +1,4 @@
-"""The problems of the plain benchmark: rows in three parts, a network, a likelihood, and how it is trained plainly."""
+"""The problems of the plain benchmark: rows in three parts, a network, a likelihood, and how it is trained."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -25,7 +26,7 @@ OUTPUT_NOISE = (0.1, 0.3, 1.0)
 
 
 class Rows(NamedTuple):
-    """Inputs as the network takes them; targets as it is trained on them."""
+    """Inputs and targets in the units in which the network is trained on them."""
 
     inputs: Tensor  # (n, ...)
     targets: Tensor  # (n,) or (n, k)
@@ -36,7 +37,7 @@ class Parts:
     """Rows to train on, to choose settings by, and to report; no row is in two of them.
 
     Args:
-        shift, scale: the targets in their own units are shift + scale times those of the rows.
+        shift, scale: shift + scale * targets are in their own units.
     """
 
     train: Rows
@@ -51,11 +52,11 @@ class Parts:
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem.
+    """Data, network and likelihood of a problem.
 
     Args:
-        draw: the parts of a seed, from the folder of UCI sets if it needs that.
-        network: a network with fresh weights from torch's global generator; see `build_network`.
+        draw: the parts for a seed, and for the folder of UCI sets, which may be None if they are not needed.
+        network: makes a network with fresh weights from torch's global generator; see `build_network`.
         training: how the plain network is trained.
         needs: what `draw` reads: nothing, scikit-learn, or a UCI set of the problem's name.
     """
@@ -81,7 +82,7 @@ def available(folder: Path | None) -> tuple[str, ...]:
 
 
 def missing(name: str, folder: Path | None) -> str | None:
-    """What to do to have a problem whose data are not there; None if they are."""
+    """How to get the data of a problem if they are not there; None if they are."""
     needs = PROBLEMS[name].needs
     if needs == "sklearn" and find_spec("sklearn") is None:
         return 'install scikit-learn: pip install "livi[tables]"'
@@ -94,7 +95,7 @@ def missing(name: str, folder: Path | None) -> str | None:
 
 
 def draw_digits(seed: int, _: Path | None) -> Parts:
-    """scikit-learn's 1,797 digits of 8 x 8 pixels from 0 to 1; a fifth to validate, a fifth to test."""
+    """scikit-learn's 1,797 digits of 8 x 8 pixels from 0 to 1; a fifth for validation, a fifth for the test."""
     from sklearn.datasets import load_digits
 
     inputs, labels = load_digits(return_X_y=True)
@@ -117,20 +118,20 @@ def draw_digit_images(seed: int, folder: Path | None) -> Parts:
 
 
 def draw_moons(seed: int, _: Path | None) -> Parts:
-    """Two interleaved half circles with noise: 200 points to train on, 1,000 each to validate and to test."""
+    """Two interleaved half circles with noise: 200 points to train on, 1,000 each for validation and test."""
     rng = torch.Generator().manual_seed(seed)
 
     def points(count: int) -> Rows:
         angle, label = torch.rand(count, generator=rng) * math.pi, torch.arange(count) % 2
         upper, lower = torch.stack([angle.cos(), angle.sin()], 1), torch.stack([1 - angle.cos(), 0.5 - angle.sin()], 1)
-        place = torch.where(label[:, None] == 0, upper, lower)
-        return Rows(place + MOONS_NOISE * torch.randn(count, 2, generator=rng), label)
+        noiseless = torch.where(label[:, None] == 0, upper, lower)
+        return Rows(noiseless + MOONS_NOISE * torch.randn(count, 2, generator=rng), label)
 
     return _standardised(Parts(points(200), points(1000), points(1000)))
 
 
 def draw_heteroscedastic(seed: int, _: Path | None) -> Parts:
-    """A sine without its middle, whose noise grows with x from 0.05 to 0.35; 225 points, 1,000, 1,000."""
+    """A sine with a gap in the middle and noise that grows with x from 0.05 to 0.35; 225 points, 1,000, 1,000."""
     rng = torch.Generator().manual_seed(seed)
 
     def points(count: int) -> Rows:
@@ -156,7 +157,7 @@ def draw_three_outputs(seed: int, _: Path | None) -> Parts:
 
 
 def draw_uci(name: str, seed: int, folder: Path | None) -> Parts:
-    """The published split of the seed's number, counted round, with a tenth of its training rows to validate.
+    """The published split number `seed`, modulo their count, with a tenth of its training rows for validation.
 
     Inputs and targets are standardised by the rows to train on.
 
@@ -167,20 +168,17 @@ def draw_uci(name: str, seed: int, folder: Path | None) -> Parts:
     if folder is None:
         raise FileNotFoundError(f"{name}: expected a folder of UCI sets, got none; {missing(name, None)}.")
     table = uci.read(folder, name)
-    known, test = uci.read_split(folder, name, seed % uci.num_splits(folder, name), len(table.inputs))
-    order = torch.randperm(len(known), generator=torch.Generator().manual_seed(seed)).numpy()
-    held = len(known) // 10
-    own = table.targets[known[order[held:]]]
-    shift, scale = float(own.mean()), float(own.std())
+    fitted_rows, test_rows = uci.read_split(folder, name, seed % uci.num_splits(folder, name), len(table.inputs))
+    shuffled = fitted_rows[torch.randperm(len(fitted_rows), generator=torch.Generator().manual_seed(seed)).numpy()]
+    validation_rows, train_rows = np.split(shuffled, [len(fitted_rows) // 10])
+    shift, scale = float(table.targets[train_rows].mean()), float(table.targets[train_rows].std())
     inputs, targets = torch.tensor(table.inputs), torch.tensor((table.targets - shift) / scale, dtype=torch.float32)
-    train, validation, held_out = (
-        Rows(inputs[rows], targets[rows]) for rows in (known[order[held:]], known[order[:held]], test)
-    )
-    return _standardised(Parts(train, validation, held_out, shift, scale))
+    train, validation, test = (Rows(inputs[rows], targets[rows]) for rows in (train_rows, validation_rows, test_rows))
+    return _standardised(Parts(train, validation, test, shift, scale))
 
 
 def _standardised(parts: Parts) -> Parts:
-    """With inputs of mean 0 and standard deviation 1 over the rows to train on; a constant column becomes 0."""
+    """Inputs with mean 0 and standard deviation 1 over the rows to train on; a constant column becomes 0."""
     mean, std = parts.train.inputs.mean(0), parts.train.inputs.std(0)
     std = torch.where(std > 0.0, std, 1.0)
     train, validation, test = (
@@ -208,8 +206,8 @@ def dense(*widths: int, activation: type[nn.Module] = nn.ReLU) -> nn.Sequential:
     )
     """
     layers: list[nn.Module] = []
-    for wide, next_wide in itertools.pairwise(widths):
-        layers += [nn.Linear(wide, next_wide), activation()]
+    for width, next_width in itertools.pairwise(widths):
+        layers += [nn.Linear(width, next_width), activation()]
     return nn.Sequential(*layers[:-1])
 
 
@@ -232,8 +230,8 @@ def _uci_problem(name: str, features: int, training: Training) -> Problem:
     )
 
 
-# Trainings were chosen by validation rows of seeds 0 to 7, or the first of them; never by test rows. The same training
-# of energy in another order of the rows differs by 0.3 nats, so its epochs are those with the fewest large errors.
+# Trainings were chosen on validation rows of seeds 0 to 7, or the first of them; never on test rows. For energy the
+# order of the rows alone changes the score by 0.3 nats, so its epochs are those with the fewest large errors.
 PROBLEMS: dict[str, Problem] = {
     "digits-mlp": Problem(
         "classification",

@@ -1,4 +1,4 @@
-"""Ordinary training of a network, as without livi: Adam, minibatches, weight decay, a rate along a cosine."""
+"""Ordinary training of a network, without livi: Adam, minibatches, weight decay, a cosine schedule."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from livi.inference.recipe import cosine
 from livi.model.likelihoods import Categorical, Gaussian, Likelihood, RegressionLikelihood
 from livi.posterior.prediction import ClassificationPrediction, RegressionPrediction
 
-WHOLE = 500  # fewer rows are one batch
+MIN_BATCHED = 500  # fewer rows are one batch
 BATCH = 64
 
 
@@ -23,8 +23,8 @@ class Training:
     """How a plain network is trained.
 
     Args:
-        rate: of Adam at first; it falls to zero along a cosine.
-        weight_decay: Adam's own, of all weights.
+        rate: initial learning rate of Adam, which falls to zero along a cosine.
+        weight_decay: that of Adam, on all weights.
     """
 
     rate: float
@@ -34,7 +34,7 @@ class Training:
 
 @dataclass(frozen=True)
 class PlainNetwork:
-    """A trained network, in evaluation mode; of a `Gaussian` likelihood also log noise for each output, else None."""
+    """A trained network in evaluation mode; with a `Gaussian` likelihood also the log noise of each output."""
 
     net: nn.Module
     log_std: Tensor | None  # (k,)
@@ -56,7 +56,7 @@ def train(
 
     Args:
         seed: of the order of the rows.
-        steps: at most so many, to see that everything works.
+        steps: limit for a trial run.
     """
     net, rng = copy.deepcopy(net).train(), torch.Generator().manual_seed(seed)
     log_std = targets.std(0).log().requires_grad_() if isinstance(likelihood, Gaussian) else None
@@ -68,7 +68,7 @@ def train(
         ],
         lr=training.rate,
     )
-    size = len(inputs) if len(inputs) < WHOLE else BATCH
+    size = len(inputs) if len(inputs) < MIN_BATCHED else BATCH
     total = training.epochs * math.ceil(len(inputs) / size)
     total = total if steps is None else min(steps, total)
     step = 0
@@ -85,7 +85,7 @@ def train(
 
 
 def warm_up() -> None:
-    """Train something tiny for a step, so that what torch loads at its first step is not in anybody's seconds."""
+    """Train something tiny for a step, so that the seconds of no fit include what torch loads at its first step."""
     with torch.random.fork_rng(devices=[]):
         net = nn.Linear(1, 2)
     train(net, torch.ones(2, 1), torch.tensor([0, 1]), Categorical(), Training(1e-3, 1), seed=0)
@@ -97,10 +97,10 @@ def predict_plain(
     inputs: Tensor,  # (n, ...)
     likelihood: Likelihood,
 ) -> ClassificationPrediction | RegressionPrediction:
-    """The averaged predictive of these networks, each as likely as the others; of one network its own.
+    """The average of the predictive distributions of these networks.
 
     Raises:
-        TypeError: the likelihood is of another kind than those of the benchmark.
+        TypeError: the likelihood is none of those of the benchmark.
     """
     outputs = torch.stack([member.net(inputs) for member in members]).double()
     if isinstance(likelihood, Categorical):

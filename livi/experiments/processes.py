@@ -1,4 +1,4 @@
-"""Many fits at a time, each in a process of its own, with a fixed number of threads, and GPUs in turn."""
+"""Fits in parallel processes, each with a fixed number of threads and, in turn, one of the GPUs."""
 
 from __future__ import annotations
 
@@ -17,42 +17,42 @@ from typing import Any, TypeVar
 
 import torch
 
-from livi.experiments.deadlines import FOR_EVER, Deadline
+from livi.experiments.deadlines import NO_DEADLINE, Deadline
 from livi.experiments.rows import Row
 
 Job = TypeVar("Job")
 
 
 def side_by_side(
-    fit: Callable[[Job], Row | None], jobs: Sequence[Job], count: int, until: Deadline = FOR_EVER
+    fit: Callable[[Job], Row | None], jobs: Sequence[Job], count: int, until: Deadline = NO_DEADLINE
 ) -> Iterator[Row]:
-    """Rows as they come from so many processes; these end with the iteration, however it ends.
+    """Yield rows as they come from `count` processes, which end with the iteration, however it ends.
 
-    A job that gives None has no row. The device "cuda" is another GPU in every process, as far as there are several.
+    A job whose fit returns None has no row. In each process the device "cuda" is the next GPU in turn.
 
     Args:
-        until: when to stop: fits that are under way then are given up.
+        until: when to stop; fits that are running then are terminated.
     """
     before = set(multiprocessing.active_children())
     spawn = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(count, spawn, _begin, (spawn.Value("i", 0),))
+    pool = ProcessPoolExecutor(count, spawn, _set_up, (spawn.Value("i", 0),))
     running: set[Future[Row | None]] = set()
     try:
         running |= {pool.submit(fit, job) for job in jobs}
         while running and not until.passed():
             done, running = wait(running, until.left(), FIRST_COMPLETED)
-            for one in done:
-                if (row := one.result()) is not None:
+            for future in done:
+                if (row := future.result()) is not None:
                     yield row
     finally:
-        pool.shutdown(wait=not running, cancel_futures=True)  # idle ones end by themselves, and leave nothing behind
+        pool.shutdown(wait=not running, cancel_futures=True)  # idle processes exit by themselves and clean up
         for child in set(multiprocessing.active_children()) - before:
             child.terminate()
 
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """As many threads for torch, and where scikit-learn is installed for BLAS and OpenMP."""
+    """Limit torch to `count` threads inside, and where scikit-learn is installed also BLAS and OpenMP."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -63,17 +63,17 @@ def threads(count: int) -> Iterator[None]:
 
 
 def _limited(count: int) -> AbstractContextManager[Any]:
-    if find_spec("threadpoolctl") is None:  # which comes with scikit-learn
+    if find_spec("threadpoolctl") is None:  # it comes with scikit-learn
         return nullcontext()
     limits: AbstractContextManager[Any] = importlib.import_module("threadpoolctl").threadpool_limits(limits=count)
     return limits
 
 
-def _begin(begun: Synchronized[int]) -> None:
-    """What a process does first. Interrupts are left to the parent, and whoever kills that ends its processes too."""
+def _set_up(started: Synchronized[int]) -> None:
+    """Set up a new process: the parent alone handles Ctrl-C, and this process ends when the parent does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    take_gpu(begun)
+    take_gpu(started)
 
 
 def _end_with_parent() -> None:
@@ -83,10 +83,10 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def take_gpu(begun: Synchronized[int]) -> None:
-    """The next GPU in turn, by how many processes have begun before this one."""
-    with begun.get_lock():
-        number = begun.value
-        begun.value += 1
+def take_gpu(started: Synchronized[int]) -> None:
+    """Select the next GPU in turn, by the number of processes that began before this one."""
+    with started.get_lock():
+        number = started.value
+        started.value += 1
     if torch.cuda.device_count() > 1:
         torch.cuda.set_device(number % torch.cuda.device_count())

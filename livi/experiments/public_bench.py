@@ -1,7 +1,7 @@
-"""The benchmark on public tables: `livi fit` with its defaults beside histogram boosting, on files as users have them.
+"""The benchmark on public tables, as users have them: `livi fit` with its defaults against histogram boosting.
 
-Boosting has no density of its own. It is given a normal one whose standard deviation is that of its residuals on a
-fifth of the rows that it was not fitted to, and is then fitted to all of them.
+Boosting has no density of its own. It is given a normal one, whose standard deviation is that of residuals on a fifth
+of the rows, held out from a first fit; means come from a second fit to all rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from livi.experiments.processes import threads
 from livi.experiments.public_data import DISTRIBUTIONS, TABLES, available, split_frame
 from livi.experiments.public_text import QUANTITIES, line, summary, text
 from livi.experiments.rows import Row
-from livi.experiments.runs import Job, Say, check_names, empty_document, listening, run_jobs
+from livi.experiments.runs import Job, Say, check_names, empty_document, recorded_warnings, run_jobs
 from livi.experiments.table_scores import LEAST_PROBABILITY
 from livi.tables import Table
 from livi.tables.content import RegressionRows
@@ -36,17 +36,17 @@ __all__ = ["METHODS", "Config", "available", "bench", "fit_row", "notes", "text"
 
 FILE = "public.json"
 METHODS = ("livi", "boosting")
-_REACH = 1.6448536269514722  # standard deviations of a central 90 % interval
+_HALF_WIDTH = 1.6448536269514722  # of a central 90 % interval, in standard deviations
 
 
 @dataclass(frozen=True)
 class Config:
-    """What to run.
+    """The runs to do: every method on every split of every table.
 
     Args:
         first_split, splits: seeds of the rows that are held out, a fifth of each table. Seeds below 100 are for
             development.
-        max_rows: of a table with more rows to fit to, so many are drawn.
+        max_rows: number of rows drawn from a table with more rows to fit to.
         quick: a few steps instead of a fit, to see that everything works; the numbers mean nothing.
     """
 
@@ -70,8 +70,8 @@ class Config:
 
 
 def bench(config: Config, out: Path, folder: Path | None = None, *, jobs: int = 1, say: Say = print) -> dict[str, Any]:
-    """Run what is not yet in out/public.json, adding to it after every fit, and return its content."""
-    del folder  # of other benchmarks' data
+    """Run the fits that are not yet in out/public.json, adding each one to it, and return its content."""
+    del folder  # needed by other benchmarks
     return run_jobs(
         out / FILE,
         empty_document("public", config, packages=DISTRIBUTIONS.values()),
@@ -89,32 +89,32 @@ def bench(config: Config, out: Path, folder: Path | None = None, *, jobs: int = 
 def fit_row(job: Job, config: Config) -> Row:
     """Fit one method to one split of a table and score it, ready for JSON."""
     name, method, number = job
-    chosen = TABLES[name]
+    table = TABLES[name]
     train, test = split_frame(name, number)
     if len(train) > config.max_rows:
         train = train.sample(config.max_rows, random_state=number)
-    row: Row = {"data": name, "method": method, "split": number, "task": chosen.task}
+    row: Row = {"data": name, "method": method, "split": number, "task": table.task}
     row |= {"train_rows": len(train), "test_rows": len(test), "model": None}
     error: str | None = None
-    found: dict[str, Any] = dict.fromkeys(QUANTITIES[chosen.task])
+    found: dict[str, Any] = dict.fromkeys(QUANTITIES[table.task])
     tables = (Table.from_frame(train, name), Table.from_frame(test, name))
-    with threads(config.threads), listening() as caught:
+    with threads(config.threads), recorded_warnings() as caught:
         try:
-            schema = None if method == "livi" else _schema(tables[0], name, number)  # which takes a fit of livi's
+            schema = None if method == "livi" else _schema(tables[0], name, number)  # from a short fit, not timed
             begun = time.perf_counter()
             if schema is None:
                 found |= _livi(tables, name, number, config.quick)
             else:
                 found |= _boosting(tables, schema, number, config.quick)
             found["seconds"] = time.perf_counter() - begun
-        except Exception as problem:  # the other tables are worth having
-            error = f"{type(problem).__name__}: {problem}"
-    said = list(dict.fromkeys(str(warning.message) for warning in caught))
-    return row | found | {"warnings": said, "error": error}
+        except Exception as failure:  # the other tables still run
+            error = f"{type(failure).__name__}: {failure}"
+    messages = list(dict.fromkeys(str(warning.message) for warning in caught))
+    return row | found | {"warnings": messages, "error": error}
 
 
 def notes(config: Config, folder: Path | None = None) -> list[str]:
-    """What a reader of the table has to know."""
+    """Notes above the table: what was left out, and why."""
     del folder
     found = ["Quick: a few steps instead of fits. The numbers mean nothing."] if config.quick else []
     missing = sorted({DISTRIBUTIONS[TABLES[name].package] for name in TABLES if name not in available()})
@@ -129,7 +129,7 @@ def _options(seed: int, task: Any, quick: bool) -> FitOptions:
 
 
 def _livi(tables: tuple[Table, Table], name: str, seed: int, quick: bool) -> dict[str, Any]:
-    """`livi fit` on the rows to fit to, with its defaults, and `livi evaluate` on the others."""
+    """`livi fit` with its defaults on the training rows, and `livi evaluate` on the test rows."""
     train, test = tables
     model = fit_table(train, TABLES[name].target, _options(seed, TABLES[name].task, quick), _silent)
     if model.interrupted:
@@ -140,66 +140,61 @@ def _livi(tables: tuple[Table, Table], name: str, seed: int, quick: bool) -> dic
     if TABLES[name].task == "classification":
         return {"accuracy": scores["accuracy"], "log_score": -scores["nll"], "coverage": covered}
     fifths = [part.coverage.share for part in evaluation.parts if part.kind == "size"]
-    chosen = model.estimator.model_
+    fitted = model.estimator.model_
     return {
         "rmse": scores["rmse"],
         "r2": scores["r2"],
         "log_score": scores["log_score"],
         "coverage": covered,
         "worst_fifth": _worst(fifths),
-        "model": f"{chosen.target_scale}, {chosen.noise}",
+        "model": f"{fitted.target_scale}, {fitted.noise}",
     }
 
 
 def _boosting(tables: tuple[Table, Table], schema: Schema, seed: int, quick: bool) -> dict[str, Any]:
-    """scikit-learn's histogram boosting with its defaults, on the features that livi is given."""
+    """scikit-learn's histogram boosting with its defaults, on the same features as livi."""
     train, test = tables
-    rows, others = encode(train, schema, _silent), encode(test, schema, _silent)
+    rows, test_rows = encode(train, schema, _silent), encode(test, schema, _silent)
     options: dict[str, Any] = {"random_state": seed} | ({"max_iter": 5} if quick else {})
     if schema.task == "classification":
-        labels, truth = target_classes(train, schema), target_classes(test, schema)
+        labels, test_labels = target_classes(train, schema), target_classes(test, schema)
         classifier = HistGradientBoostingClassifier(**options).fit(rows, labels)
-        chances = classifier.predict_proba(others)
-        likely = np.maximum(chances[np.arange(len(truth)), truth], LEAST_PROBABILITY)
-        return {"accuracy": float((chances.argmax(1) == truth).mean()), "log_score": float(np.log(likely).mean())}
-    targets, known = target_numbers(train, schema), target_numbers(test, schema)
+        chances = classifier.predict_proba(test_rows)
+        likely = np.maximum(chances[np.arange(len(test_labels)), test_labels], LEAST_PROBABILITY)
+        return {"accuracy": float((chances.argmax(1) == test_labels).mean()), "log_score": float(np.log(likely).mean())}
+    targets, test_targets = target_numbers(train, schema), target_numbers(test, schema)
     fitted, held = train_test_split(np.arange(len(rows)), test_size=0.2, random_state=seed)
     trial = HistGradientBoostingRegressor(**options).fit(rows[fitted], targets[fitted])
     sigma = float(np.sqrt(np.mean((targets[held] - trial.predict(rows[held])) ** 2)))
-    mean = HistGradientBoostingRegressor(**options).fit(rows, targets).predict(others)
-    return _normal_scores(mean, sigma, known)
+    mean = HistGradientBoostingRegressor(**options).fit(rows, targets).predict(test_rows)
+    return _normal_scores(mean, sigma, test_targets)
 
 
 def _schema(train: Table, name: str, seed: int) -> Schema:
-    """How `livi fit` reads the table: the same features for both, from a fit of one step."""
+    """How `livi fit` reads the table, from a fit of one step, so that both methods get the same features."""
     task = TABLES[name].task
-    common: dict[str, Any] = {"validation": 0.0, "seed": seed, "diagnose": False, "steps": 1, "hidden": (1,)}
-    options = FitOptions(task=task, **common, **_ONE_MODEL[task])
+    # Given, so that no trial fits choose them.
+    model: dict[str, Any] = {"target_scale": "plain", "noise": "constant"} if task == "regression" else {}
+    options = FitOptions(task=task, validation=0.0, seed=seed, diagnose=False, steps=1, hidden=(1,), **model)
     return fit_table(train, TABLES[name].target, options, _silent).schema
-
-
-_ONE_MODEL: dict[str, dict[str, Any]] = {
-    "regression": {"target_scale": "plain", "noise": "constant"},
-    "classification": {},
-}
 
 
 def _normal_scores(mean: NDArray[np.float64], sigma: float, target: NDArray[np.float64]) -> dict[str, Any]:
     unit = (target - mean) / sigma
-    reach = np.full((1, len(target)), _REACH * sigma)
+    reach = np.full((1, len(target)), _HALF_WIDTH * sigma)
     flat = np.full(len(target), sigma)
     rows = RegressionRows(target, mean, 0 * flat, flat, flat, flat, np.array([LEVEL]), mean - reach, mean + reach)
     return {
         "rmse": float(np.sqrt(np.mean((target - mean) ** 2))),
         "r2": 1.0 - float(np.mean((target - mean) ** 2) / target.var()),
         "log_score": float(np.mean(-0.5 * unit**2 - np.log(sigma) - 0.5 * np.log(2.0 * np.pi))),
-        "coverage": float((np.abs(unit) <= _REACH).mean()),
+        "coverage": float((np.abs(unit) <= _HALF_WIDTH).mean()),
         "worst_fifth": _worst([part.coverage.share for part in parts_of(rows, {}, "y")]),
     }
 
 
 def _worst(shares: list[float]) -> float | None:
-    """The share that is furthest from the level."""
+    """The share furthest from the level; None without any."""
     return max(shares, key=lambda share: abs(share - LEVEL), default=None)
 
 

@@ -1,4 +1,4 @@
-"""Tables that come with installable packages, with the column to predict, as a user would have them in a file."""
+"""Tables that come with installable packages, as a user would have them in a file, each with a column to predict."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class PublicTable:
     """Where a table comes from, and what to predict.
 
     Args:
-        package: to import; its distribution may be called otherwise.
-        key: the table's name there.
-        drop: columns that are left out: row numbers, and what is another form of the target.
+        package: module to import; see DISTRIBUTIONS for the name that pip knows.
+        key: the table's name in the package.
+        drop: columns left out: row numbers, and other forms of the target.
     """
 
     package: str
@@ -69,20 +69,15 @@ def available() -> tuple[str, ...]:
     return tuple(name for name, table in TABLES.items() if find_spec(table.package) is not None)
 
 
-def read_frame(name: str) -> Any:
-    """The whole table as a pandas DataFrame, without rows that have no target."""
-    return read_table(TABLES[name])
-
-
 def read_table(table: PublicTable) -> Any:
-    """The same of any table of these packages."""
+    """The whole table as a pandas DataFrame, without rows that have no target."""
     frame = _READERS[table.package](table.key).drop(columns=list(table.drop))
     return frame[frame[table.target].notna()].reset_index(drop=True)
 
 
 def split_frame(name: str, seed: int) -> tuple[Any, Any]:
-    """Rows to fit to, and a fifth of all rows to score on, drawn by the seed."""
-    frame = read_frame(name)
+    """Training rows, and a fifth of all rows as test rows, drawn by the seed."""
+    frame = read_table(TABLES[name])
     order = np.random.default_rng(seed).permutation(len(frame))
     held = round(TEST_SHARE * len(frame))
     return tuple(frame.iloc[np.sort(rows)].reset_index(drop=True) for rows in (order[held:], order[:held]))

@@ -1,14 +1,12 @@
-"""The benchmark on public tables in words: a Markdown table a task, and what was wanted beside what was found."""
+"""Tables of the benchmark on public tables as Markdown, and whether requirements set beforehand were met."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from statistics import mean
 from typing import Any
 
-from livi.experiments.rows import Row, spread
-
-Rows = Sequence[Mapping[str, Any]]
+from livi.experiments.rows import Row, Rows, spread
 
 QUANTITIES: dict[str, tuple[str, ...]] = {
     "regression": ("rmse", "r2", "log_score", "coverage", "worst_fifth", "seconds"),
@@ -33,7 +31,7 @@ Boosting has a constant sigma from validation residuals."""
 
 
 def text(document: Mapping[str, Any]) -> str:
-    """All of a document: its notes, a table for each task, and what was wanted."""
+    """The whole report: notes, a table for each task, and the requirements."""
     rows: Rows = [row for row in document["rows"] if row["error"] is None]
     failed = [f"{row['data']}, {row['method']}: {row['error']}" for row in document["rows"] if row["error"] is not None]
     machine = document.get("machine", {})
@@ -41,19 +39,20 @@ def text(document: Mapping[str, Any]) -> str:
     for task in QUANTITIES:
         some = [row for row in rows if row["task"] == task]
         found += [f"## {task.capitalize()}", table(some)] if some else []
-    found.append("\n".join(f"- {sentence}" for sentence in [*wanted(rows), *(f"Failed: {one}" for one in failed)]))
+    sentences = [*requirements(rows), *(f"Failed: {failure}" for failure in failed)]
+    found.append("\n".join(f"- {sentence}" for sentence in sentences))
     where = ", ".join(f"{name}: {value}" for name, value in machine.items() if value is not None)
     return "\n\n".join([*found, LEGEND, *([f"Machine: {where}; jobs: {document.get('jobs', 1)}."] if where else [])])
 
 
 def table(rows: Rows) -> str:
-    """The rows of one task as Markdown, two lines a table."""
+    """The rows of one task as Markdown: a line for each table, split and method."""
     names = QUANTITIES[rows[0]["task"]]
     titles = ["table (rows fitted)", "method", *(TITLES[name] for name in names)]
     lines = [f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}"]
     best = {
         (row["data"], row["split"]): max(
-            other["log_score"] for other in rows if (other["data"], other["split"]) == (row["data"], row["split"])
+            each["log_score"] for each in rows if (each["data"], each["split"]) == (row["data"], row["split"])
         )
         for row in rows
     }
@@ -66,8 +65,8 @@ def table(rows: Rows) -> str:
     return "\n".join(lines)
 
 
-def wanted(rows: Rows) -> list[str]:
-    """What was asked of livi before the tables were looked at, and whether it holds."""
+def requirements(rows: Rows) -> list[str]:
+    """On how many tables livi meets each requirement; these were set before any result was seen."""
     ours = [row for row in rows if row["method"] == "livi"]
     numbers = [row for row in ours if row["task"] == "regression"]
     poor = [row["data"] for row in numbers if row["r2"] < 0]
@@ -92,7 +91,7 @@ def wanted(rows: Rows) -> list[str]:
 
 
 def summary(rows: Rows) -> list[Row]:
-    """For each table and method the mean and spread over splits."""
+    """For each table and method: mean, sd, min and max of every quantity over splits."""
     keys = dict.fromkeys((row["data"], row["method"], row["task"]) for row in rows)
     return [
         {"data": data, "method": method, "task": task}
@@ -107,12 +106,12 @@ def summary(rows: Rows) -> list[Row]:
 
 
 def line(row: Mapping[str, Any]) -> str:
-    """One row in a few words, as it comes."""
-    told = f"{row['data']} {row['method']} split {row['split']}: "
+    """One line about a row, for the progress of a run."""
+    start = f"{row['data']} {row['method']} split {row['split']}: "
     if row["error"] is not None:
-        return f"{told}{row['error'].splitlines()[0]}"
+        return f"{start}{row['error'].splitlines()[0]}"
     names = QUANTITIES[row["task"]]
-    return told + ", ".join(f"{TITLES[name].removesuffix(', %')} {_cell(name, row[name])}" for name in names)
+    return start + ", ".join(f"{TITLES[name].removesuffix(', %')} {_cell(name, row[name])}" for name in names)
 
 
 def _cell(name: str, value: float | None, *, bold: bool = False) -> str:

@@ -1,4 +1,4 @@
-"""Results of many fits in one file: a row a fit, written as they come, and gone on with after an interruption."""
+"""Result files: one row for each fit, written as they come, and continued after an interruption."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from livi.durations import in_words
 from livi.posterior.storage import replace_file
 
 Row = dict[str, Any]
+Rows = Sequence[Mapping[str, Any]]
 Job = TypeVar("Job", bound=Hashable)
 
 
-def started(path: Path, document: dict[str, Any]) -> dict[str, Any]:
-    """This empty document, or the one that an earlier run with the same `config` and `versions` left.
+def load_or_new(path: Path, document: dict[str, Any]) -> dict[str, Any]:
+    """The document that an earlier run with the same `config` and `versions` left at this path, else this empty one.
 
     Raises:
-        ValueError: the file there belongs to something else.
+        ValueError: the file there is something else.
     """
     document = json.loads(json.dumps(document))
     if not path.exists():
@@ -50,39 +51,39 @@ def complete(
     line: Callable[[Row], str],
     say: Callable[[str], None],
 ) -> None:
-    """Run the jobs that are not yet in document["rows"], writing the whole to the path after every one.
+    """Run the jobs that are not yet in document["rows"], writing the whole document after every one.
 
-    Rows stand in the order of the jobs, in whatever order `run` gives them, and those of other jobs behind them.
+    Rows are kept in the order of the jobs, whatever the order in which `run` yields them; those of other jobs are last.
     """
     rows: list[Row] = document["rows"]
-    places = {job: place for place, job in enumerate(jobs)}
+    order = {job: position for position, job in enumerate(jobs)}
     done = {key(row) for row in rows}
     left = [job for job in jobs if job not in done]
     if done:
         say(f"{path}: going on after {len(jobs) - len(left)} of {len(jobs)} fits")
     begun = time.monotonic()
     for count, found in enumerate(run(left), 1):
-        row = _sound(found)
+        row = _checked(found)
         rows.append(row)
-        rows.sort(key=lambda one: places.get(key(one), len(places)))
+        rows.sort(key=lambda each: order.get(key(each), len(order)))
         document["summary"] = summary(rows)
         write(path, document)
-        rest = (len(left) - count) * (time.monotonic() - begun) / count
-        further = f"; about {in_words(rest)} left" if count < len(left) else ""
-        say(f"{len(jobs) - len(left) + count} of {len(jobs)}: {line(row)}{further}")
+        seconds_left = (len(left) - count) * (time.monotonic() - begun) / count
+        estimate = f"; about {in_words(seconds_left)} left" if count < len(left) else ""
+        say(f"{len(jobs) - len(left) + count} of {len(jobs)}: {line(row)}{estimate}")
 
 
-def _sound(row: Row) -> Row:
-    """The row, or where it has numbers that are none, which no table could show, one that says so."""
-    places = dict.fromkeys(_not_finite(row))
-    if row.get("error") is not None or not places:
+def _checked(row: Row) -> Row:
+    """The row; entries with numbers that are not finite become None, and its `error` names them."""
+    names = dict.fromkeys(_not_finite(row))
+    if row.get("error") is not None or not names:
         return row
-    error = f"ArithmeticError: expected finite numbers, got none for {', '.join(places)}."
-    return row | dict.fromkeys(places) | {"error": error}
+    error = f"ArithmeticError: expected finite numbers, got none for {', '.join(names)}."
+    return row | dict.fromkeys(names) | {"error": error}
 
 
 def _not_finite(value: Any, name: str = "") -> Iterator[str]:
-    """Names of the row's entries in which there is such a number."""
+    """Names of the row's entries that contain a number that is not finite."""
     if isinstance(value, float) and not math.isfinite(value):
         yield name
     elif isinstance(value, Mapping):
@@ -94,12 +95,30 @@ def _not_finite(value: Any, name: str = "") -> Iterator[str]:
 
 
 def write(path: Path, document: Mapping[str, Any]) -> None:
-    """As a whole or not at all: an interrupted run leaves a valid file."""
+    """Write the file as a whole or not at all, so that an interrupted run leaves a valid one."""
     replace_file(path, [json.dumps(document, indent=1, allow_nan=False).encode(), b"\n"])
 
 
+def succeeded(rows: Rows) -> Rows:
+    """The rows without an error."""
+    return [row for row in rows if row["error"] is None]
+
+
+def by_method(rows: Rows, place: str) -> dict[str, dict[str, list[Mapping[str, Any]]]]:
+    """The rows by this entry, such as the data set, and by method, in the order in which these appear."""
+    groups: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
+    for row in rows:
+        groups.setdefault(row[place], {}).setdefault(row["method"], []).append(row)
+    return groups
+
+
+def first_line(message: str) -> str:
+    """The first line of a warning or an error."""
+    return (message.strip().splitlines() or ["no words"])[0]
+
+
 def spread(values: Sequence[float]) -> dict[str, float | None] | None:
-    """Mean, standard deviation (None of one value), smallest and largest; None of none."""
+    """Mean, standard deviation (None for a single value), smallest and largest; None without values."""
     if not values:
         return None
     sd = stdev(values) if len(values) > 1 else None

@@ -1,4 +1,4 @@
-"""Runs of a benchmark: what is checked of their names, where their file begins, and how they go on with it."""
+"""Runs of a benchmark: checks of what is asked for, an empty result file, and the jobs that fill it."""
 
 from __future__ import annotations
 
@@ -12,32 +12,39 @@ from typing import Any
 from livi import checks
 from livi.experiments.deadlines import Deadline
 from livi.experiments.machine import machine, versions
-from livi.experiments.rows import Row, complete, started
+from livi.experiments.rows import Row, complete, load_or_new
 from livi.experiments.spreading import run_all
 
 Job = tuple[str, str, int]  # data, method, seed or split
 Say = Callable[[str], None]
 
 
-def check_names(what: str, names: tuple[str, ...], known: Sequence[str]) -> None:
-    """Raise for a name that is not known, or given twice, or if there is none."""
+def check_names(what: str, names: tuple[str, ...], allowed: Sequence[str]) -> None:
+    """Raise for a name that is not allowed or given twice, or if there is none."""
     for name in names:
-        if name not in known:
-            raise ValueError(f"{what}: expected some of {', '.join(known)}, got {name!r}.")
+        if name not in allowed:
+            raise ValueError(f"{what}: expected some of {', '.join(allowed)}, got {name!r}.")
     if not names or len(set(names)) != len(names):
         raise ValueError(f"{what}: expected different names, got {','.join(names) or 'none'!r}.")
+
+
+def check_seeds(seeds: tuple[int, ...]) -> None:
+    """Raise for a seed that is negative or given twice, or if there is none."""
+    if not seeds or len(set(seeds)) != len(seeds) or min(seeds) < 0:
+        given = ",".join(map(str, seeds)) or "none"
+        raise ValueError(f"seeds: expected different numbers from 0 on, got {given}; give each once.")
 
 
 def empty_document(
     experiment: str, config: Any, free: Collection[str] = (), packages: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """What a run writes before its first row.
+    """The content of a result file before its first row.
 
     Args:
         config: a dataclass.
-        free: its fields that say which runs are wanted, not what a run is. They are left out, so that later runs may
-            ask for others and add to the same file.
-        packages: whose versions matter, besides livi's own.
+        free: fields of it that only choose which jobs to run. They are left out, so that a later run can choose
+            others and add to the same file.
+        packages: further packages whose versions are recorded.
     """
     return {
         "experiment": experiment,
@@ -63,22 +70,24 @@ def run_jobs(
     say: Say,
     minutes: float | None = None,
 ) -> dict[str, Any]:
-    """Run what is not yet in the file, adding to it after every fit, and return its content.
+    """Run the jobs that are not yet in the file, adding to it after every fit, and return its content.
 
-    A row with an `error` is tried again where it is wanted, and so is a job for which `fit` gives None.
+    A wanted job whose row has an `error` is tried again, and so is one for which `fit` returned None.
 
     Args:
-        jobs: fits at a time, each in a process of its own; under torchrun its processes share the fits instead, and
-            the first one writes.
-        minutes: to stop after, ready to go on.
+        document: the content of an empty file, see `empty_document`.
+        jobs: number of fits at a time, each in a process of its own; under torchrun its processes share the fits
+            instead, and the first one writes.
+        line: the text to print about a row.
+        minutes: time after which to stop; the next run continues.
 
     Raises:
-        ValueError: the file belongs to something else than this empty document.
+        ValueError: the file there is one of another benchmark or configuration.
     """
     checks.positive_int("jobs", jobs)
     until = Deadline.after(minutes)
     path.parent.mkdir(parents=True, exist_ok=True)
-    document = started(path, document) | {"notes": notes, "jobs": jobs}
+    document = load_or_new(path, document) | {"notes": notes, "jobs": jobs}
     again = set(wanted)
     document["rows"] = [row for row in document["rows"] if row["error"] is None or key(row) not in again]
     complete(
@@ -97,10 +106,11 @@ def run_jobs(
 
 
 @contextmanager
-def listening() -> Iterator[list[warnings.WarningMessage]]:
-    """Warnings inside, kept instead of shown; not those of packages about themselves, which come once a process.
+def recorded_warnings() -> Iterator[list[warnings.WarningMessage]]:
+    """Record warnings inside instead of showing them, but not those meant for developers.
 
-    So with torch's about what `vmap` runs row by row: it is for its own developers.
+    These are deprecations, which come only once in a process, and torch's warning about operations that `vmap` runs
+    row by row.
     """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -1,25 +1,25 @@
-"""Tables of methods and where they were tried: means with standard errors over repeats, the best in bold, ranks.
+"""Tables of methods by data set: means with standard errors over repeats, the best in bold, and ranks.
 
-What is compared was repeated, over splits or seeds. Differences between two methods are taken repeat by repeat, since
-what is common to a split is common to both.
+Repeats are splits or seeds. Two methods are compared repeat by repeat, since a hard split is hard for both.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Any, Literal
 
-Rows = Sequence[Mapping[str, Any]]
+from livi.experiments.rows import Rows
+
 Values = dict[Any, float]  # by repeat
-Board = dict[str, dict[str, Values]]  # by place and method
+Board = dict[str, dict[str, Values]]  # by place, such as a data set, and method
 
 
 @dataclass(frozen=True)
 class Column:
-    """A quantity as a column: its direction, and its decimals, or None for three significant digits."""
+    """A quantity shown as a column: whether higher is better, and its decimals, None for three significant digits."""
 
     name: str
     title: str
@@ -29,7 +29,11 @@ class Column:
 
 
 def board(rows: Rows, name: str, *, place: str, repeat: str) -> Board:
-    """The values of one quantity by place, method and repeat, in the order in which these appear."""
+    """The values of one quantity by place, method and repeat, in the order in which these appear.
+
+    Args:
+        place, repeat: the entries of a row that say where it was measured, and which repeat it is.
+    """
     found: Board = {}
     for row in rows:
         if row.get(name) is not None:
@@ -38,18 +42,20 @@ def board(rows: Rows, name: str, *, place: str, repeat: str) -> Board:
 
 
 def standard_error(values: Iterable[float]) -> float | None:
-    """Of their mean; None of fewer than two."""
-    some = list(values)
-    return stdev(some) / math.sqrt(len(some)) if len(some) > 1 else None
+    """The standard error of the mean; None for fewer than two values."""
+    values = list(values)
+    return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
 
 
-def differences(one: Values, other: Values) -> list[float]:
-    """Repeat by repeat, where both have it."""
-    return [one[repeat] - other[repeat] for repeat in sorted(one.keys() & other.keys())]
+def differences(first: Values, second: Values) -> list[float]:
+    """first - second, for each repeat that both have."""
+    return [first[repeat] - second[repeat] for repeat in sorted(first.keys() & second.keys())]
 
 
 def often_enough(methods: Mapping[str, Values]) -> dict[str, Values]:
-    """Those with at least half as many repeats as there are: others had easier or harder ones, and are not compared.
+    """The methods to compare: those with at least half as many repeats as the method with most.
+
+    The others may have had easier or harder repeats.
 
     >>> list(often_enough({"a": {0: 1.0, 1: 2.0, 2: 1.0}, "b": {0: 1.1, 1: 1.8}, "c": {0: 5.0}}))
     ['a', 'b']
@@ -59,9 +65,9 @@ def often_enough(methods: Mapping[str, Values]) -> dict[str, Values]:
 
 
 def best_of(methods: Mapping[str, Values], better: str | None) -> tuple[str | None, set[str]]:
-    """The method with the best mean, and those whose mean difference to it is within its standard error.
+    """The method with the best mean, and those whose mean difference from it is within its standard error.
 
-    Of methods that were repeated often enough.
+    Methods that were not repeated often enough are left out.
 
     >>> best_of({"a": {0: 1.0, 1: 2.0}, "b": {0: 1.1, 1: 1.8}, "c": {0: 0.0, 1: 0.1}}, "higher")
     ('a', {'b'})
@@ -74,7 +80,7 @@ def best_of(methods: Mapping[str, Values], better: str | None) -> tuple[str | No
 
 
 def mean_ranks(boards: Board, better: str) -> dict[str, float]:
-    """The mean over places of the rank of each method that is at all of them, 1 for the best mean; ties share.
+    """Mean rank over places, 1 for the best mean, of each method that all places have; ties share their ranks.
 
     >>> mean_ranks({"x": {"a": {0: 2.0}, "b": {0: 1.0}}, "y": {"a": {0: 1.0}, "b": {0: 1.0}}}, "higher")
     {'a': 1.25, 'b': 1.75}
@@ -92,25 +98,33 @@ def mean_ranks(boards: Board, better: str) -> dict[str, float]:
 
 
 def cells(methods: Mapping[str, Values], column: Column) -> dict[str, str]:
-    """A cell for each method at one place, with as many decimals for all: mean ± standard error, the best in bold."""
+    """A cell for each method at one place: mean ± standard error, with equally many decimals, the best in bold."""
     digits = decimals((mean(values.values()) for values in methods.values()), column)
     best, tied = best_of(methods, column.better)
     return {
-        method: told(list(values.values()), column, digits, bold=method == best or method in tied)
+        method: _cell(list(values.values()), column, digits, bold=method == best or method in tied)
         for method, values in methods.items()
     }
 
 
-def told(values: Sequence[float], column: Column, digits: int, *, bold: bool = False) -> str:
-    """Mean ± standard error."""
+def _cell(values: Sequence[float], column: Column, digits: int, *, bold: bool = False) -> str:
+    """A cell: mean ± standard error."""
     factor = 100.0 if column.percent else 1.0
     middle, error = f"{factor * mean(values):.{digits}f}", standard_error(values)
     middle = f"**{middle}**" if bold else middle
     return middle if error is None else f"{middle} ± {factor * error:.{digits}f}"
 
 
+def mean_and_error(values: Sequence[float], formatted: Callable[[float], str]) -> str:
+    """A cell: mean ± standard error, or the mean alone of a single value."""
+    if not values:
+        return "–"
+    error = standard_error(values)
+    return formatted(mean(values)) + ("" if error is None else f" ± {formatted(error)}")
+
+
 def decimals(means: Iterable[float], column: Column) -> int:
-    """Those that show three digits of the smallest, if the column does not say."""
+    """The column's decimals; if it has none, those that show three digits of the smallest mean."""
     if column.digits is not None:
         return column.digits
     sizes = [abs(value) for value in means if value != 0.0]
@@ -118,13 +132,13 @@ def decimals(means: Iterable[float], column: Column) -> int:
 
 
 def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A table; bars inside of a cell are no borders."""
+    """A Markdown table; bars inside cells are escaped."""
     rows = ([cell.replace("|", r"\|") for cell in line] for line in (head, ["---"] * len(head), *lines))
     return "\n".join(f"| {' | '.join(line)} |" for line in rows)
 
 
 def across(boards: Board, column: Column, titles: Mapping[str, str]) -> list[list[str]]:
-    """A line for each method: its title, and a cell for each place, with the number of repeats where these are few."""
+    """A line for each method: its title, and a cell for each place, with the number of repeats if these are too few."""
     columns = []
     for methods in boards.values():
         compared = often_enough(methods)
@@ -141,6 +155,6 @@ def _methods(boards: Board) -> list[str]:
     return list(dict.fromkeys(method for methods in boards.values() for method in methods))
 
 
-def _tied(one: Values, best: Values) -> bool:
-    found = differences(one, best)
+def _tied(values: Values, best: Values) -> bool:
+    found = differences(values, best)
     return bool(found) and abs(mean(found)) <= (standard_error(found) or 0.0)

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 
 class Attention(nn.Module):
-    """Several heads that look at a sequence, at what came before only if `causal`."""
+    """Multi-head self-attention; if `causal`, each token attends only to itself and earlier ones."""
 
     def __init__(self, width: int, heads: int, *, causal: bool) -> None:
         super().__init__()
@@ -22,13 +22,13 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:  # (B, T, width)
         query, key, value = self.inputs(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        looked = F.scaled_dot_product_attention(query, key, value, is_causal=self.causal)  # (B, heads, T, .)
-        out: Tensor = self.output(looked.transpose(1, 2).flatten(2))
+        attended = F.scaled_dot_product_attention(query, key, value, is_causal=self.causal)  # (B, heads, T, .)
+        out: Tensor = self.output(attended.transpose(1, 2).flatten(2))
         return out
 
 
 class Block(nn.Module):
-    """Attention, then two dense layers, each behind a LayerNorm and added to its input (Radford et al., 2019)."""
+    """Attention, then two dense layers, each after a LayerNorm and added to its input (Radford et al., 2019)."""
 
     def __init__(self, width: int, heads: int, *, causal: bool) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Block(nn.Module):
 
 
 class VisionTransformer(nn.Module):
-    """Patches of an image as a sequence (Dosovitskiy et al., 2021); the answer is by the mean over patches.
+    """Patches of an image as a sequence (Dosovitskiy et al., 2021); logits come from the mean over patches.
 
     >>> VisionTransformer(side=32, patch=4)(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 10])
@@ -77,7 +77,7 @@ class VisionTransformer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """The next token after every token of a text: a GPT, whose output layer is its embedding.
+    """A GPT, with its embedding as output layer: logits of the next token after every token of a text.
 
     >>> Decoder(vocabulary=128, length=32, width=32, depth=1)(torch.zeros(2, 32, dtype=torch.long)).shape
     torch.Size([2, 128, 32])
@@ -95,13 +95,13 @@ class Decoder(nn.Module):
             nn.init.normal_(embedding.weight, std=0.02)
 
     def forward(self, text: Tensor) -> Tensor:  # (B, T) -> (B, vocabulary, T)
-        places = torch.arange(text.shape[1], device=text.device)
-        x = self.norm(self.blocks(self.tokens(text) + self.positions(places)))
+        positions = torch.arange(text.shape[1], device=text.device)
+        x = self.norm(self.blocks(self.tokens(text) + self.positions(positions)))
         return F.linear(x, self.tokens.weight).transpose(1, 2)
 
 
 class Reader(nn.Module):
-    """An LSTM reads an image row by row, and says what it saw after the last one.
+    """An LSTM that reads an image row by row; logits come from its state after the last row.
 
     >>> Reader(28, 16)(torch.zeros(2, 1, 28, 28)).shape
     torch.Size([2, 10])

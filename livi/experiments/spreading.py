@@ -1,4 +1,4 @@
-"""Independent fits spread over what there is: ranks that torchrun started, processes of this machine, or one loop."""
+"""Independent fits, spread over the ranks that torchrun started, over processes of this machine, or run in a loop."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 from typing import TypeVar
 
-from livi.experiments.deadlines import FOR_EVER, Deadline
+from livi.experiments.deadlines import NO_DEADLINE, Deadline
 from livi.experiments.processes import side_by_side
 from livi.experiments.rows import Row
 from livi.inference.ranks import Group, apart, joined
 
 Job = TypeVar("Job")
 
-PAUSE = 0.2  # seconds between two looks for rows of other ranks
+PAUSE = 0.2  # seconds between checks for rows of other ranks
 
 
 def run_all(
-    fit: Callable[[Job], Row | None], jobs: Sequence[Job], count: int = 1, until: Deadline = FOR_EVER
+    fit: Callable[[Job], Row | None], jobs: Sequence[Job], count: int = 1, until: Deadline = NO_DEADLINE
 ) -> Iterator[Row]:
-    """Rows as they come. Of several ranks, the first one gets them all, and the others none.
+    """Yield rows as they come; under torchrun the first rank yields all of them, and the others none.
 
     Args:
-        fit: gives a job's row, or None for none.
-        count: processes to start for it, where there are no other ranks.
-        until: when to begin no further fit; those of processes that were started for it are given up then.
+        fit: returns a job's row, or None for no row.
+        count: processes to start, if there are no other ranks.
+        until: when to stop: no further fit begins, and fits in processes that were started here are terminated.
     """
     ranks = joined()
     if isinstance(ranks, Group):
@@ -39,19 +39,19 @@ def run_all(
 
 
 def first_rank() -> bool:
-    """Whether this process is the one to write and speak."""
+    """Whether this process is the one that writes files and prints."""
     return joined().first
 
 
 def _over_ranks(fit: Callable[[Job], Row | None], jobs: Sequence[Job], ranks: Group, until: Deadline) -> Iterator[Row]:
-    """Every rank takes the next job whenever it is free; rows meet in the store that all ranks share.
+    """Each rank takes the next job when it is free; rows are collected through the store that all ranks share.
 
-    A job that ends in an error, which is that rank's, has no row, nor has one whose turn comes too late.
+    A job has no row if its fit raises, which ends that rank, or if its turn comes after the deadline.
     """
     store = ranks.store(f"jobs {ranks.agreed(time.time())}")
     missing = set(range(len(jobs)))
 
-    def arrived() -> Iterator[Row]:
+    def new_rows() -> Iterator[Row]:
         for index in sorted(missing):
             if store.check([f"row {index}"]):
                 missing.remove(index)
@@ -68,7 +68,7 @@ def _over_ranks(fit: Callable[[Job], Row | None], jobs: Sequence[Job], ranks: Gr
         finally:
             store.set(f"row {index}", json.dumps(row))
         if ranks.first:
-            yield from arrived()
+            yield from new_rows()
     while ranks.first and missing:
-        yield from arrived()
+        yield from new_rows()
         time.sleep(PAUSE)

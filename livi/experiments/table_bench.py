@@ -1,4 +1,4 @@
-"""The benchmark on tables: every method on every split of every data set, a row each, in one process or several."""
+"""The benchmark on tables: a row for every method on every split of every data set, in one process or several."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from livi import checks
 from livi.experiments.datasets import uci
 from livi.experiments.processes import threads
 from livi.experiments.rows import Row
-from livi.experiments.runs import Job, Say, check_names, empty_document, listening, run_jobs
+from livi.experiments.runs import Job, Say, check_names, empty_document, recorded_warnings, run_jobs
 from livi.experiments.table_data import BUNDLED, NAMES, Run, read_split, splits_of, task_of
 from livi.experiments.table_methods import (
     FOR_TASK,
@@ -30,17 +30,17 @@ from livi.tables.estimators.target import smallest_step
 __all__ = ["Config", "available_methods", "bench", "default_data", "fit_row", "notes", "text"]
 
 FILE = "tables.json"
-_WANTED = ("data", "methods", "splits", "first_split")  # what may differ between runs that add to one file
+_MAY_DIFFER = ("data", "methods", "splits", "first_split")  # fields of Config, between runs that add to one file
 
 
 @dataclass(frozen=True)
 class Config:
-    """What to run.
+    """The runs to do: every method on every split of every data set.
 
     Args:
-        splits, first_split: how many splits of each data set, and the first one. Split 0 was looked at while defaults
-            were chosen.
-        max_rows: of a split with more rows to train on, so many are drawn.
+        splits, first_split: number of splits of each data set, and the first one. Split 0 was used in choosing
+            defaults.
+        max_rows: number of rows drawn from a split with more training rows.
         threads: of each fit.
         quick: a few steps instead of a fit, to see that everything works; the numbers mean nothing.
     """
@@ -63,32 +63,32 @@ class Config:
             raise ValueError(f"first_split: expected 0 or more, got {self.first_split}.")
 
     def jobs(self, folder: Path | None) -> list[Job]:
-        """Split by split, so that an interrupted run has every method equally often; only splits that exist."""
-        known = {name: splits_of(name, folder) for name in self.data}
+        """Ordered by split, so that an interrupted run has every method equally often; only splits that exist."""
+        counts = {name: splits_of(name, folder) for name in self.data}
         return [
             (name, method, split)
             for split in range(self.first_split, self.first_split + self.splits)
             for name in self.data
-            if (count := known[name]) is None or split < count
+            if (count := counts[name]) is None or split < count
             for method in self.methods
             if FOR_TASK.get(method, task_of(name)) == task_of(name)
         ]
 
 
 def default_data(folder: Path | None) -> tuple[str, ...]:
-    """The bundled sets, and of the UCI sets those that are in the folder."""
+    """The bundled sets, and the UCI sets that are in the folder."""
     return (*BUNDLED, *(uci.available(folder) if folder is not None else ()))
 
 
 def bench(config: Config, out: Path, folder: Path | None, *, jobs: int = 1, say: Say = print) -> dict[str, Any]:
-    """Run what is not yet in out/tables.json, adding to it after every fit, and return its content.
+    """Run the fits that are not yet in out/tables.json, adding each one to it, and return its content.
 
     A fit that fails is a row with its `error`, and is tried again by the next run. Other data, methods and splits may
     be added to the same file.
 
     Args:
         folder: where the UCI sets are, or None.
-        jobs: fits at a time, each in a process of its own. Rows do not depend on it, but for their seconds.
+        jobs: number of fits at a time, each in a process of its own. It changes nothing in the rows but seconds.
 
     Raises:
         FileNotFoundError: a UCI set is not there.
@@ -96,10 +96,10 @@ def bench(config: Config, out: Path, folder: Path | None, *, jobs: int = 1, say:
     """
     wanted = config.jobs(folder)
     for name, split in dict.fromkeys((name, split) for name, _, split in wanted):
-        read_split(name, split, folder, config.max_rows)  # to complain before hours have passed, not after
+        read_split(name, split, folder, config.max_rows)  # a damaged file raises here, not after hours
     return run_jobs(
         out / FILE,
-        empty_document("tables", config, _WANTED, ("scikit-learn", *(package for _, package in PACKAGES.values()))),
+        empty_document("tables", config, _MAY_DIFFER, ("scikit-learn", *(package for _, package in PACKAGES.values()))),
         wanted,
         partial(fit_row, config=config, folder=folder),
         key=lambda row: (row["data"], row["method"], row["split"]),
@@ -114,7 +114,7 @@ def bench(config: Config, out: Path, folder: Path | None, *, jobs: int = 1, say:
 def fit_row(job: Job, config: Config, folder: Path | None) -> Row:
     """Fit one method to one split and score it, ready for JSON. Every random draw follows from the split's number.
 
-    `seconds` are those of fit and predictions together; `warnings` and `error` are what was said meanwhile.
+    `seconds` are those of fit and predictions together; `warnings` and `error` are those of the fit.
     """
     name, method, number = job
     split = read_split(name, number, folder, config.max_rows)
@@ -131,21 +131,21 @@ def fit_row(job: Job, config: Config, folder: Path | None) -> Row:
     }
     found: dict[str, float | None]
     error: str | None = None
-    with threads(config.threads), listening() as caught:
+    with threads(config.threads), recorded_warnings() as caught:
         begun = time.perf_counter()
         try:
             answer = METHODS[method](split, Run(number, config.quick))
             seconds = time.perf_counter() - begun
             step = smallest_step(split.targets) if split.task == "regression" else 0.0
             found = scores(answer, split.test_targets, step) | {"seconds": seconds}
-        except Exception as problem:  # of somebody else's method, perhaps: the others are worth having
-            found, error = dict.fromkeys(QUANTITIES[split.task]), f"{type(problem).__name__}: {problem}"
-    said = list(dict.fromkeys(str(warning.message) for warning in caught))
-    return row | found | {"warnings": said, "error": error}
+        except Exception as failure:  # perhaps of another package; the other methods still run
+            found, error = dict.fromkeys(QUANTITIES[split.task]), f"{type(failure).__name__}: {failure}"
+    messages = list(dict.fromkeys(str(warning.message) for warning in caught))
+    return row | found | {"warnings": messages, "error": error}
 
 
 def notes(config: Config, folder: Path | None) -> list[str]:
-    """What a reader of the table has to know: what was left out, and why."""
+    """Notes above the table: what was left out, and why."""
     found = ["Quick: a few steps instead of fits. The numbers mean nothing."] if config.quick else []
     missing = [name for name in uci.NAMES if name not in config.data]
     if folder is None and missing:

@@ -1,4 +1,4 @@
-"""Tables with fixed splits: of scikit-learn and other packages, and the UCI sets where there is a folder of them."""
+"""Tables with fixed splits: from scikit-learn and other packages, and the UCI sets if there is a folder of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BUNDLED: dict[str, Task] = {
     "wine": "classification",
     "digits": "classification",
 }
-# Larger ones, on demand: whether wives have a health insurance by their job, and the cut of diamonds.
+# Larger ones, on demand: whether wives have health insurance through their job, and the cut of diamonds.
 PACKAGED = {
     "insurance": PublicTable("pydataset", "HI", "whi", "classification", drop=("wght",)),
     "cuts": PublicTable("pydataset", "diamonds", "cut", "classification"),
@@ -42,7 +42,7 @@ class Split:
     targets: NDArray[Any]  # (n,)
     test_inputs: Array  # (k, p)
     test_targets: NDArray[Any]  # (k,)
-    all_rows: int  # n before the largest number allowed
+    all_rows: int  # training rows before `max_rows` of them were drawn
 
     @property
     def num_classes(self) -> int:
@@ -51,19 +51,19 @@ class Split:
 
 @dataclass(frozen=True)
 class Run:
-    """What a method is given beside the data: a seed, and whether to take a few steps only."""
+    """The arguments of a method besides the data: a seed, and whether to take only a few steps."""
 
     seed: int
     quick: bool = False
 
 
 def task_of(name: str) -> Task:
-    """The UCI sets are regressions all."""
+    """The task of a data set; the UCI sets are all regressions."""
     return PACKAGED[name].task if name in PACKAGED else BUNDLED.get(name, "regression")
 
 
 def splits_of(name: str, folder: Path | None) -> int | None:
-    """How many splits a data set has; None for one that is split anew for every number."""
+    """The number of splits of a data set; None if any number gives a random split."""
     return None if name in BUNDLED or name in PACKAGED else uci.num_splits(_uci_folder(name, folder), name)
 
 
@@ -71,8 +71,8 @@ def read_split(name: str, split: int, folder: Path | None, max_rows: int) -> Spl
     """The rows of a split.
 
     Sets of packages are shuffled with the split's number as seed, and a tenth is held out; UCI sets have their
-    published splits. Of more than `max_rows` rows to train on, so many are drawn with the same seed; test rows stay as
-    they are.
+    published splits. If there are more than `max_rows` training rows, that many are drawn with the same seed; all test
+    rows are kept.
 
     Raises:
         FileNotFoundError: a UCI set is not in the folder, or a package is not installed.
@@ -84,9 +84,9 @@ def read_split(name: str, split: int, folder: Path | None, max_rows: int) -> Spl
         held = round(TEST_SHARE * len(inputs))
         test, train = np.sort(order[:held]), np.sort(order[held:])
     else:
-        place = _uci_folder(name, folder)
-        inputs, targets = uci.read(place, name)
-        train, test = uci.read_split(place, name, split, len(inputs))
+        home = _uci_folder(name, folder)
+        inputs, targets = uci.read(home, name)
+        train, test = uci.read_split(home, name, split, len(inputs))
     kept = train
     if len(train) > max_rows:
         kept = np.sort(np.random.default_rng(split).choice(train, max_rows, replace=False))
@@ -105,7 +105,7 @@ def _bundled(name: str) -> tuple[Array, NDArray[Any]]:
 
 @cache
 def _packaged(name: str) -> tuple[Array, NDArray[Any]]:
-    """Columns of words as columns of zeros and ones, classes by their names in order."""
+    """Inputs and labels: text columns become indicator columns, classes are numbered in the order of their names."""
     table = PACKAGED[name]
     if find_spec(table.package) is None:
         raise FileNotFoundError(

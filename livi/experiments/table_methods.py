@@ -1,4 +1,4 @@
-"""The methods of the benchmark on tables. Each is one function: a split in, its answers for the test rows out.
+"""The methods of the benchmark on tables: each is a function from a `Split` to its `Answer` for the test rows.
 
 Every method has its defaults and no tuning. Inputs are standardised for those that need it; the networks of livi and
 of the ensemble are the same.
@@ -32,18 +32,17 @@ from livi.tables.estimators.network import build_network
 from livi.tables.estimators.prior import prior_of
 from livi.tables.estimators.scaling import Scaling
 
-GP_ROWS = {"regression": 2000, "classification": 500}  # a Gaussian process costs their number cubed
+GP_ROWS = {"regression": 2000, "classification": 500}  # the cost of a Gaussian process grows with their cube
 MEMBERS = 5
-
 
 Method = Callable[[Split, Run], Answer]
 
 
 def fit_livi(split: Split, run: Run, **options: Any) -> Answer:
-    """`LIVIRegressor()` or `LIVIClassifier()` as they come, but for the options given here.
+    """`LIVIRegressor()` or `LIVIClassifier()` with their defaults, except for these options.
 
     Raises:
-        KeyboardInterrupt: the fit was interrupted; what it has by then is no result here.
+        KeyboardInterrupt: the fit was interrupted, so that its answer is not a result.
     """
     options |= {"random_state": run.seed}
     options |= {"steps": 20, "num_samples": 20} if run.quick else {}
@@ -60,29 +59,29 @@ def fit_livi(split: Split, run: Run, **options: Any) -> Answer:
 
 
 def fit_conformal(split: Split, run: Run) -> Answer:
-    """The same with conformal intervals or sets, for which a fifth of the rows is held out of the fit."""
+    """`fit_livi` with conformal intervals or sets, for which a fifth of the rows is held out of the fit."""
     return fit_livi(split, run, interval="conformal")
 
 
 def fit_constant(split: Split, run: Run) -> Answer:
-    """The same for the target as it is, with one noise for all rows, without a trial of others."""
+    """`fit_livi` on the untransformed target, with one noise for all rows; no other model is tried."""
     return fit_livi(split, run, target_scale="plain", noise="constant")
 
 
 def fit_varying(split: Split, run: Run) -> Answer:
-    """The same for the target as it is, with a noise that may vary with the inputs."""
+    """`fit_livi` on the untransformed target, with a noise that may vary with the inputs."""
     return fit_livi(split, run, target_scale="plain", noise="varying")
 
 
 def fit_network(split: Split, run: Run) -> Answer:
-    """The same for the target as it is, by a network that gives mean and noise, sampled by Markov chains."""
+    """`fit_livi` on the untransformed target, with a network for mean and noise, sampled by Markov chains."""
     return fit_livi(split, run, target_scale="plain", noise="network")
 
 
 def fit_deep_ensemble(split: Split, run: Run) -> Answer:
-    """Five MAP estimates of the estimator's network under the prior that its own starts from, with a learned noise."""
-    counted = np.ones(len(split.inputs))
-    scaling = Scaling.of(split.inputs, counted)
+    """Five MAP estimates of the estimator's network with a learned noise, under the prior that its fits start from."""
+    weights = np.ones(len(split.inputs))
+    scaling = Scaling.of(split.inputs, weights)
     inputs, test = (scaling.standardise(part).astype(np.float32) for part in (split.inputs, split.test_inputs))
     outputs = 1 if split.task == "regression" else split.num_classes
     net = build_network(inputs.shape[1], HIDDEN, outputs, ACTIVATION, seed=run.seed, dtype=torch.float32)
@@ -92,7 +91,7 @@ def fit_deep_ensemble(split: Split, run: Run) -> Answer:
         "seed": run.seed,
         "steps": 20 if run.quick else None,
     }
-    target_scaling = Scaling.of(np.asarray(split.targets, dtype=np.float64), counted)
+    target_scaling = Scaling.of(np.asarray(split.targets, dtype=np.float64), weights)
     if split.task == "regression":
         data = (inputs, target_scaling.standardise(split.targets).astype(np.float32))
         posterior = fit_ensemble(net, data, Gaussian(1.0, learned=True), **options)
@@ -109,8 +108,9 @@ def fit_deep_ensemble(split: Split, run: Run) -> Answer:
 
 
 def fit_gaussian_process(split: Split, run: Run) -> Answer:
-    """Exact, with a length scale for each input; for classes by Laplace's approximation, one against the rest, with a
-    single length scale, since more take hours.
+    """An exact Gaussian process with a length scale for each input.
+
+    For classes by Laplace's approximation, one against the rest, with a single length scale, since more take hours.
     """
     limit = rows_used("gp", split.task, len(split.inputs), run.quick)
     rows = np.random.default_rng(run.seed).permutation(len(split.inputs))[:limit]
@@ -137,18 +137,18 @@ def fit_ridge(split: Split, run: Run) -> Answer:
 def fit_boosting(split: Split, run: Run) -> Answer:
     """Histogram gradient boosting: squared error for the mean, and two quantile losses for the ends of the interval.
 
-    Where the two quantiles cross they change places.
+    Where the two quantiles cross, they are swapped.
     """
     options: dict[str, Any] = {"random_state": run.seed} | ({"max_iter": 5} if run.quick else {})
     if split.task == "classification":
         return _classified(HistGradientBoostingClassifier(**options), split)
     tail = 0.5 * (1.0 - LEVEL)
     losses: list[dict[str, Any]] = [{}, *({"loss": "quantile", "quantile": q} for q in (tail, 1.0 - tail))]
-    mean, one, other = (
+    mean, low, high = (
         HistGradientBoostingRegressor(**loss, **options).fit(split.inputs, split.targets).predict(split.test_inputs)
         for loss in losses
     )
-    return Band(mean, np.minimum(one, other), np.maximum(one, other), None, None)
+    return Band(mean, np.minimum(low, high), np.maximum(low, high), None, None)
 
 
 METHODS: dict[str, Method] = {
@@ -167,7 +167,7 @@ METHODS: dict[str, Method] = {
     "bde": fit_bde,
 }
 FOR_TASK = dict.fromkeys(("constant", "varying", "network", "bde"), "regression")  # methods for one task only
-PACKAGES = {  # module, and how pip knows it
+PACKAGES = {  # module, and its name for pip
     "ngboost": ("ngboost", "ngboost"),
     "catboost": ("catboost", "catboost"),
     "vbll": ("vbll", "vbll"),
@@ -176,7 +176,7 @@ PACKAGES = {  # module, and how pip knows it
 
 
 def available_methods() -> tuple[str, ...]:
-    """All of METHODS whose packages are installed."""
+    """The methods whose packages are installed."""
     return tuple(name for name in METHODS if name not in PACKAGES or find_spec(PACKAGES[name][0]) is not None)
 
 
@@ -191,7 +191,7 @@ def check_installed(names: tuple[str, ...]) -> None:
 
 
 def rows_used(method: str, task: str, rows: int, quick: bool) -> int:
-    """How many of so many training rows a method takes."""
+    """The number of training rows that a method takes."""
     return min(rows, 100 if quick else GP_ROWS[task]) if method == "gp" else rows
 
 

@@ -1,6 +1,6 @@
-"""Methods of other packages in the benchmark on tables, as their authors advise; the packages are optional.
+"""Methods of other, optional packages in the benchmark on tables, used as their authors advise.
 
-Each is one function, as in `table_methods.py`: a split in, its answers for the test rows out.
+Each is a function from a `Split` to its `Answer` for the test rows, as in `table_methods.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from livi.tables.estimators.scaling import Scaling
 def fit_ngboost(split: Split, run: Run) -> Answer:
     """Natural gradient boosting of a Normal or of class probabilities."""
     ngboost, distributions = importlib.import_module("ngboost"), importlib.import_module("ngboost.distns")
-    # The default learner, which would break ties between splits by numpy's global state.
+    # The default learner with a seed: without one it breaks ties between splits by numpy's global state.
     tree = clone(importlib.import_module("ngboost.learners").default_tree_learner).set_params(random_state=run.seed)
     options: dict[str, Any] = {"Base": tree, "random_state": run.seed, "verbose": False}
     options |= {"n_estimators": 5} if run.quick else {}
@@ -41,14 +41,14 @@ def fit_ngboost(split: Split, run: Run) -> Answer:
 def fit_bde(split: Split, run: Run) -> Answer:
     """Microcanonical Langevin ensembles (Sommer et al. 2025) by sklearn-contrib-bde, as in its README.
 
-    But for 1,000 epochs of its members at most, in place of 200. Answers are mixtures of the Gaussians of all draws, as
-    those of livi are. XLA takes what threads it likes, so that seconds are comparable only on cores set aside.
+    Except that members have up to 1,000 epochs in place of 200. Predictions are mixtures of the Gaussians of all draws,
+    as those of livi are. XLA chooses its own number of threads, so seconds are comparable only on reserved cores.
     """
     from scipy.special import softplus
 
     bde, loss = importlib.import_module("bde"), importlib.import_module("bde.loss")
     inputs, targets = StandardScaler().fit(split.inputs), Scaling.of(split.targets, np.ones(len(split.targets)))
-    lengths = {"epochs": 1000, "warmup_steps": 5000, "n_samples": 2000}
+    schedule = {"epochs": 1000, "warmup_steps": 5000, "n_samples": 2000}
     model = bde.BdeRegressor(
         hidden_layers=[16, 16],
         n_members=8,
@@ -59,7 +59,7 @@ def fit_bde(split: Split, run: Run) -> Answer:
         weight_decay=1e-4,
         n_thinning=2,
         patience=10,
-        **({"epochs": 5, "warmup_steps": 50, "n_samples": 20} if run.quick else lengths),
+        **({"epochs": 5, "warmup_steps": 50, "n_samples": 20} if run.quick else schedule),
     )
     with contextlib.redirect_stderr(io.StringIO()):  # its progress bars
         rows = inputs.transform(split.inputs).astype(np.float32)
@@ -73,11 +73,11 @@ def fit_bde(split: Split, run: Run) -> Answer:
 
 
 def fit_catboost(split: Split, run: Run) -> Answer:
-    """CatBoost: of targets mean and variance with those of ten virtual ensembles, of classes their probabilities.
+    """CatBoost: for regression a Gaussian from ten virtual ensembles, for classes its default probabilities.
 
-    Targets as in its tutorial on uncertainty, but with its default rate: `RMSEWithUncertainty` with posterior sampling,
-    as many of 1,000 trees as a tenth of the rows, held out, are predicted best by, and a Gaussian with data and
-    knowledge uncertainty together. There is no such thing for several classes, which have its defaults.
+    Regression is as in its tutorial on uncertainty, but with its default learning rate: `RMSEWithUncertainty` with
+    posterior sampling, up to 1,000 trees, as many as predict a held-out tenth of the rows best, and the sum of data and
+    knowledge uncertainty as variance. CatBoost has no such method for several classes.
     """
     catboost = importlib.import_module("catboost")
     options: dict[str, Any] = {"random_seed": run.seed, "thread_count": 1, "verbose": False}
@@ -87,10 +87,10 @@ def fit_catboost(split: Split, run: Run) -> Answer:
         return classes(np.asarray(model.predict_proba(split.test_inputs), dtype=np.float64))
     options |= {"loss_function": "RMSEWithUncertainty", "posterior_sampling": True}
     targets = Scaling.of(split.targets, np.ones(len(split.targets)))
-    rows, held, known, unseen = train_test_split(
+    rows, held_rows, values, held_values = train_test_split(
         split.inputs, targets.standardise(split.targets), test_size=0.1, random_state=run.seed
     )
-    model = catboost.CatBoostRegressor(**options).fit(rows, known, eval_set=(held, unseen))
+    model = catboost.CatBoostRegressor(**options).fit(rows, values, eval_set=(held_rows, held_values))
     found = model.virtual_ensembles_predict(
         split.test_inputs, prediction_type="TotalUncertainty", virtual_ensembles_count=10, thread_count=1
     )

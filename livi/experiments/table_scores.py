@@ -1,4 +1,4 @@
-"""What a method said about test rows, and numbers that say how good it was."""
+"""The answers of a method for test rows, and their scores."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Array = NDArray[np.float64]
 Density = RegressionPrediction | LogNormalPrediction | DrawnPrediction
 
 LEVEL = 0.9  # of all intervals and sets
-LEAST_PROBABILITY = 1e-15  # a true class counts as at least so probable, whatever the method
+LEAST_PROBABILITY = 1e-15  # probabilities of true classes are raised to this, for every method
 
 
 @dataclass(frozen=True)
 class Band:
-    """Means and 90 % intervals, and where the method has a density, its density."""
+    """Means and 90 % intervals, and the predictive density if the method has one."""
 
     mean: Array  # (n,)
     lower: Array  # (n,)
@@ -48,7 +48,7 @@ Answer = Band | Classes
 
 
 def band(prediction: Density, targets: Array, interval: Array | None = None) -> Band:
-    """The band of a predictive, with its own central interval if no other, (n, 2), is given."""
+    """The band of a predictive density, with its central interval unless another one, (n, 2), is given."""
     ends = (
         (interval[:, 0], interval[:, 1])
         if interval is not None
@@ -66,7 +66,7 @@ def normal_band(mean: Array, std: Array, targets: Array) -> Band:  # (n,) each
 
 
 def classes(probabilities: Array, sets: NDArray[np.bool_] | None = None) -> Classes:
-    """Probabilities with the smallest sets of at least 90 % of them, if no others are given.
+    """Class probabilities, with the smallest sets that hold at least 90 % unless other sets are given.
 
     >>> classes(np.array([[0.05, 0.6, 0.35], [0.95, 0.03, 0.02]])).sets
     array([[False,  True,  True],
@@ -82,22 +82,22 @@ def scores(answer: Answer, targets: NDArray[Any], step: float = 0.0) -> dict[str
     """Every score of an answer, by name; None where the method has no density, or a number is not finite.
 
     Args:
-        step: that targets are rounded to.
+        step: the step that regression targets are rounded to; 0 for none.
     """
     found = _of_band(answer, targets, step) if isinstance(answer, Band) else _of_classes(answer, targets)
     return {name: value if value is not None and math.isfinite(value) else None for name, value in found.items()}
 
 
 def cell_scores(prediction: Density, targets: Array, step: float) -> Array:  # (n,)
-    """Log densities of the targets, each averaged over the cell of y -+ step / 2 that was rounded to it.
+    """Log densities of rounded targets, each density averaged over the cell y -+ step / 2 that was rounded to it.
 
-    What rounded targets can be scored by: a density of whole numbers has no upper limit, for it may be as narrow as it
-    likes around each of them; the probability of a cell is at most 1. Counts have probabilities anyway.
+    The log density itself has no upper limit for rounded targets, as a density can have a narrow peak at each of their
+    possible values; the probability of a cell is at most 1. Predictions of counts are probabilities already.
     """
-    known = torch.from_numpy(targets)
+    values = torch.from_numpy(targets)
     if step <= 0.0 or isinstance(prediction, DrawnPrediction):
-        return prediction.log_prob(known).numpy()
-    return (prediction.log_mass(known - 0.5 * step, known + 0.5 * step) - math.log(step)).numpy()
+        return prediction.log_prob(values).numpy()
+    return (prediction.log_mass(values - 0.5 * step, values + 0.5 * step) - math.log(step)).numpy()
 
 
 def _of_band(answer: Band, targets: Array, step: float) -> dict[str, float | None]:

@@ -1,4 +1,4 @@
-"""The benchmark on tables in words: means over splits, a Markdown table a task, and what livi wins and loses."""
+"""Tables of the benchmark on tables as Markdown: means over splits, and on which data sets livi is best or behind."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import Any
 
-from livi.experiments.rows import Row, spread
-from livi.experiments.scoreboard import Column, Rows, best_of, decimals
+from livi.experiments.rows import Row, Rows, by_method, spread, succeeded
+from livi.experiments.scoreboard import Column, best_of, decimals
 
 COVERAGE = (0.85, 0.95)  # where the mean coverage of 90 % intervals should lie
-OURS, OURS_TOO = "livi", ("constant", "varying", "network", "conformal")
-
+OURS, OUR_VARIANTS = "livi", ("constant", "varying", "network", "conformal")
 
 COLUMNS: dict[str, tuple[Column, ...]] = {
     "regression": (
@@ -43,7 +42,7 @@ seconds of fit and predictions. –: there is none, or no finite one."""
 
 
 def text(document: Mapping[str, Any]) -> str:
-    """All of a document: its notes, a table for each task, and the verdicts."""
+    """The whole report: notes, a table for each task, and the verdicts."""
     rows: Rows = document["rows"]
     parts = ["\n".join(f"- {note}" for note in document["notes"])]
     for task in COLUMNS:
@@ -56,9 +55,9 @@ def text(document: Mapping[str, Any]) -> str:
 def summary(rows: Rows) -> list[Row]:
     """For each data set and method: the number of splits, and mean, sd, min and max over them of every quantity."""
     return [
-        {"data": data, "method": method, "task": group[0]["task"], "splits": len(_sound(group))}
+        {"data": data, "method": method, "task": group[0]["task"], "splits": len(succeeded(group))}
         | {name: spread(list(_values(group, name).values())) for name in QUANTITIES[group[0]["task"]]}
-        for data, methods in _grouped(rows).items()
+        for data, methods in by_method(rows, "data").items()
         for method, group in methods.items()
     ]
 
@@ -68,28 +67,28 @@ def table(rows: Rows) -> str:
     columns = COLUMNS[rows[0]["task"]]
     titles = ["data", "method", "splits", *(column.title for column in columns)]
     lines = [f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}"]
-    for data, methods in _grouped(rows).items():
+    for data, methods in by_method(rows, "data").items():
         cells = [_cells(methods, column) for column in columns]
         for method, group in methods.items():
             first = group[0]
             name = f"{data} ({first['train_rows']} × {first['features']})"
             fewer = first["used_rows"] < first["train_rows"]
-            told = f"{method}, {first['used_rows']:,} rows" if fewer else method
-            failed = len(group) - len(_sound(group))
-            count = f"{len(_sound(group))}" + (f", {failed} failed" if failed else "")
-            lines.append(f"| {' | '.join([name, told, count, *(column[method] for column in cells)])} |")
+            label = f"{method}, {first['used_rows']:,} rows" if fewer else method
+            failed = len(group) - len(succeeded(group))
+            count = f"{len(succeeded(group))}" + (f", {failed} failed" if failed else "")
+            lines.append(f"| {' | '.join([name, label, count, *(column[method] for column in cells)])} |")
     return "\n".join(lines)
 
 
 def verdicts(rows: Rows) -> list[str]:
-    """In how many data sets of one task livi is best, by name where it is not, and where its coverage lies."""
+    """Sentences on one task: on how many data sets livi is best, where it is not, and where its coverage lies."""
     columns = COLUMNS[rows[0]["task"]]
     groups = {
-        data: {method: group for method, group in methods.items() if method not in OURS_TOO}
-        for data, methods in _grouped(rows).items()
+        data: {method: group for method, group in methods.items() if method not in OUR_VARIANTS}
+        for data, methods in by_method(rows, "data").items()
         if OURS in methods
     }
-    found = [_standing(groups, column) for column in columns[:2] if _contested(groups, column)]
+    found = [_standing(groups, column) for column in columns[:2] if _measured(groups, column)]
     covered = {data: _values(methods[OURS], "coverage") for data, methods in groups.items()}
     means = {data: mean(values.values()) for data, values in covered.items() if values}
     if means:
@@ -104,18 +103,18 @@ def verdicts(rows: Rows) -> list[str]:
 
 
 def best_methods(methods: Mapping[str, Rows], column: Column) -> tuple[str | None, set[str]]:
-    """The method with the best mean, and those that are within a standard error of it, by splits that both have."""
+    """The method with the best mean, and those within one standard error of it; see `scoreboard.best_of`."""
     values = {method: found for method, group in methods.items() if (found := _values(group, column.name))}
     return best_of(values, column.better)
 
 
 def line(row: Mapping[str, Any]) -> str:
-    """One row in a few words, as it comes."""
-    told = f"{row['data']} {row['method']} split {row['split']}: "
+    """One line about a row, for the progress of a run."""
+    start = f"{row['data']} {row['method']} split {row['split']}: "
     if row["error"] is not None:
-        return f"{told}{row['error'].splitlines()[0]}"
+        return f"{start}{row['error'].splitlines()[0]}"
     shown = [column for column in COLUMNS[row["task"]] if row[column.name] is not None]
-    return told + ", ".join(
+    return start + ", ".join(
         f"{column.title.removesuffix(', %')} {_shown(row[column.name], column)}" for column in shown
     )
 
@@ -124,7 +123,7 @@ def line(row: Mapping[str, Any]) -> str:
 
 
 def _standing(groups: Mapping[str, Mapping[str, Rows]], column: Column) -> str:
-    """The wins, draws and losses of livi by one quantity."""
+    """A sentence on the wins, draws and losses of livi by one quantity."""
     wins: list[str] = []
     draws: list[str] = []
     losses: list[str] = []
@@ -146,7 +145,7 @@ def _standing(groups: Mapping[str, Mapping[str, Rows]], column: Column) -> str:
     )
 
 
-def _contested(groups: Mapping[str, Mapping[str, Rows]], column: Column) -> bool:
+def _measured(groups: Mapping[str, Mapping[str, Rows]], column: Column) -> bool:
     return any(_values(methods[OURS], column.name) for methods in groups.values())
 
 
@@ -154,25 +153,13 @@ def _listed(what: str, names: Sequence[str]) -> str:
     return f"; {what}: {', '.join(names)}" if names else ""
 
 
-def _grouped(rows: Rows) -> dict[str, dict[str, list[Mapping[str, Any]]]]:
-    """Rows by data set and method, in the order in which these appear."""
-    groups: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
-    for row in rows:
-        groups.setdefault(row["data"], {}).setdefault(row["method"], []).append(row)
-    return groups
-
-
-def _sound(rows: Rows) -> Rows:
-    return [row for row in rows if row["error"] is None]
-
-
 def _values(rows: Rows, name: str) -> dict[int, float]:
-    """By split."""
+    """The values of one quantity by split."""
     return {row["split"]: row[name] for row in rows if row.get(name) is not None}
 
 
 def _cells(methods: Mapping[str, Rows], column: Column) -> dict[str, str]:
-    """A cell for each method, with as many decimals for all."""
+    """A cell for each method, all with equally many decimals."""
     spreads = {method: spread(list(_values(group, column.name).values())) for method, group in methods.items()}
     digits = decimals((found["mean"] for found in spreads.values() if found and found["mean"] is not None), column)
     best, tied = best_methods(methods, column)

@@ -1,4 +1,4 @@
-"""The toy experiment of the paper's Figure 1: fit each method, and measure its distance to the NUTS posterior."""
+"""The toy experiment of the paper's Figure 1: fit a method, and measure its distance from the NUTS posterior."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ METHODS = (
     "ensemble-K",
     *(name for name in RIVALS if name not in ("livi", "ensemble")),
 )
-NUM_DRAWS = 4000  # functions behind every W2 and every standard deviation
-DROPOUT = 0.1  # of the hidden units, in the network that MC dropout is given
+NUM_DRAWS = 4000  # functions from which each W2 and each standard deviation is computed
+DROPOUT = 0.1  # probability for hidden units, in the network of MC dropout
 
-# Markov chains: starts by `benchmarks.bench_toy_starts`, the rest by trying on seeds 0 to 5
-# (docs/benchmarks/polish.md). A quick run has fewer.
+# Options of the Markov chains: starts were chosen by `benchmarks.bench_toy_starts`, the rest by trials with seeds 0 to
+# 5 (docs/benchmarks/polish.md).
 CHAINS: dict[str, dict[str, Any]] = {
     "livi-polished": {"chains": 128, "draws": 4096, "steps": 5000, "warm_up": 0.5, "energy_error": 1e-4},
     "livi-annealed": {"chains": 256, "draws": 4096, "steps": 500, "start": "prior", "energy_error": 1e-4},
 }
 QUICK_CHAINS = {"chains": 8, "draws": 64, "steps": 60}
-TOKEN = Recipe(steps=50, map_steps=50, map_restarts=1, num_samples=16)
+SHORTEST = Recipe(steps=50, map_steps=50, map_restarts=1, num_samples=16)  # before chains that use no draws of the fit
 
 Fit = Callable[..., Posterior]
 
@@ -74,7 +74,7 @@ class Estimate:
 
 
 def network(seed: int, dropout: float = 0.0) -> nn.Sequential:
-    """1-7-10-1 with ELU, 105 weights, initialised by torch under this seed; dropout, if any, of the hidden units.
+    """1-7-10-1 with ELU, 105 weights, initialised by torch under this seed; hidden units have this dropout.
 
     >>> sum(p.numel() for p in network(0).parameters())
     105
@@ -91,9 +91,9 @@ def method_named(method: str) -> Fit:
     """The function that fits a method of METHODS, with a number in place of K.
 
     livi and livi-mixture-K integrate the last layer out, as fit does by default; livi-sampled and all others do not.
-    livi-polished is livi followed by Markov chains from its draws. The chains of livi-annealed come from the prior, and
-    the fit before them is a token: they use its model, which is known here, and none of its draws.
-    The prior is part of the problem, so that Laplace must not tune it.
+    livi-polished is livi followed by Markov chains from its draws. The chains of livi-annealed start from the prior;
+    they use the model of a very short fit, and none of its draws.
+    The prior is part of the problem, so Laplace does not tune it.
 
     Raises:
         ValueError: there is no such method.
@@ -116,13 +116,13 @@ def method_named(method: str) -> Fit:
 
 def _polished(method: str, *args: Any, seed: int, recipe: Recipe | None = None, **options: Any) -> Posterior:
     chains = CHAINS[method] if recipe is None else CHAINS[method] | QUICK_CHAINS
-    chosen = TOKEN if recipe is None and method == "livi-annealed" else recipe
+    chosen = SHORTEST if recipe is None and method == "livi-annealed" else recipe
     return polish(fit(*args, seed=seed, recipe=chosen, **options), seed=seed, progress=False, **chains)
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """A posterior, the seconds of its fit by the clock and of the CPU, MAP start included, and its complaints."""
+    """A posterior, with wall-clock and CPU seconds of its fit, MAP start included, and the warnings of the fit."""
 
     posterior: Posterior
     seconds: float
@@ -136,7 +136,7 @@ def run(
     """Fit one method to one data set, and compare it with NUTS. Every random draw follows from the seed.
 
     Args:
-        drawn: keep what a figure needs as well.
+        drawn: also return the curve that a figure shows.
     """
     fitted = fit_toy(name, method, seed, recipe=recipe)
     row = measure(name, method, seed, fitted, num_draws=num_draws)
@@ -147,11 +147,11 @@ def fit_toy(name: str, method: str, seed: int, *, recipe: Recipe | None = None) 
     """Fit one method to one data set.
 
     Raises:
-        KeyboardInterrupt: the fit was interrupted; what it has by then is no result here.
+        KeyboardInterrupt: the fit was interrupted, so that its posterior is not a result.
     """
     fit_method = method_named(method)
     options: dict[str, Any] = {} if recipe is None else {"recipe": recipe}
-    if recipe is not None and method in ("swag", "ivon", "langevin"):  # whose own steps come after the recipe
+    if recipe is not None and method in ("swag", "ivon", "langevin"):  # their own steps come after those of the recipe
         options["steps"] = max(recipe.steps, 150)
     started, cpu_started = time.perf_counter(), time.process_time()
     with warnings.catch_warnings(record=True) as caught:
@@ -171,21 +171,22 @@ def fit_toy(name: str, method: str, seed: int, *, recipe: Recipe | None = None) 
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     if posterior.plan.get("interrupted_at") is not None:
         raise KeyboardInterrupt
-    complaints = tuple(str(warning.message) for warning in caught if issubclass(warning.category, FitWarning))
-    return Fitted(posterior, seconds, cpu_seconds, complaints)
+    messages = tuple(str(warning.message) for warning in caught if issubclass(warning.category, FitWarning))
+    return Fitted(posterior, seconds, cpu_seconds, messages)
 
 
 def measure(name: str, method: str, seed: int, fitted: Fitted, *, num_draws: int = NUM_DRAWS) -> dict[str, Any]:
-    """The distance of a fitted posterior to NUTS, ready for JSON.
+    """The distance of a fitted posterior from NUTS, ready for JSON.
 
     Returns:
-        elbo, elbo_standard_error: the bound L' in nats, from fresh samples, of AVB, KIVI and SIVI too; of a mixture
-            the mean over components, below its own bound by at most log K; MNF's own; None where there is none.
+        elbo, elbo_standard_error: the bound L' in nats, from fresh samples, also for AVB, KIVI and SIVI. For a mixture
+            it is the mean over components, which is below the mixture's own bound by at most log K. MNF has its own
+            bound; None for methods without one.
         w2_to_nuts: mean over the grid of the W2 distance between marginals of f; `w2_nuts` is NUTS against itself.
         gap_std, gap_std_nuts: standard deviation of f, averaged over the gap between the clusters.
-        seconds, cpu_seconds: of the fit alone, MAP start included; the second does not depend on who else computes.
-        chains: of Markov chains, how they went; see `PolishReport`.
-        recipe, warnings: the schedule, and what the fit complained of.
+        seconds, cpu_seconds: of the fit alone, MAP start included; CPU seconds do not depend on other processes.
+        chains: diagnostics of the Markov chains, see `PolishReport`; None without chains.
+        recipe, warnings: the schedule of the fit, and its warnings.
     """
     data, truth, posterior = toy_data(name), reference(name), fitted.posterior
     inputs, targets = as_tensors(data)
@@ -221,8 +222,8 @@ def _chains(posterior: Posterior) -> dict[str, Any] | None:
 
 def curve(name: str, seed: int, posterior: Posterior, num_draws: int = NUM_DRAWS) -> dict[str, list[float]]:
     """Mean and standard deviation of f on the reference's finer grid."""
-    places = torch.as_tensor(reference(name).plot_grid, dtype=torch.float32)
-    functions = draw_functions(posterior, places, num_draws, torch.Generator().manual_seed(seed))
+    x = torch.as_tensor(reference(name).plot_grid, dtype=torch.float32)
+    functions = draw_functions(posterior, x, num_draws, torch.Generator().manual_seed(seed))
     parts = {"mean": functions.mean(0), "std": functions.std(0, correction=0)}
     return {part: [round(value, 4) for value in values.tolist()] for part, values in parts.items()}
 
@@ -231,9 +232,9 @@ def as_tensors(data: ToyData) -> tuple[Tensor, Tensor]:  # (70, 1), (70,)
     return torch.as_tensor(data.x[:, None], dtype=torch.float32), torch.as_tensor(data.y, dtype=torch.float32)
 
 
-def draw_functions(posterior: Posterior, places: Tensor, num_draws: int, rng: torch.Generator) -> Tensor:
-    """f at these places, (num_draws, places)."""
-    values: Tensor = posterior.functions(num_draws, rng)(places[:, None])
+def draw_functions(posterior: Posterior, x: Tensor, num_draws: int, rng: torch.Generator) -> Tensor:
+    """Draws of f at these inputs, (num_draws, len(x))."""
+    values: Tensor = posterior.functions(num_draws, rng)(x[:, None])
     return values.squeeze(-1)
 
 
@@ -247,7 +248,7 @@ def evidence_bound(
     repeats: int = 40,
     samples: int = 200,
 ) -> Estimate:
-    """L' in nats, from `repeats` independent estimates of `samples` weight vectors per component each."""
+    """L' in nats, averaged over `repeats` independent estimates of `samples` weight vectors per component each."""
     if isinstance(posterior.sampler, ExactLastLayer):
         posterior = posterior.earlier()
     prior = posterior.prior
@@ -267,7 +268,7 @@ def evidence_bound(
 
 
 def _linearised(sampler: Family) -> Family:
-    """A rival's sampler with the linearised entropy in place of the one it learned, so that bounds can be compared."""
+    """The same density with the linearised entropy, where a rival learns its own, so that bounds can be compared."""
     if not isinstance(sampler, Sampler):
         return sampler
     return ImplicitPosterior(sampler.layout, sampler._generators(), sampler._noises())

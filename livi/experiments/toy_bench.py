@@ -1,4 +1,4 @@
-"""The toy experiment over seeds: rows written as they come, and a table of their means and spreads."""
+"""The toy experiment over seeds: rows written as they come, and a table of their means and standard deviations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUICK = Recipe(steps=30, map_steps=50, map_restarts=2, num_samples=16)
 
 @dataclass(frozen=True)
 class Config:
-    """What to run: every method on every data set under every seed.
+    """The runs to do: every method on every data set under every seed.
 
     Args:
         quick: a few steps instead of a fit, to see that everything works; the numbers mean nothing.
@@ -44,13 +44,13 @@ class Config:
             method_named(method)
 
     def jobs(self) -> list[Job]:
-        """(data, method, seed), seed by seed, so that an interrupted run has every method equally often."""
+        """(data, method, seed), ordered by seed, so that an interrupted run has every method equally often."""
         seeds = range(self.first_seed, self.first_seed + self.seeds)
         return [(name, method, seed) for seed in seeds for name in self.data for method in self.methods]
 
 
 def all_methods(components: int = 5) -> tuple[str, ...]:
-    """In the order of the paper's Figure 1, from points to mixtures; NUTS itself is the reference."""
+    """All methods in the order of the paper's Figure 1, from points to mixtures, without NUTS, the reference."""
     checks.positive_int("components", components)
     points = ("map", f"ensemble-{components}")
     ours = ("livi-sampled", "livi", f"livi-mixture-{components}", "livi-polished", "livi-annealed")
@@ -58,7 +58,7 @@ def all_methods(components: int = 5) -> tuple[str, ...]:
 
 
 def default_methods(components: int = 5) -> tuple[str, ...]:
-    """All whose packages are installed."""
+    """All methods whose packages are installed."""
     return tuple(method for method in all_methods(components) if method not in RIVALS or RIVALS[method].installed)
 
 
@@ -70,16 +70,16 @@ def bench(
     jobs: int = 1,
     minutes: float | None = None,
 ) -> dict[str, Any]:
-    """Run what is not yet in folder/toy.json, adding to it after every fit, and return its content.
+    """Run the fits that are not yet in folder/toy.json, adding each one to it, and return its content.
 
     Args:
-        jobs: fits at a time, each in a process of its own, with one thread.
-        minutes: to stop after, ready to go on.
+        jobs: number of fits at a time, each in a process of its own, with one thread.
+        minutes: time after which to stop; the next run continues.
 
     Raises:
         ValueError: the file there belongs to another configuration.
     """
-    left_out = [name for name in RIVALS if name in ("nuts",) or not RIVALS[name].installed]
+    left_out = [name for name in RIVALS if name == "nuts" or not RIVALS[name].installed]
     notes = [f"Left out: {name}." for name in left_out if name not in config.methods]
     notes += [f"{method} is Markov chain Monte Carlo." for method in config.methods if method in CHAINS]
     return run_jobs(
@@ -103,9 +103,10 @@ def _fit(job: Job, config: Config) -> Row:
     try:
         with threads(1):
             row = run(*job, recipe=QUICK, num_draws=100, drawn=drawn) if config.quick else run(*job, drawn=drawn)
-    except Exception as met:  # the other methods are worth having
+    except Exception as failure:  # the other methods still run
+        error = f"{type(failure).__name__}: {failure}"
         nothing = dict.fromkeys((*QUANTITIES, "curve"))
-        return {"data": name, "method": method, "seed": seed} | nothing | {"error": f"{type(met).__name__}: {met}"}
+        return {"data": name, "method": method, "seed": seed} | nothing | {"error": error}
     return row | {"error": None}
 
 
@@ -127,10 +128,10 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         "| data | method | seeds | ELBO (nats) | W2 to NUTS | std in the gap | s per fit | CPU s | R-hat, ESS |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    known = []
+    shown = []
     for group in summary(rows):
-        if group["data"] not in known:
-            known.append(group["data"])
+        if group["data"] not in shown:
+            shown.append(group["data"])
             truth = reference(group["data"])
             lines.append(
                 f"| {group['data']} | NUTS | | | {truth.w2_runs:.3f} (itself) | {truth.gap_std:.2f} | "
@@ -147,7 +148,7 @@ def _key(row: Mapping[str, Any]) -> tuple[str, str, int]:
 
 
 def _agreement(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Of Markov chains: the largest R-hat and the least effective sample size of predictions, over all seeds."""
+    """The largest R-hat and smallest effective sample size of predictions over all seeds; empty without chains."""
     chains = [row["chains"] for row in rows if row.get("chains")]
     if not chains:
         return ""

@@ -35,7 +35,7 @@ PRIOR_STD = 1.0
 
 @dataclass(frozen=True)
 class ToyData:
-    """Training data and the places where predictions are compared."""
+    """Training data, and the grid on which predictions are compared."""
 
     name: str
     x: Array  # (70,)
@@ -51,14 +51,14 @@ class ToyData:
 
 @dataclass(frozen=True)
 class Reference:
-    """A NUTS posterior over functions: marginals of f(x) at the grid, some whole functions, and how far to trust them.
+    """A NUTS posterior over functions: marginals of f(x) at the grid, some whole functions, and diagnostics.
 
     Args:
-        quantiles: of f at levels (i + 1/2) / 199, from all runs; a sample of 199 for `wasserstein2`.
+        quantiles: of f at levels (i + 1/2) / 199, from all runs; they serve as a sample of 199 for `wasserstein2`.
         run_quantiles: of each of two independent runs.
         functions: draws of f on `plot_grid`, which is finer.
         rhat, ess: split R-hat and effective sample size of f at the grid, over the chains of both runs.
-        w2_runs: W2 of one run against the other: what the best approximation can be expected to show.
+        w2_runs: W2 of one run against the other, which no approximation can be expected to go below.
         w2_chains: W2 of a single chain against all others, averaged over chains.
         settings, versions: how it was made.
         measured: for each run, divergences, leapfrog steps a draw, error of the collapse in nats, seconds.
@@ -99,13 +99,13 @@ def toy_data(name: str, seed: int = 0) -> ToyData:
     return ToyData(name, x / _scale(name, x), y, np.linspace(-reach, reach, 25))
 
 
-def true_function(name: str, places: Array, seed: int = 0) -> Array:
-    """The function behind `toy_data(name, seed)`, without noise, at these places.
+def true_function(name: str, x: Array, seed: int = 0) -> Array:
+    """The function behind `toy_data(name, seed)`, without noise, at these inputs.
 
     >>> true_function("A", np.zeros(1))
     array([0.])
     """
-    return _noiseless(name, places * _scale(name, _inputs(name, np.random.default_rng(seed))))
+    return _noiseless(name, x * _scale(name, _inputs(name, np.random.default_rng(seed))))
 
 
 def _inputs(name: str, rng: np.random.Generator) -> Array:  # (70,)
@@ -120,7 +120,7 @@ def _noiseless(name: str, x: Array) -> Array:
 
 
 def _scale(name: str, x: Array) -> float:
-    """What x is divided by."""
+    """The number that x is divided by."""
     return 1.0 if name == "A" else float(x.max())
 
 
@@ -138,12 +138,13 @@ def reference(name: str) -> Reference:
 def wasserstein2(first: Any, second: Any, num_levels: int = 199) -> float:
     """The 2-Wasserstein distance between two marginals of f, averaged over places.
 
-    In one dimension W2^2 is the integral of the squared difference of the quantile functions. It is taken by the
+    In one dimension W2^2 is the integral of the squared difference of the quantile functions. It is computed by the
     midpoint rule at `num_levels` levels, which is exact where both arguments have that many rows.
 
     Args:
-        first, second: samples (n, places), tensors or arrays; a table of quantiles at midpoint levels is one too.
-        num_levels: 199, as many as a reference has quantiles, leaves out a quarter of a percent of mass at either end.
+        first, second: samples (n, places), tensors or arrays; a table of quantiles at midpoint levels counts as one.
+        num_levels: by default as many as a reference has quantiles, which leaves out a quarter of a percent of mass at
+            either end.
 
     >>> wasserstein2(np.zeros((4, 2)), np.ones((7, 2)))
     1.0

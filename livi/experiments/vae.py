@@ -1,4 +1,4 @@
-"""A variational autoencoder whose decoder is a livi generator: a q(theta) with a known proposal for its latents."""
+"""A variational autoencoder whose decoder is a livi generator, so that its encoder is a proposal for the latents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ class VAE(nn.Module):
     """p(x) = E_z N(x; decoder(z), noise^2 I), trained on the ELBO with a Gaussian encoder (Kingma and Welling 2014).
 
     Args:
-        noise: of the outputs, fixed and small: the decoder with this noise is then what `livi.ImplicitPosterior` is.
+        noise: fixed, small standard deviation of the outputs. The decoder with this noise is a density of the same
+            form as `livi.ImplicitPosterior`.
     """
 
     def __init__(self, size: int, latent_dim: int, hidden: int, noise: float) -> None:
@@ -28,12 +29,12 @@ class VAE(nn.Module):
         self.decoder = MLP(latent_dim, size, hidden=(hidden,))
 
     def encoded(self, x: Tensor) -> tuple[Tensor, Tensor]:  # (n, d), (n, d)
-        """Mean and standard deviation of the latents behind each x."""
+        """Mean and standard deviation of the encoder's q(z | x)."""
         mean, log_std = self.encoder(x).chunk(2, 1)
         return mean, log_std.exp()
 
     def elbo(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:  # (n,)
-        """In nats, from one draw of the latents."""
+        """The bound on log p(x) in nats, from one draw of the latents for each x."""
         mean, std = self.encoded(x)
         z = mean + std * torch.randn(mean.shape, generator=rng)
         unit = (x - self.decoder(z)) / self.noise
@@ -44,7 +45,7 @@ class VAE(nn.Module):
 
 
 def train(vae: VAE, rows: Tensor, epochs: int, rng: torch.Generator) -> Iterator[int]:
-    """Train by Adam, and give the number of epochs done, 0 first, between any two."""
+    """Train by Adam, yielding the number of epochs done: 0 before the first one, then after each."""
     optimiser = torch.optim.Adam(vae.parameters(), RATE)
     yield 0
     for epoch in range(1, epochs + 1):

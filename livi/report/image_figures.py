@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from livi.experiments.images.scores import TOGETHER, along, shared_sets
+from livi.experiments.images.scores import ALL_CORRUPTIONS, shared_sets, shift_curve
 from livi.posterior.diagnostics import CorrelationCheck
 from livi.report.style import FAINT, PALETTE, TEXT_WIDTH, Numbers, new_figure, save, shared_legend, style
 from livi.report.titles import SETS, titled
@@ -38,7 +38,7 @@ def shift_curves(rows: Rows, shift: str, methods: Sequence[str] | None = None) -
         rows: of `livi bench`, without those that failed.
         shift: "rotation" (test M2), the name of a corruption (test C2), or "corruption" for the mean over them all.
     """
-    chosen = _by_method([row for row in rows if along(row, shift, "levels") is not None], methods)
+    chosen = _by_method([row for row in rows if shift_curve(row, shift, "levels") is not None], methods)
     if not chosen:
         raise ValueError(f"rows: expected some of {shift}, got none.")
     with style():
@@ -46,8 +46,8 @@ def shift_curves(rows: Rows, shift: str, methods: Sequence[str] | None = None) -
         axes = figure.subplots(1, 2)
         for ax, name in zip(axes, ("nll", "ece"), strict=True):
             for (method, group), look in zip(chosen.items(), _looks(chosen), strict=True):
-                curves = np.array([along(row, shift, name) for row in group]) * (100.0 if name == "ece" else 1.0)
-                _band(ax, np.array(along(group[0], shift, "levels")), curves, titled(method), look)
+                curves = np.array([shift_curve(row, shift, name) for row in group]) * (100.0 if name == "ece" else 1.0)
+                _band(ax, np.array(shift_curve(group[0], shift, "levels")), curves, titled(method), look)
             _along(ax, shift)
             ax.set(ylabel=TITLES[name], ylim=(0, None))
         shared_legend(figure, axes[0], _columns(chosen))
@@ -104,8 +104,8 @@ def overview(rows: Rows, classes: int) -> Figure:
         left, right = figure.subplots(1, 2)
         for method, look in zip(methods, _looks(methods), strict=True):
             group = chosen[method]
-            curves = np.array([along(row, "rotation", "nll") for row in group])
-            _band(left, np.array(along(group[0], "rotation", "levels")), curves, titled(method), look)
+            curves = np.array([shift_curve(row, "rotation", "nll") for row in group])
+            _band(left, np.array(shift_curve(group[0], "rotation", "levels")), curves, titled(method), look)
             shares = np.array([np.mean([row["entropy"][name] for name in ood], 0) for row in group])
             places = np.linspace(0.0, math.log(classes), shares.shape[1])
             _band(right, places, shares, titled(method), look)
@@ -173,7 +173,7 @@ def figure_names(rows: Rows) -> list[str]:
     """Names of the figures that these rows allow: rotation or all corruptions together, entropy on OOD images."""
     shifts = list(dict.fromkeys(name for row in rows for name in row.get("shifts") or {}))
     ood = any(name != "scored" for row in rows for name in row.get("entropy") or {})
-    names = [*(shifts if len(shifts) == 1 else [TOGETHER] * bool(shifts)), *(["entropy"] if ood else [])]
+    names = [*(shifts if len(shifts) == 1 else [ALL_CORRUPTIONS] * bool(shifts)), *(["entropy"] if ood else [])]
     return [*(["overview"] if _overviewed(rows) else []), *names]
 
 
@@ -245,7 +245,7 @@ def _along(ax: Axes, shift: str) -> None:
     if shift == "rotation":
         ax.set(xlabel="rotation, degrees", xticks=range(0, 181, 45))
     else:
-        what = "corruption" if shift == TOGETHER else shift
+        what = "corruption" if shift == ALL_CORRUPTIONS else shift
         ax.set(xlabel=f"severity of {what}", xticks=range(6))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from livi.experiments.images.runtime_text import COLUMNS as RUNTIME
-from livi.experiments.images.scores import comparable, only_shared
+from livi.experiments.images.scores import comparable, shared_sets_note
 from livi.experiments.scoreboard import Column
 from livi.experiments.uci.methods import METHODS as UCI_METHODS
 
@@ -162,7 +162,7 @@ class Result:
     @property
     def remarks(self) -> list[str]:
         """Notes of the files, and which OOD sets the means are of."""
-        return [*self.notes, *only_shared(self.sound)]
+        return [*self.notes, *shared_sets_note(self.sound)]
 
     def add(self, document: Mapping[str, Any]) -> None:
         """Add another file's runs, which replace equal ones."""

@@ -1,4 +1,4 @@
-"""Downloads that end whole or not at all: gone on with where a connection was cut, checked, then put in place."""
+"""Downloads of published files: continued after a cut connection, checked, and only then put in place."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ from livi.posterior.storage import replace_file
 
 Say = Callable[[str], None]
 
-ATTEMPTS = 5  # at each address, without a byte of progress in between
-TIMEOUT = 60.0  # seconds without an answer
+ATTEMPTS = 5  # in a row at one address that bring no further byte
+TIMEOUT = 60.0  # seconds
 CHUNK = 2**20
-_CUT = (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError)
+_CONNECTION_ERRORS = (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError)
 
 
 class DownloadError(OSError):
-    """A file that could not be had from any of its addresses, with what each of them answered."""
+    """No address of a file gave it; the message says why for each of them."""
 
 
 def get(folder: Path, name: str, say: Say = print) -> None:
-    """Have the files of a set in the folder: those that are there and whole are left alone.
+    """Download the files of a set to the folder, except those that are there and whole, and extract what is needed.
 
     Raises:
         ValueError: there is no such set.
-        DownloadError: a file could not be had; what has arrived is kept, and the next call goes on with it.
+        DownloadError: a file could not be downloaded; the next call continues with what has arrived.
     """
     if name not in SOURCES:
         raise ValueError(f"data: expected one of {', '.join(SOURCES)}, got {name!r}.")
     for file in SOURCES[name].files:
         path = fetch(folder, file, say)
         if file.taken is not None:
-            say(f"{path}: {take_out(path, folder, file.taken)} files taken out")
+            say(f"{path}: {extract(path, folder, file.taken)} files taken out")
 
 
 def verify(folder: Path, name: str) -> list[str]:
-    """What is wrong with the files of a set that are there; empty where nothing is.
+    """The faults of the files of a set that are there.
 
-    Files as published must have the published md5, and what lies there in any way must be readable.
+    Published files must have the published md5, and whatever `pictures.read` would read must be readable.
     """
     faults = []
     for file in SOURCES[name].files:
@@ -67,12 +67,12 @@ def verify(folder: Path, name: str) -> list[str]:
 
 
 def fetch(folder: Path, file: File, say: Say = print, *, pause: float = 1.0) -> Path:
-    """One published file, whole and checked, from the first of its addresses that gives it.
+    """Download one published file from the first of its addresses that gives it, and check it.
 
-    What arrives is written to a .part file beside the target, which takes its place when size and md5 are right.
+    It is written to a .part file next to the target, which is renamed when the md5 is right.
 
     Args:
-        pause: seconds before the second attempt, doubled with each further one.
+        pause: seconds to wait after a cut connection, doubled with each one in a row that brought nothing.
     """
     target = folder / file.path
     if target.exists() and md5_of(target) == file.md5:
@@ -82,23 +82,26 @@ def fetch(folder: Path, file: File, say: Say = print, *, pause: float = 1.0) -> 
     troubles = []
     for url in file.urls:
         try:
-            _arrive(url, target, file.md5, say, pause)
+            _download(url, target, file.md5, say, pause)
             return target
-        except (*_CUT, DownloadError) as error:
+        except (*_CONNECTION_ERRORS, DownloadError) as error:
             troubles.append(f"{url}: {error}")
     raise DownloadError(f"{target}: expected it from {len(file.urls)} addresses, got none; {'; '.join(troubles)}.")
 
 
-def take_out(archive: Path, folder: Path, taken: dict[str, str]) -> int:
-    """Write the members of a .zip or .tar.gz that match a pattern; how many they are. Nothing else is unpacked.
+def extract(archive: Path, folder: Path, taken: dict[str, str]) -> int:
+    """Write the members of a .zip or .tar.gz that match a pattern, and no others; return how many.
+
+    Args:
+        taken: folders to write to, by pattern; see `File`.
 
     Raises:
         ValueError: no member matches.
     """
     count = 0
     for name, content in _members(archive, tuple(taken)):
-        home = next(place for pattern, place in taken.items() if fnmatch.fnmatchcase(name, pattern))
-        target = folder / home / PurePosixPath(name).name  # the last part of a name alone: no way out of the folder
+        home = next(target for pattern, target in taken.items() if fnmatch.fnmatchcase(name, pattern))
+        target = folder / home / PurePosixPath(name).name  # without its folders, which could lead elsewhere
         target.parent.mkdir(parents=True, exist_ok=True)
         replace_file(target, iter(lambda content=content: content.read(CHUNK), b""))  # type: ignore[misc]
         count += 1
@@ -115,10 +118,10 @@ def md5_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _arrive(url: str, target: Path, md5: str, say: Say, pause: float) -> None:
-    """The file from one address, in as many connections as it takes while they bring something."""
+def _download(url: str, target: Path, md5: str, say: Say, pause: float) -> None:
+    """Download a file from one address, over as many connections as it takes while they bring something."""
     part, failures = target.with_name(target.name + ".part"), 0
-    known = _size(part)  # of an earlier call, or of another address
+    earlier = _size(part)  # bytes of an earlier call, or from another address
     while True:
         before = _size(part)
         try:
@@ -126,7 +129,7 @@ def _arrive(url: str, target: Path, md5: str, say: Say, pause: float) -> None:
         except urllib.error.HTTPError as error:
             if error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE or not before:
                 raise
-        except _CUT as error:
+        except _CONNECTION_ERRORS as error:
             failures = 0 if _size(part) > before else failures + 1
             if failures == ATTEMPTS:
                 raise
@@ -137,29 +140,29 @@ def _arrive(url: str, target: Path, md5: str, say: Say, pause: float) -> None:
         if found == md5:
             break
         part.unlink()
-        if not known:
+        if not earlier:
             raise DownloadError(f"expected md5 {md5}, got {found}; what arrived is thrown away")
-        say(f"{target}: expected md5 {md5}, got {found}; beginning again without the {known:,} bytes of before")
-        known = 0
+        say(f"{target}: expected md5 {md5}, got {found}; starting again without the earlier {earlier:,} bytes")
+        earlier = 0
     os.replace(part, target)
     say(f"{target}: {_size(target):,} bytes, md5 as published")
 
 
 def _receive(url: str, part: Path, say: Say) -> None:
-    """One connection: what is missing of a file, or all of it where the server does not give parts.
+    """Receive the missing bytes of a file over one connection, or all of it if the server does not send parts.
 
     Raises:
-        ConnectionError: it ended early.
+        ConnectionError: the connection ended early.
     """
-    have = _size(part)
-    request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
+    start = _size(part)
+    request = urllib.request.Request(url, headers={"Range": f"bytes={start}-"} if start else {})
     with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
         if answer.status != http.HTTPStatus.PARTIAL_CONTENT:
-            have = 0
+            start = 0
         length = answer.headers.get("Content-Length")
-        wanted = None if length is None else have + int(length)
-        say(f"{url}: {'all' if not have else f'from byte {have:,}'}{'' if wanted is None else f' of {wanted:,}'}")
-        with part.open("ab" if have else "wb") as file:
+        wanted = None if length is None else start + int(length)
+        say(f"{url}: {'all' if not start else f'from byte {start:,}'}{'' if wanted is None else f' of {wanted:,}'}")
+        with part.open("ab" if start else "wb") as file:
             shutil.copyfileobj(answer, file, CHUNK)
     if wanted is not None and _size(part) < wanted:
         raise ConnectionError(f"the connection ended {wanted - _size(part):,} bytes early")

@@ -1,7 +1,6 @@
-"""Readers of the formats that images are published in. All give bytes (n, c, h, w), and labels where there are some.
+"""Readers of the formats in which images are published. They return bytes (n, c, h, w), and labels if there are any.
 
-Only SVHN's .mat files need scipy, and images in files of their own Pillow; an npz file needs neither
-(`livi data pack`).
+SVHN's .mat files need scipy, and single image files Pillow; npz files, which `livi data pack` writes, need neither.
 """
 
 from __future__ import annotations
@@ -21,11 +20,13 @@ Pixels = NDArray[np.uint8]  # (n, c, h, w)
 Labels = NDArray[np.int64]  # (n,)
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".webp"}
-_UNSIGNED_BYTES = 8  # the only type of numbers that published idx files of images have
+_UNSIGNED_BYTES = 8  # the type code of idx files; published images have no other
+# What numpy raises of a file that is no npz file, of one that is a single array (TypeError), and of a damaged one.
+_NOT_NPZ = (KeyError, IndexError, TypeError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
-    """An array of bytes in the format of MNIST: two zeros, a type, the number of axes, their lengths, the numbers.
+    """An array of bytes in the format of MNIST: two zeros, a type code, the number of axes, their lengths, the data.
 
     http://yann.lecun.com/exdb/mnist/ describes it. A name that ends in .gz is decompressed.
 
@@ -48,12 +49,12 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
 
 
 def read_npz(path: Path, name: str | None = None) -> NDArray[np.uint8]:
-    """One array of bytes from an npz file: the only one, or that of this name."""
+    """One array of bytes from an npz file: the one of this name, or the first."""
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             chosen = arrays.files[0] if name is None else name
             array = arrays[chosen]
-    except (KeyError, IndexError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except _NOT_NPZ as error:
         raise _damaged(path, f"an npz file with {name or 'an array'}", str(error)) from error
     if array.dtype.kind not in "iu" or (array.size and (array.min() < 0 or array.max() > 255)):
         raise _damaged(path, "whole numbers from 0 to 255", f"{array.dtype}")
@@ -61,8 +62,17 @@ def read_npz(path: Path, name: str | None = None) -> NDArray[np.uint8]:
     return numbers
 
 
+def npz_names(path: Path) -> list[str]:
+    """The names of the arrays in an npz file."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return list(arrays.files)
+    except _NOT_NPZ as error:
+        raise _damaged(path, "an npz file", str(error)) from error
+
+
 def read_cifar(paths: list[Path], label_bytes: int) -> tuple[Pixels, Labels]:
-    """Images of 3 x 32 x 32 bytes behind one label each (CIFAR-10), or two, of which the second counts (CIFAR-100).
+    """Images of 3 x 32 x 32 bytes, each after one label (CIFAR-10), or two, of which the second is used (CIFAR-100).
 
     https://www.cs.toronto.edu/~kriz/cifar.html describes both.
     """
@@ -78,7 +88,7 @@ def read_cifar(paths: list[Path], label_bytes: int) -> tuple[Pixels, Labels]:
 
 
 def read_svhn(path: Path) -> tuple[Pixels, Labels]:
-    """X (32, 32, 3, n) and y (n, 1) of a .mat file, where the digit 0 has the label 10.
+    """Images and labels from X (32, 32, 3, n) and y (n, 1) of a .mat file, in which the digit 0 has label 10.
 
     Raises:
         ImportError: scipy is not installed.
@@ -98,13 +108,13 @@ def read_svhn(path: Path) -> tuple[Pixels, Labels]:
 
 
 def read_pictures(path: Path, side: int, within: str = "") -> Pixels:
-    """All images in a folder or a .zip, under `within`, by the order of their names, in colour.
+    """All images under `within` in a folder or a .zip, in the order of their names, converted to RGB.
 
-    Those of another size are resized to `side` x `side`, bicubic.
+    Images of another size are resized to `side` x `side`, bicubic.
 
     Raises:
         ImportError: Pillow is not installed.
-        ValueError: there are none.
+        ValueError: there are no images, or one is damaged.
     """
     try:
         from PIL import Image
@@ -114,8 +124,11 @@ def read_pictures(path: Path, side: int, within: str = "") -> Pixels:
         ) from error
     found = []
     for content in _contents(path, within):
-        with Image.open(io.BytesIO(content)) as opened:
-            picture = opened.convert("RGB")
+        try:
+            with Image.open(io.BytesIO(content)) as opened:
+                picture = opened.convert("RGB")
+        except (OSError, SyntaxError) as error:  # Pillow raises the latter of damaged PNG files
+            raise _damaged(path, "images", str(error)) from error
         if picture.size != (side, side):
             picture = picture.resize((side, side), Image.Resampling.BICUBIC)
         found.append(np.asarray(picture).transpose(2, 0, 1))

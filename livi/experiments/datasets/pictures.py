@@ -1,7 +1,7 @@
-"""Published sets of small images by name, from files in one folder: MNIST and its kin, CIFAR, SVHN, Tiny ImageNet.
+"""Published sets of small images by name: MNIST and sets like it, CIFAR, SVHN, Tiny ImageNet.
 
-The folder is what LIVI_DATA_DIR names, or the cache that `livi data get` fills. Each part of a set can lie there in
-one of several ways, as published or as one npz file, and is read from the first that is complete.
+They are read from the folder that LIVI_DATA_DIR names, or from the cache that `livi data get` fills. Each part of a set
+can be stored there in several ways, as published or as one npz file; it is read from the first that is complete.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from torch import Tensor
 from livi.experiments.datasets.formats import (
     Labels,
     Pixels,
+    npz_names,
     read_cifar,
     read_idx,
     read_npz,
@@ -40,7 +41,7 @@ class Pictures(NamedTuple):
 
 @dataclass(frozen=True)
 class Way:
-    """Files, or a folder, under the data folder, and how they become images and labels."""
+    """A way to store a part of a set: files, or a folder, under the data folder, and their reader."""
 
     paths: tuple[str, ...]
     read: Callable[[list[Path]], tuple[Pixels, Labels | None]]
@@ -58,7 +59,7 @@ def data_folder() -> Path:
 
 
 def available(folder: Path, name: str, part: str = "test") -> bool:
-    """Whether the files of a part are there; they are not looked into."""
+    """Whether the files of a part exist; they are not opened."""
     return _way(folder, name, part) is not None
 
 
@@ -68,13 +69,13 @@ def read(folder: Path, name: str, part: str = "test") -> Pictures:
     Raises:
         FileNotFoundError: its files are not there.
         ValueError: there is no such set or part, or a file is damaged.
-        ImportError: the format needs scipy or Pillow, which is not there.
+        ImportError: the format needs scipy or Pillow, which is not installed.
     """
     way = _way(folder, name, part)
     if way is None:
-        places = " or ".join(", ".join(each.paths) for each in SETS[name][part])
+        ways = " or ".join(", ".join(each.paths) for each in SETS[name][part])
         raise FileNotFoundError(
-            f"{folder}: expected {name} ({part}) as {places}, got none of these; run `livi data get {name}`, or set "
+            f"{folder}: expected {name} ({part}) as {ways}, got none of these; run `livi data get {name}`, or set "
             "LIVI_DATA_DIR to where they are."
         )
     pixels, labels = way.read([folder / path for path in way.paths])
@@ -85,7 +86,7 @@ def read(folder: Path, name: str, part: str = "test") -> Pictures:
 
 
 def pack(folder: Path, name: str, part: str = "test") -> Path:
-    """Write a part as one npz file, NAME/PART.npz, that is read without scipy or Pillow and before all else."""
+    """Write a part as one npz file, NAME/PART.npz, which is read first and needs neither scipy nor Pillow."""
     images, labels = read(folder, name, part)
     arrays = {"images": images.numpy()} | ({} if labels is None else {"labels": labels.numpy().astype(np.uint8)})
     content = io.BytesIO()
@@ -113,13 +114,13 @@ def _from_idx(paths: list[Path]) -> tuple[Pixels, Labels]:
 
 
 def _from_emnist(paths: list[Path]) -> tuple[Pixels, Labels]:
-    """EMNIST's images lie on their side: rows are columns."""
+    """EMNIST's images are transposed."""
     pixels, labels = _from_idx(paths)
     return np.ascontiguousarray(pixels.transpose(0, 1, 3, 2)), labels
 
 
 def _from_letters(paths: list[Path]) -> tuple[Pixels, Labels]:
-    """Letters are numbered from 1 on."""
+    """EMNIST's letters are numbered from 1; here from 0."""
     pixels, labels = _from_emnist(paths)
     return pixels, labels - 1
 
@@ -129,8 +130,7 @@ def _from_two_npz(paths: list[Path]) -> tuple[Pixels, Labels]:
 
 
 def _from_packed(paths: list[Path]) -> tuple[Pixels, Labels | None]:
-    with np.load(paths[0], allow_pickle=False) as arrays:
-        labelled = "labels" in arrays.files
+    labelled = "labels" in npz_names(paths[0])
     return read_npz(paths[0], "images"), read_npz(paths[0], "labels").astype(np.int64) if labelled else None
 
 
@@ -162,7 +162,7 @@ def _pictures(path: str, within: str = "") -> Way:
     return Way((path,), lambda paths: (read_pictures(paths[0], 32, within), None))
 
 
-_KNOWN: dict[str, dict[str, tuple[Way, ...]]] = {
+_PUBLISHED: dict[str, dict[str, tuple[Way, ...]]] = {
     "mnist": {part: (_idx("mnist", part),) for part in PARTS},
     "fashion-mnist": {part: (_idx("fashion-mnist", part),) for part in PARTS},
     "kmnist": {part: (_idx("kmnist", part), _kmnist(part)) for part in PARTS},
@@ -171,7 +171,7 @@ _KNOWN: dict[str, dict[str, tuple[Way, ...]]] = {
     "cifar10": {part: (_cifar10(part),) for part in PARTS},
     "cifar100": {part: (_cifar100(part),) for part in PARTS},
     "svhn": {part: (_svhn(part),) for part in PARTS},
-    # The published test images, which have no labels, made smaller; or a folder of such.
+    # The published test images, which have no labels, resized; or a folder of resized images.
     "tiny-imagenet": {
         "test": (
             _pictures("tiny-imagenet-200.zip", "tiny-imagenet-200/test/images/"),
@@ -182,5 +182,5 @@ _KNOWN: dict[str, dict[str, tuple[Way, ...]]] = {
 }
 SETS = {
     name: {part: (Way((f"{name}/{part}.npz",), _from_packed), *ways) for part, ways in parts.items()}
-    for name, parts in _KNOWN.items()
+    for name, parts in _PUBLISHED.items()
 }

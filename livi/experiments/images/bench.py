@@ -1,4 +1,4 @@
-"""The benchmarks on images: every method under every seed, a row each, on one device, in pieces of any length."""
+"""The benchmarks on images: a row for every method under every seed, on one device, in runs of any length."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from livi.experiments.images.methods import QUICK_SAMPLES, Task, check_method, d
 from livi.experiments.images.problems import PROBLEMS, ImageProblem, Part, Sets, load
 from livi.experiments.images.scores import scores
 from livi.experiments.images.text import line, summary, text
-from livi.experiments.rows import Row, started
-from livi.experiments.runs import Job, Say, empty_document, listening, run_jobs
+from livi.experiments.rows import Row, load_or_new
+from livi.experiments.runs import Job, Say, check_seeds, empty_document, recorded_warnings, run_jobs
 
 __all__ = ["Config", "bench", "fit_row", "notes", "result_path", "text"]
 
 SEEDS = (300, 301, 302)
-_CHOSEN = ("methods", "seeds")  # what may differ between runs that add to one file
+_MAY_DIFFER = ("methods", "seeds")  # fields of Config, between runs that add to one file
 
 
 @dataclass(frozen=True)
 class Config:
-    """What to run.
+    """The runs to do: every method under every seed.
 
     Args:
         part: which images to score; neither is trained on. Choose settings by "validation" only.
-        epochs, fit_epochs: of the networks that fits start from, and of fits on the bound; None leaves them to the
-            problem and the methods.
-        gradients: so many for each method that starts from scratch; None leaves each its own schedule.
-        samples: networks that answer; None leaves that to the problem.
+        epochs, fit_epochs: of training the networks that fits start from, and of fits on the bound; by default those
+            of the problem and of the method.
+        gradients: number of gradients for each method that starts from scratch, in place of its own schedule.
+        samples: number of networks in a prediction; by default that of the problem.
         norm: of residual networks; see livi.experiments.networks.
         quick: a small network, a few hundred images, a few steps, to see that everything works; the numbers mean
             nothing.
@@ -60,9 +60,7 @@ class Config:
             object.__setattr__(self, "methods", default_methods(PROBLEMS[self.problem], self.quick))
         for name in self.methods:
             check_method(name, self.setting)
-        if not self.seeds or len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
-            given = ",".join(map(str, self.seeds)) or "none"
-            raise ValueError(f"seeds: expected different numbers from 0 on, got {given}; give each once.")
+        check_seeds(self.seeds)
         if self.part not in get_args(Part):
             raise ValueError(f"part: expected validation or test, got {self.part!r}.")
         for name in ("epochs", "gradients", "samples"):
@@ -78,8 +76,24 @@ class Config:
         return PROBLEMS[self.problem]
 
     def jobs(self) -> list[Job]:
-        """Seed by seed, so that an interrupted run has every method equally often."""
+        """Ordered by seed, so that an interrupted run has every method equally often."""
         return [(self.problem, method, seed) for seed in self.seeds for method in self.methods]
+
+    def task(self, sets: Sets, seed: int, folder: Path, deadline: Deadline, say: Say) -> Task:
+        """The task of a fit under one of the seeds."""
+        return Task(
+            sets,
+            seed,
+            folder,
+            deadline,
+            quick=self.quick,
+            samples=self.samples or (QUICK_SAMPLES if self.quick else self.setting.samples),
+            epochs=self.epochs,
+            fit_epochs=self.fit_epochs,
+            gradients=self.gradients,
+            norm=self.norm,
+            say=say,
+        )
 
 
 def result_path(config: Config, out: Path) -> Path:
@@ -97,34 +111,34 @@ def bench(
     minutes: float | None = None,
     say: Say = print,
 ) -> dict[str, Any]:
-    """Run what is not yet in out/PROBLEM.json, adding to it after every fit; its content.
+    """Run the fits that are not yet in out/PROBLEM.json, adding each one to it, and return its content.
 
     A fit that fails is a row with its `error`, and is tried again by the next run. Other methods and seeds may be added
-    to the same file; networks, and with `minutes` checkpoints of fits, lie in the folder PROBLEM beside it.
+    to the same file. Networks, and with `minutes` checkpoints of fits, are kept in the folder PROBLEM next to it.
 
     Args:
         folder: where the images are.
-        jobs: fits at a time, each in a process of its own; "cuda" is then one GPU after the other.
-        minutes: to stop after. Trainings and fits on the bound stop within seconds, and the same command goes on with
-            them; other fits are finished first.
+        jobs: number of fits at a time, each in a process of its own with the next GPU in turn.
+        minutes: time after which to stop. Trainings and fits on the bound stop within seconds, and the next run
+            continues them; other fits are finished first.
 
     Raises:
         FileNotFoundError: the images to train on are not there.
         ValueError: they are damaged, or the file in `out` belongs to another configuration.
     """
     path, deadline = result_path(config, out), Deadline.after(minutes)
-    where = _Where(folder, device)
-    sets = where.sets(config)
-    document = empty_document(config.problem, config, _CHOSEN)
-    alone = partial(fit_row, config=config, sets=sets, folder=path.with_suffix(""), deadline=deadline, say=say)
-    beside = partial(_fit_beside, config=config, where=where, folder=path.with_suffix(""), deadline=deadline)
-    over = f"{minutes:g} minutes are over; the same command goes on from here" if minutes is not None else ""
+    images = _Images(folder, device)
+    sets = images.load(config)
+    document = empty_document(config.problem, config, _MAY_DIFFER)
+    fit_here = partial(fit_row, config=config, sets=sets, folder=path.with_suffix(""), deadline=deadline, say=say)
+    fit_there = partial(_fit_in_process, config=config, images=images, folder=path.with_suffix(""), deadline=deadline)
+    time_is_over = f"{minutes:g} minutes are over; the same command goes on from here" if minutes is not None else ""
     try:
         found = run_jobs(
             path,
             document,
             config.jobs(),
-            alone if jobs == 1 else beside,
+            fit_here if jobs == 1 else fit_there,
             key=lambda row: (row["problem"], row["method"], row["seed"]),
             notes=notes(config, folder),
             jobs=jobs,
@@ -133,79 +147,70 @@ def bench(
             say=say,
         )
     except OutOfTime:
-        say(over)
-        return started(path, document) | {"notes": notes(config, folder)}
+        say(time_is_over)
+        return load_or_new(path, document) | {"notes": notes(config, folder)}
     done = {(row["problem"], row["method"], row["seed"]) for row in found["rows"]}
-    if deadline.passed() and not done.issuperset(config.jobs()):  # processes that ran out of time say nothing
-        say(over)
+    if deadline.passed() and not done.issuperset(config.jobs()):  # processes themselves print nothing
+        say(time_is_over)
     return found
 
 
 @dataclass(frozen=True)
-class _Where:
-    """Where the images are, and where they shall be."""
+class _Images:
+    """The folder with the images, and the device to load them to."""
 
     folder: Path
     device: str
 
-    def sets(self, config: Config) -> Sets:
+    def load(self, config: Config) -> Sets:
         return load(
             config.setting, self.folder, part=config.part, quick=config.quick, device=checks.device(self.device)
         )
 
 
-_read = lru_cache(maxsize=1)(_Where.sets)  # once in every process
+_loaded = lru_cache(maxsize=1)(_Images.load)  # once in every process
 
 
-def _fit_beside(job: Job, config: Config, where: _Where, folder: Path, deadline: Deadline) -> Row | None:
-    """`fit_row` in a process of its own; None where the time is up before it ends."""
+def _fit_in_process(job: Job, config: Config, images: _Images, folder: Path, deadline: Deadline) -> Row | None:
+    """`fit_row` in a process of its own; None if the deadline passes before it ends."""
     if deadline.passed():
         return None
     try:
-        return fit_row(job, config, _read(where, config), folder, deadline, _keep_quiet)
+        return fit_row(job, config, _loaded(images, config), folder, deadline, _keep_quiet)
     except OutOfTime:
         return None
 
 
 def _keep_quiet(text: str) -> None:
-    """Lines of several fits at once would tell nothing."""
+    """Print nothing: lines of several fits at once would be mixed up."""
 
 
 def fit_row(job: Job, config: Config, sets: Sets, folder: Path, deadline: Deadline, say: Say) -> Row:
     """Fit one method and score it, ready for JSON. Every random draw follows from the seed."""
     problem, method, seed = job
-    samples = QUICK_SAMPLES if config.quick else config.setting.samples
-    task = Task(
-        sets,
-        seed,
-        folder,
-        deadline,
-        quick=config.quick,
-        samples=config.samples or samples,
-        epochs=config.epochs,
-        fit_epochs=config.fit_epochs,
-        gradients=config.gradients,
-        norm=config.norm,
-        say=say,
-    )
+    task = config.task(sets, seed, folder, deadline, say)
     row: Row = {"problem": problem, "method": method, "seed": seed, "error": None}
     begun = time.perf_counter()
-    _forget(task.device)
-    with listening() as caught:
+    _reset_memory(task.device)
+    with recorded_warnings() as caught:
         try:
             fitted = fit_method(method, task)
-            row |= {"seconds": fitted.seconds, "start_seconds": fitted.start_seconds, "memory": _memory(task.device)}
+            row |= {
+                "seconds": fitted.seconds,
+                "start_seconds": fitted.start_seconds,
+                "memory": _peak_memory(task.device),
+            }
             row |= scores(fitted, sets, quick=config.quick)
         except OutOfTime:
             raise
-        except Exception as trouble:  # the other methods are worth having
-            row["error"] = f"{type(trouble).__name__}: {trouble}"
-    said = list(dict.fromkeys(f"{warning.category.__name__}: {warning.message}" for warning in caught))
-    return row | {"whole_seconds": time.perf_counter() - begun, "warnings": said}
+        except Exception as failure:  # the other methods still run
+            row["error"] = f"{type(failure).__name__}: {failure}"
+    messages = list(dict.fromkeys(f"{warning.category.__name__}: {warning.message}" for warning in caught))
+    return row | {"whole_seconds": time.perf_counter() - begun, "warnings": messages}
 
 
 def notes(config: Config, folder: Path) -> list[str]:
-    """What a reader of the table has to know: what was scored, what was left out, and why."""
+    """Notes below the table: what was scored, what was left out, and why."""
     found = ["A small network, a few images and steps. The numbers mean nothing."] if config.quick else []
     found.append(f"Scored on {config.part} images, which nothing was trained on.")
     if config.part == "validation":
@@ -218,14 +223,14 @@ def notes(config: Config, folder: Path) -> list[str]:
     return found
 
 
-def _forget(device: torch.device) -> None:
-    """So that one method's memory is not another's."""
+def _reset_memory(device: torch.device) -> None:
+    """Free memory and reset its peak, so that methods are measured separately."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
 
 
-def _memory(device: torch.device) -> float | None:
-    """GB of tensors at the most while it was fitted; None where that is not counted."""
+def _peak_memory(device: torch.device) -> float | None:
+    """Peak memory of tensors in GB since `_reset_memory`; None without a GPU."""
     return torch.cuda.max_memory_allocated(device) / 1e9 if device.type == "cuda" else None

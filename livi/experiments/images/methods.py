@@ -1,16 +1,16 @@
-"""The methods of the image benchmarks: a task in, something that predicts out.
+"""The methods of the image benchmarks: `fit_method` fits the method of this name to a `Task`.
 
-A name is that of a method of `livi.rivals.METHODS`, or
+A name is one of `livi.rivals.METHODS`, or
 
     ensemble-K        K networks from different seeds
     livi-smallest     livi with the paper's L'': the entropy by the smallest singular value, converged
     livi-mixture-K    a mixture of K generators, trained jointly
-    livi-pooled-K     K fits from different starts, each as likely as the others
+    livi-pooled-K     K fits from different starts, with equal weights
 
-with settings behind it where they are not its own, as in `livi@prior=0.5` (livi/experiments/images/settings.py).
+followed by settings that replace those of the method, as in `livi@prior=0.5` (livi/experiments/images/settings.py).
 
-Where a problem has `epochs`, all start from networks trained by SGD, member k of all methods from the same one; where
-it has none, from scratch, as the methods do by themselves.
+If a problem has `epochs`, all methods start from networks trained by SGD, member k of every method from the same one.
+Otherwise they start from scratch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from livi.experiments.deadlines import Deadline, OutOfTime, StopAt
 from livi.experiments.images.problems import ImageProblem, Sets, build
-from livi.experiments.images.settings import Settings, check_settings, parted
+from livi.experiments.images.settings import Settings, check_settings, split_name
 from livi.experiments.images.training import Trained, Training, train
 from livi.family.entropy import SmallestSingularValue
 from livi.inference import Recipe
@@ -47,26 +47,28 @@ from livi.rivals import METHODS, fit_ensemble
 from livi.rivals.methods import Budget, steps_on_the_bound
 
 QUICK_STEPS, QUICK_BATCH, QUICK_GRADIENTS, QUICK_EPOCHS, QUICK_RATE = 12, 32, 300, 1, 3e-3
-ELSEWHERE = ("livi", "map", "ensemble")  # in the list under another name
-NOT_HERE = ("full_rank", "mc_dropout", "langevin", "nuts")  # too large, without dropout, all images in every step
+LISTED_APART = ("livi", "map", "ensemble")  # by default_methods
+# Too many weights; no dropout layer; all images in every step.
+NOT_POSSIBLE = ("full_rank", "mc_dropout", "langevin", "nuts")
 AT_SCALE = ("mean_field", "swag", "ivon", "laplace_last_layer")
-SEEDS_APART = 1000  # between the seeds of a run: members take those in between
+SEEDS_APART = 1000  # between the seeds of two runs; members have those in between
 GPU_MEMORY = 2**33  # bytes of activations in predictions
-CHUNK = 500  # images that plain networks answer at a time
-QUICK_SAMPLES = 5  # networks that answer in a quick trial
+CHUNK = 500  # images for which plain networks predict at a time
+QUICK_SAMPLES = 5  # networks in the predictions of a quick trial
 NUMBERED = re.compile(r"(ensemble|livi-mixture|livi-pooled)-([1-9]\d*)")
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a method is given.
+    """The images, seed and schedule of a fit.
 
     Args:
-        folder: for networks and checkpoints, so that a run can be stopped and others start from the same networks.
-        epochs, fit_epochs: of the networks that fits start from, and of fits on the bound; None leaves them to the
-            problem and to the method.
-        gradients: so many for every method that starts from scratch, in place of its own schedule.
-        settings: of the method, which `fit_method` reads off its name.
+        folder: for networks and checkpoints, so that a run can be continued and methods start from the same networks.
+        samples: number of networks in a prediction.
+        epochs, fit_epochs: of training the networks that fits start from, and of fits on the bound; by default those
+            of the problem and of the method.
+        gradients: number of gradients for methods that start from scratch, in place of their own schedule.
+        settings: of the method; `fit_method` takes them from its name.
     """
 
     sets: Sets
@@ -98,10 +100,10 @@ class Task:
 
 @dataclass(frozen=True)
 class Fitted:
-    """What predicts: posteriors that are equally likely, with so many networks in all.
+    """Posteriors with equal weights, which predict with `samples` networks in all.
 
     Args:
-        seconds: of fitting alone; `start_seconds` those of the networks that the fits started from.
+        seconds: of fitting alone; `start_seconds` are those of training the networks that the fits started from.
     """
 
     posteriors: Sequence[Posterior]
@@ -120,20 +122,20 @@ class Fitted:
 
     @cached_property
     def _networks(self) -> list[tuple[Posterior, int]]:
-        """Posteriors that answer by the same networks every time, drawn once, and how many of each."""
+        """Each posterior with its number of networks, frozen so that every prediction uses the same ones."""
         wanted = max(1, self.samples // len(self.posteriors))
         return [_frozen(posterior, wanted) for posterior in self.posteriors]
 
 
-def _channels_last(pictures: Tensor) -> Tensor:
-    """Images in the order that convolutions want on a GPU."""
-    if not pictures.is_cuda or pictures.shape[1] == 1:
-        return pictures
-    return pictures.contiguous(memory_format=torch.channels_last)
+def _channels_last(images: Tensor) -> Tensor:
+    """The images in the memory format that is fastest for convolutions on a GPU."""
+    if not images.is_cuda or images.shape[1] == 1:
+        return images
+    return images.contiguous(memory_format=torch.channels_last)
 
 
 def _frozen(posterior: Posterior, wanted: int) -> tuple[Posterior, int]:
-    """Of an ensemble every member once; what cannot be frozen, because it is linearised, as it is."""
+    """The posterior with fixed networks, and their number; a linearised one, which cannot be frozen, is unchanged."""
     members = getattr(posterior.sampler, "num_members", None)
     if members is not None:
         return posterior, min(members, wanted)
@@ -145,7 +147,7 @@ def _frozen(posterior: Posterior, wanted: int) -> tuple[Posterior, int]:
 
 @dataclass(frozen=True)
 class PlainNetworks:
-    """Networks as they were trained, each as likely as the others."""
+    """Trained networks with equal weights."""
 
     nets: Sequence[nn.Module]
     seconds: float
@@ -165,21 +167,21 @@ Answer = Fitted | PlainNetworks
 
 
 def check_method(name: str, problem: ImageProblem) -> None:
-    """Raise for a name that is none, or with settings that it has not."""
-    base, _ = parted(name)
-    if base not in METHODS and base not in ("livi-smallest",) and not NUMBERED.fullmatch(base):
-        known = [*METHODS, "ensemble-K", "livi-smallest", "livi-mixture-K", "livi-pooled-K"]
-        raise ValueError(f"methods: expected some of {', '.join(known)}, got {base!r}.")
+    """Raise for an unknown method, or settings that do not apply to it."""
+    base, _ = split_name(name)
+    if base not in METHODS and base != "livi-smallest" and not NUMBERED.fullmatch(base):
+        allowed = [*METHODS, "ensemble-K", "livi-smallest", "livi-mixture-K", "livi-pooled-K"]
+        raise ValueError(f"methods: expected some of {', '.join(allowed)}, got {base!r}.")
     check_settings(name, trained=problem.epochs is not None)
 
 
 def default_methods(problem: ImageProblem, quick: bool = False) -> tuple[str, ...]:
-    """All that can run there with what is installed, few for a quick trial; some cannot with millions of weights."""
+    """All methods that are installed and can fit the problem's network; a few of them for a quick trial."""
     members = 2 if quick else 5 if problem.classes == 10 else 4
     if problem.epochs is None:
         some = AT_SCALE[:2] if quick else METHODS
-        rivals = [name for name in some if name not in ELSEWHERE + NOT_HERE and METHODS[name].installed]
-        other = "livi-mixture-2" if quick else "livi-mixture-1"  # livi is five where images are many
+        rivals = [name for name in some if name not in LISTED_APART + NOT_POSSIBLE and METHODS[name].installed]
+        other = "livi-mixture-2" if quick else "livi-mixture-1"  # livi has five components where images are many
         return ("map", f"ensemble-{members}", *rivals, "livi", other, "livi-smallest")
     rivals = [name for name in AT_SCALE[: 1 if quick else None] if METHODS[name].installed]
     smallest = () if quick else ("livi-smallest",)
@@ -190,32 +192,34 @@ def fit_method(name: str, task: Task) -> Answer:
     """Fit one method.
 
     Raises:
-        OutOfTime: the deadline has passed; fits on the bound and trainings go on from where they were.
+        OutOfTime: the deadline has passed; the next run continues fits on the bound and trainings.
     """
-    base, settings = parted(name)
+    base, settings = split_name(name)
     task = replace(task, settings=settings, samples=int(settings.draws or task.samples))
     numbered = NUMBERED.fullmatch(base)
     kind, count = (numbered[1], int(numbered[2])) if numbered else (base, 1)
     if kind in ("map", "ensemble") and task.problem.epochs is not None:
-        members = [_member(task, number) for number in range(5 if base == "ensemble" else count)]
+        members = [_trained_member(task, number) for number in range(5 if base == "ensemble" else count)]
         return PlainNetworks([member.net for member in members], sum(member.seconds for member in members))
     if kind == "ensemble" and numbered:
-        return _timed(task, lambda: _ensemble(task, count))
+        return _timed(task, lambda: _fit_ensemble(task, count))
     if kind == "livi-pooled":
-        return _pooled(task, name.replace(base, "livi"), count)
+        # Parts have one component and share the checkpoint of the method that does; livi by itself may have several.
+        single = "livi-mixture-1" if task.problem.epochs is None else "livi"
+        return _fit_pooled(task, name.replace(base, single), count)
     if kind == "livi-mixture":
-        return _registered(task, "livi", name, components=count)
+        return _fit_registered(task, "livi", name, components=count)
     if kind == "livi-smallest":
-        return _registered(task, "livi", name, entropy=SmallestSingularValue(), components=1)
-    return _registered(task, base, name)
+        return _fit_registered(task, "livi", name, entropy=SmallestSingularValue(), components=1)
+    return _fit_registered(task, base, name)
 
 
 def fit_livi(task: Task, name: str, **options: Any) -> Fitted:
-    """`livi.fit` with these options beside those of the benchmark; `name` is that of its checkpoint."""
-    return _registered(task, "livi", name, **options)
+    """`livi.fit` with these options besides those of the benchmark; the name is that of its checkpoint."""
+    return _fit_registered(task, "livi", name, **options)
 
 
-def _ensemble(task: Task, count: int) -> Posterior:
+def _fit_ensemble(task: Task, count: int) -> Posterior:
     length = _default_recipe(task).map_steps if task.gradients is None else max(1, task.gradients // count)
     options = task.settings.options() | {"members": count, "steps": length, "seed": _seed(task, 0)}
     if task.quick:
@@ -223,8 +227,8 @@ def _ensemble(task: Task, count: int) -> Posterior:
     return fit_ensemble(*_arguments(task), **options)
 
 
-def _pooled(task: Task, name: str, count: int) -> Fitted:
-    parts = [_registered(task, "livi", name, member=member, components=1) for member in range(count)]
+def _fit_pooled(task: Task, name: str, count: int) -> Fitted:
+    parts = [_fit_registered(task, "livi", name, member=member, components=1) for member in range(count)]
     draws = count * max(1, task.samples // count)
     return Fitted(
         [pool([posterior for part in parts for posterior in part.posteriors], draws)],
@@ -234,8 +238,8 @@ def _pooled(task: Task, name: str, count: int) -> Fitted:
     )
 
 
-def _registered(task: Task, method: str, name: str, member: int = 0, **options: Any) -> Fitted:
-    """A method of livi's register, from a fresh network or a trained one."""
+def _fit_registered(task: Task, method: str, name: str, member: int = 0, **options: Any) -> Fitted:
+    """A method of `livi.rivals.METHODS`, started from a fresh network or a trained one."""
     chosen = METHODS[method]
     on_the_bound = chosen.spend is steps_on_the_bound
     options = joined_options(task.settings.options(), options)
@@ -243,7 +247,7 @@ def _registered(task: Task, method: str, name: str, member: int = 0, **options: 
     options |= {"seed": _seed(task, member), "progress": False}
     start, seconds = build(task.problem, _seed(task, member), quick=task.quick, norm=task.norm), 0.0
     if task.problem.epochs is not None:
-        trained = _member(task, member)
+        trained = _trained_member(task, member)
         start, seconds = trained.net.requires_grad_(True), trained.seconds
         options |= {"augment": CropFlip()}
         if on_the_bound:
@@ -261,7 +265,7 @@ def _registered(task: Task, method: str, name: str, member: int = 0, **options: 
 
 
 def _schedule(task: Task, method: str, components: int) -> dict[str, Any]:
-    """How long, where the method is not left to decide it."""
+    """Options for the length of the fit; none if the method decides it."""
     chosen = METHODS[method]
     if task.quick:
         return _quick_schedule(task, method, components)
@@ -272,7 +276,7 @@ def _schedule(task: Task, method: str, components: int) -> dict[str, Any]:
 
 
 def _quick_schedule(task: Task, method: str, components: int) -> dict[str, Any]:
-    """A few steps in small batches, from scratch at a rate at which they learn something."""
+    """A few steps in small batches, with a learning rate at which they learn something from scratch."""
     chosen, batches = METHODS[method], {"batch_size": QUICK_BATCH}
     gradients = max(1, _quick_gradients(task) // components)  # of each component
     if chosen.spend is not steps_on_the_bound:
@@ -289,21 +293,21 @@ def _quick_gradients(task: Task) -> int:
 
 
 def _epochs(task: Task) -> int | None:
-    """Of the network that fits start from; None where they start from scratch."""
+    """Epochs of training the network that fits start from; None if they start from scratch."""
     if task.problem.epochs is None:
         return None
     return QUICK_EPOCHS if task.quick else int(task.settings.epochs or task.epochs or task.problem.epochs)
 
 
 def _start_name(task: Task) -> str:
-    """What a trained network is known by, in the name of its file and of fits from it."""
+    """How a network was trained, for the names of its file and of fits from it; empty for fits from scratch."""
     if task.problem.epochs is None:
         return ""
     decay = "" if task.settings.decay is None else f"-decay-{task.settings.decay:g}"
     return f"-{_epochs(task)}-epochs{decay}{'' if task.norm == 'batch' else f'-{task.norm}'}"
 
 
-def _member(task: Task, number: int) -> Trained:
+def _trained_member(task: Task, number: int) -> Trained:
     """Network number k of this seed, trained once and kept for all methods."""
     seed = _seed(task, number)
     epochs = _epochs(task)
@@ -325,7 +329,7 @@ def _member(task: Task, number: int) -> Trained:
 def _timed(
     task: Task, fit: Callable[[], Posterior], start_seconds: float = 0.0, checkpoint: Path | None = None
 ) -> Fitted:
-    """A fit with its seconds; those that it took in earlier runs stand in a file beside its checkpoint."""
+    """A fit with its seconds, including those of earlier runs, which are kept in a file next to its checkpoint."""
     if task.deadline.passed():
         raise OutOfTime
     noted = None if checkpoint is None else checkpoint.with_suffix(".json")
@@ -358,15 +362,15 @@ def _problem(task: Task) -> Problem:
 
 
 def _components(task: Task, method: str, options: dict[str, Any]) -> int:
-    """How many the fit will have."""
+    """The number of components that the fit will have."""
     if method != "livi" or task.problem.epochs is not None:
         return options.get("components") or 1
-    known = {name: options[name] for name in ("generator", "noise", "recipe", "components") if name in options}
-    return Choices(**known).components_for(Size.of(_problem(task)))
+    chosen = {name: options[name] for name in ("generator", "noise", "recipe", "components") if name in options}
+    return Choices(**chosen).components_for(Size.of(_problem(task)))
 
 
 def _default_recipe(task: Task, components: int = 1) -> Recipe:
-    """The problem's, with the samples and starts of all components together."""
+    """The default recipe for the problem, with the samples and starts of all components together."""
     recipe = default_recipe(Size.of(_problem(task)), components)
     restarts = max(recipe.map_restarts, components)
     return replace(recipe, num_samples=components * recipe.num_samples, map_restarts=restarts)

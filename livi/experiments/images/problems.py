@@ -17,9 +17,9 @@ from livi.experiments.networks import lenet, wide_resnet
 
 Part = Literal["validation", "test"]
 
-VALIDATION = 0.1  # of the training images, the last ones in an order that a fixed seed decides
+VALIDATION = 0.1  # share of the training images, drawn with a fixed seed
 QUICK_TRAIN, QUICK_SCORED = 512, 100  # images
-FEWER = 2000  # images that are rotated or corrupted, of large networks
+NUM_SHIFTED = 2000  # images that are corrupted, for large networks
 
 
 class Labelled(NamedTuple):
@@ -29,16 +29,16 @@ class Labelled(NamedTuple):
 
 @dataclass(frozen=True)
 class ImageProblem:
-    """One scale of the paper.
+    """Images, network and scored sets of one experiment of the paper.
 
     Args:
-        network: its network, by the name of a norm (see livi.experiments.networks); `small` another that answers in a
-            minute, to see that everything works.
-        others: the sets that a posterior should know that it does not know.
+        network: makes the network, given the name of a norm (see livi.experiments.networks); `small` makes one that is
+            quick enough to see that everything works.
+        others: out-of-distribution (OOD) sets, on which a posterior should be uncertain.
         mean, std: of each channel of the training images between 0 and 1, by which inputs are standardised.
-        epochs: of training a network by SGD, where fits start from such networks; None where they start from scratch.
-        samples: networks that answer.
-        shifted: images that are rotated or corrupted; None for all.
+        epochs: of training by SGD the networks that fits start from; None if fits start from scratch.
+        samples: number of networks in a prediction.
+        shifted: number of images that are rotated or corrupted; None for all.
     """
 
     name: str
@@ -53,10 +53,10 @@ class ImageProblem:
     shifts: dict[str, Shift] = field(default_factory=dict)
     shifted: int | None = None
 
-    def standardised(self, between: Tensor) -> Tensor:  # (n, c, h, w)
+    def standardised(self, images: Tensor) -> Tensor:  # (n, c, h, w)
         """Network inputs from images between 0 and 1."""
-        mean, std = (torch.tensor(values, device=between.device)[:, None, None] for values in (self.mean, self.std))
-        return (between - mean) / std
+        mean, std = (torch.tensor(values, device=images.device)[:, None, None] for values in (self.mean, self.std))
+        return (images - mean) / std
 
 
 _MNIST = ImageProblem(
@@ -85,7 +85,7 @@ PROBLEMS: dict[str, ImageProblem] = {
             epochs=60,
             samples=50,
             shifts=CORRUPTIONS,
-            shifted=FEWER,
+            shifted=NUM_SHIFTED,
         ),
         ImageProblem(
             "cifar100",
@@ -104,7 +104,7 @@ PROBLEMS: dict[str, ImageProblem] = {
 
 @dataclass(frozen=True)
 class Sets:
-    """Images on a device, ready for a network; those to be rotated or corrupted as they are, between 0 and 1."""
+    """Images on a device, standardised; `plain` are those to be rotated or corrupted, with values between 0 and 1."""
 
     problem: ImageProblem
     train: Labelled
@@ -113,10 +113,10 @@ class Sets:
     others: dict[str, Tensor]
 
     def shifted(self, name: str, level: float) -> Labelled:
-        """The first of the scored images, rotated or corrupted so far."""
-        most = self.problem.shifted
-        moved = self.problem.shifts[name](self.plain[:most], level)
-        return Labelled(self.problem.standardised(moved), self.scored.labels[:most])
+        """The scored images, or the first of them, rotated or corrupted to this level."""
+        count = self.problem.shifted
+        images = self.problem.shifts[name](self.plain[:count], level)
+        return Labelled(self.problem.standardised(images), self.scored.labels[:count])
 
 
 def load(
@@ -125,60 +125,60 @@ def load(
     """The images of a problem. OOD sets that are not in the folder are left out.
 
     Args:
-        part: "validation" trains without a tenth of the training images and scores on those, and on synthetic OOD sets
-            made of them (`livi.experiments.images.synthetic`) in place of those that are reported, and without
-            rotations and corruptions; choose by that.
-        quick: a few hundred of each.
+        part: "validation" holds out a tenth of the training images and scores those, without rotations and
+            corruptions; OOD sets are then made of them (`livi.experiments.images.synthetic`). Choose settings by these.
+        quick: load only a few hundred images of each set.
 
     Raises:
-        FileNotFoundError: the set itself is not there.
+        FileNotFoundError: the images of the problem itself are not there.
     """
-    few = QUICK_TRAIN if problem.epochs is None else QUICK_TRAIN // 2  # which is more work for residual networks
-    first, last = (few, QUICK_SCORED) if quick else (None, None)
+    few = QUICK_TRAIN if problem.epochs is None else QUICK_TRAIN // 2  # residual networks are slow
+    num_train, num_scored = (few, QUICK_SCORED) if quick else (None, None)
     train = pictures.read(folder, problem.name, "train")
     if part == "validation":
         order = torch.randperm(len(train.images), generator=torch.Generator().manual_seed(0))
         held = round(VALIDATION * len(order))
-        kept, chosen = _some(train, order[:-held]), _some(train, order[-held:])
+        train, scored = _rows(train, order[:-held]), _rows(train, order[-held:])
     else:
-        kept, chosen = train, pictures.read(folder, problem.name, "test")
-    plain = _between(chosen.images[:last], device)
-    ood = _synthetic(plain) if part == "validation" else _out_of_distribution(problem, folder, last, device)
+        scored = pictures.read(folder, problem.name, "test")
+    plain = _from_bytes(scored.images[:num_scored], device)
+    if part == "validation":
+        ood = {name: make(plain) for name, make in SYNTHETIC.items()}
+    else:
+        ood = _out_of_distribution(problem, folder, num_scored, device)
     return Sets(
         replace(problem, shifts={}) if part == "validation" else problem,
-        Labelled(problem.standardised(_between(kept.images[:first], device)), _labels(kept, first, device)),
-        Labelled(problem.standardised(plain), _labels(chosen, last, device)),
+        Labelled(
+            problem.standardised(_from_bytes(train.images[:num_train], device)), _labels(train, num_train, device)
+        ),
+        Labelled(problem.standardised(plain), _labels(scored, num_scored, device)),
         plain,
-        {name: problem.standardised(between) for name, between in ood.items()},
+        {name: problem.standardised(images) for name, images in ood.items()},
     )
 
 
-def _synthetic(plain: Tensor) -> dict[str, Tensor]:
-    return {name: make(plain) for name, make in SYNTHETIC.items()}
-
-
 def _out_of_distribution(
-    problem: ImageProblem, folder: Path, last: int | None, device: torch.device | str
+    problem: ImageProblem, folder: Path, count: int | None, device: torch.device | str
 ) -> dict[str, Tensor]:
-    here = [name for name in problem.others if pictures.available(folder, name)]
-    return {name: _between(pictures.read(folder, name).images[:last], device) for name in here}
+    available = [name for name in problem.others if pictures.available(folder, name)]
+    return {name: _from_bytes(pictures.read(folder, name).images[:count], device) for name in available}
 
 
 def build(problem: ImageProblem, seed: int, *, quick: bool = False, norm: str = "batch") -> nn.Module:
-    """The network of a problem, with weights that follow from the seed alone."""
+    """The network of a problem, with weights that depend only on the seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return (problem.small if quick else problem.network)(norm)
 
 
-def _some(chosen: pictures.Pictures, rows: Tensor) -> pictures.Pictures:
-    return pictures.Pictures(chosen.images[rows], None if chosen.labels is None else chosen.labels[rows])
+def _rows(every: pictures.Pictures, rows: Tensor) -> pictures.Pictures:
+    return pictures.Pictures(every.images[rows], None if every.labels is None else every.labels[rows])
 
 
-def _between(images: Tensor, device: torch.device | str) -> Tensor:
+def _from_bytes(images: Tensor, device: torch.device | str) -> Tensor:
     return images.to(device).float() / 255.0
 
 
-def _labels(chosen: pictures.Pictures, count: int | None, device: torch.device | str) -> Tensor:
-    assert chosen.labels is not None
-    return chosen.labels[:count].to(device)
+def _labels(labelled: pictures.Pictures, count: int | None, device: torch.device | str) -> Tensor:
+    assert labelled.labels is not None
+    return labelled.labels[:count].to(device)

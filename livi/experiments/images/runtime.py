@@ -1,9 +1,10 @@
-"""How long each method takes until the NLL of validation images no longer falls, and with how much memory.
+"""Seconds and memory of each method until longer fits no longer lower the NLL of validation images.
 
-The paper's table of training times, on MNIST. A method is given some gradients (of the log joint density, at one weight
-vector, on one batch), then twice as many, and so on, each time from scratch, with its schedule stretched to that
-length. It has arrived where twice as many lower the NLL of validation images by no more than a standard error, taken
-image by image. Every fit is a process of its own, alone on the machine, so that its memory is no other's.
+The paper's table of training times, on MNIST. A method is given a number of gradients (of the log joint density, at one
+weight vector, on one batch), then twice as many, and so on, each time from scratch, with its schedule stretched to that
+length. A fit was long enough if one of twice its length lowers the NLL of validation images by no more than a standard
+error of the difference, taken image by image. Every fit runs alone, in a process of its own, so that its memory can be
+measured.
 """
 
 from __future__ import annotations
@@ -24,28 +25,28 @@ from livi import checks
 from livi.experiments.deadlines import Deadline, OutOfTime
 from livi.experiments.images.methods import QUICK_SAMPLES, Task, check_method, default_methods, fit_method
 from livi.experiments.images.problems import PROBLEMS, Sets, build, load
-from livi.experiments.images.runtime_text import line, rung, summary, text
+from livi.experiments.images.runtime_text import fit_line, line, summary, text
 from livi.experiments.images.scores import Answers
 from livi.experiments.machine import forget_peak_memory, peak_memory
 from livi.experiments.processes import side_by_side
-from livi.experiments.rows import Row, started
-from livi.experiments.runs import Job, Say, empty_document, listening, run_jobs
+from livi.experiments.rows import Row, load_or_new
+from livi.experiments.runs import Job, Say, empty_document, recorded_warnings, run_jobs
 from livi.posterior.storage import replace_file
 
-__all__ = ["Config", "arrived", "bench", "measure", "notes", "result_path", "text"]
+__all__ = ["Config", "bench", "long_enough", "measure", "notes", "result_path", "text"]
 
 PROBLEM = "mnist"
-DIGITS = 5  # of an image's log probability, in files
+DIGITS = 5  # decimals of an image's log probability, in files
 
 
 @dataclass(frozen=True)
 class Config:
-    """What to run.
+    """The runs to do: every method under every seed.
 
     Args:
-        gradients: of the first and shortest fit of each method.
-        doublings: of that, at most.
-        samples: networks that answer; None leaves that to the problem.
+        gradients: number for the first and shortest fit of each method.
+        doublings: how many times it is doubled at most.
+        samples: number of networks in a prediction; by default that of the problem.
         quick: few methods, images and gradients, to see that everything works; the numbers mean nothing.
     """
 
@@ -80,21 +81,27 @@ def result_path(config: Config, out: Path) -> Path:
 def bench(
     config: Config, out: Path, folder: Path, *, device: str = "cpu", minutes: float | None = None, say: Say = print
 ) -> dict[str, Any]:
-    """Run what is not yet in out/runtime.json, adding to it after every method; its content.
+    """Run the methods that are not yet in out/runtime.json, adding each one to it, and return its content.
 
-    What a method's fits gave lies in the folder `runtime` beside it, one file a method and seed, so that a stopped run
-    loses one fit at most.
+    The single fits are kept in the folder `runtime` next to it, in a file for each method and seed, so that a stopped
+    run loses at most one of them.
 
     Args:
         folder: where the images are.
-        minutes: to stop after; the fit that is under way then is given up, and begun again by the next run.
+        minutes: time after which to stop; the fit that is running then is terminated, and the next run repeats it.
     """
     path, deadline = result_path(config, out), Deadline.after(minutes)
-    document, place = empty_document("runtime", config, ("methods", "seeds")), checks.device(device)
-    document["config"]["device"] = place.type  # seconds and bytes of one are not those of another
-    known = {"device": place.type, "versions": document["versions"]}
-    here = partial(measure, config=config, folder=folder, device=str(place))
-    row = partial(_row, config=config, folder=path.with_suffix(""), known=known, here=here, deadline=deadline, say=say)
+    document, used = empty_document("runtime", config, ("methods", "seeds")), checks.device(device)
+    document["config"]["device"] = used.type  # seconds and memory depend on it
+    row = partial(
+        _row,
+        config=config,
+        folder=path.with_suffix(""),
+        shared={"device": used.type, "versions": document["versions"]},
+        fit=partial(measure, config=config, folder=folder, device=str(used)),
+        deadline=deadline,
+        say=say,
+    )
     try:
         return run_jobs(
             path,
@@ -110,11 +117,11 @@ def bench(
         )
     except OutOfTime:
         say(f"{minutes:g} minutes are over; the same command goes on from here")
-        return started(path, document) | {"notes": notes(config)}
+        return load_or_new(path, document) | {"notes": notes(config)}
 
 
 def notes(config: Config) -> list[str]:
-    """What a reader of the table has to know."""
+    """Notes below the table."""
     found = ["A few images and steps. The numbers mean nothing."] if config.quick else []
     return [
         *found,
@@ -123,121 +130,121 @@ def notes(config: Config) -> list[str]:
     ]
 
 
-def arrived(lengths: Sequence[Row]) -> tuple[int | None, bool]:
-    """Which of these fits, each twice as long as the one before, was long enough, and whether a longer one said so.
+def long_enough(fits: Sequence[Row]) -> tuple[int | None, bool]:
+    """The index of the fit that was long enough, each being twice as long as the one before, and whether that is sure.
 
-    One that failed is none; where a shorter one had not, it is no better.
+    It is sure if the next longer fit was no clearly better, or failed. Without one, the longest fit is returned.
     """
     best: int | None = None
-    for place, one in enumerate(lengths):
+    for index, fit in enumerate(fits):
         if best is None:
-            best = place if one["error"] is None else None
-        elif one["error"] is not None or not _clearly_better(one, lengths[best]):
+            best = index if fit["error"] is None else None
+        elif fit["error"] is not None or not _clearly_better(fit, fits[best]):
             return best, True
         else:
-            best = place
+            best = index
     return best, False
 
 
-def _clearly_better(one: Row, other: Row) -> bool:
-    gains = torch.tensor(one["log_prob"], dtype=torch.float64) - torch.tensor(other["log_prob"], dtype=torch.float64)
+def _clearly_better(longer: Row, shorter: Row) -> bool:
+    gains = torch.tensor(longer["log_prob"], dtype=torch.float64)
+    gains -= torch.tensor(shorter["log_prob"], dtype=torch.float64)
     return bool(gains.mean() > gains.std() / len(gains) ** 0.5)
 
 
-def _row(job: Job, config: Config, folder: Path, known: Row, here: Any, deadline: Deadline, say: Say) -> Row:
-    """One method under one seed: fits until it has arrived, those of earlier runs among them.
+def _row(
+    job: Job, config: Config, folder: Path, shared: Row, fit: Callable[..., Row], deadline: Deadline, say: Say
+) -> Row:
+    """The row of one method under one seed: fits until one was long enough, after those of earlier runs.
 
     Args:
-        known: what fits of earlier runs must have in common with these, beside the configuration.
+        shared: what fits of earlier runs must have in common with these, besides the configuration.
     """
     problem, method, seed = job
     path = folder / f"{method}-{seed}.json"
-    facts = {"gradients": config.gradients, "quick": config.quick, "samples": config.samples} | known
-    lengths = _earlier(path, facts)
-    while not _last(lengths, config) and not arrived(lengths)[1]:
-        gradients = 2 * lengths[-1]["gradients"] if lengths else config.gradients
-        found = _in_a_process(partial(here, method, seed), gradients, deadline)
+    facts = {"gradients": config.gradients, "quick": config.quick, "samples": config.samples} | shared
+    fits = _earlier(path, facts)
+    while not _longest_done(fits, config) and not long_enough(fits)[1]:
+        gradients = 2 * fits[-1]["gradients"] if fits else config.gradients
+        found = _in_a_process(partial(fit, method, seed), gradients, deadline)
         if not found:
             raise OutOfTime
-        lengths += found
+        fits += found
         folder.mkdir(parents=True, exist_ok=True)
-        replace_file(path, [json.dumps({"facts": facts, "lengths": lengths}).encode()])
-        say(f"{method} seed {seed}: {rung(found[0])}")
-    best, settled = arrived(lengths)
-    told = [{name: value for name, value in one.items() if name != "log_prob"} for one in lengths]
+        replace_file(path, [json.dumps({"facts": facts, "lengths": fits}).encode()])
+        say(f"{method} seed {seed}: {fit_line(found[0])}")
+    best, settled = long_enough(fits)
+    kept = [{name: value for name, value in each.items() if name != "log_prob"} for each in fits]
     row = {"problem": problem, "method": method, "seed": seed, "error": None, "warnings": []}
     if best is None:
-        return row | {"error": lengths[-1]["error"], "lengths": told}
-    return row | told[best] | {"settled": settled, "lengths": told, "whole_seconds": sum(_seconds(told))}
+        return row | {"error": fits[-1]["error"], "lengths": kept}
+    whole_seconds = sum(each["seconds"] for each in kept if each["error"] is None)
+    return row | kept[best] | {"settled": settled, "lengths": kept, "whole_seconds": whole_seconds}
 
 
-def _last(lengths: Sequence[Row], config: Config) -> bool:
-    """Whether the longest fit that may be tried was."""
-    return bool(lengths) and lengths[-1]["gradients"] >= config.gradients * 2**config.doublings
+def _longest_done(fits: Sequence[Row], config: Config) -> bool:
+    """Whether the longest fit allowed is done."""
+    return bool(fits) and fits[-1]["gradients"] >= config.gradients * 2**config.doublings
 
 
 def _in_a_process(fit: Callable[[int], Row], gradients: int, deadline: Deadline) -> list[Row]:
-    """The row of one fit; none where the time is up before it ends. A process that dies, for want of memory, failed."""
+    """The row of one fit, none if the deadline passes first. A process that dies, as out of memory, has failed."""
     try:
         return list(side_by_side(fit, [gradients], 1, deadline))
-    except BrokenExecutor as trouble:
-        return [{"gradients": gradients, "error": f"{type(trouble).__name__}: {trouble}"}]
-
-
-def _seconds(lengths: Sequence[Row]) -> list[float]:
-    return [one["seconds"] for one in lengths if one["error"] is None]
+    except BrokenExecutor as failure:
+        return [{"gradients": gradients, "error": f"{type(failure).__name__}: {failure}"}]
 
 
 def _earlier(path: Path, facts: Row) -> list[Row]:
-    """Fits of an earlier run; none where they were others."""
+    """The fits of an earlier run with the same facts that did not fail."""
     if not path.exists():
         return []
     found = json.loads(path.read_text(encoding="utf-8"))
-    lengths: list[Row] = found["lengths"] if found["facts"] == facts else []
-    return [one for one in lengths if one["error"] is None]
+    fits: list[Row] = found["lengths"] if found["facts"] == facts else []
+    return [fit for fit in fits if fit["error"] is None]
 
 
 def measure(method: str, seed: int, gradients: int, *, config: Config, folder: Path, device: str) -> Row:
     """One fit with its seconds, memory and scores; for a process of its own. A failure is a row with its `error`."""
     sets = load(PROBLEMS[PROBLEM], folder, part="validation", quick=config.quick, device=device)
-    sets = replace(sets, others={})  # not asked for, and they take memory
+    sets = replace(sets, others={})  # not needed, and they take memory
     samples = config.samples or (QUICK_SAMPLES if config.quick else sets.problem.samples)
     task = Task(sets, seed, folder, quick=config.quick, samples=samples, gradients=gradients)
     _warm_up(sets)
-    before, begun = _begin(task.device), time.process_time()
+    before, begun = _reset_memory(task.device), time.process_time()
     row: Row = {"gradients": gradients, "error": None}
-    with listening() as caught:
+    with recorded_warnings() as caught:
         try:
             fitted = fit_method(method, task)
-        except Exception as trouble:  # longer fits may do
-            return row | {"error": f"{type(trouble).__name__}: {trouble}"}
-    memory = _most(task.device)
+        except Exception as failure:  # longer fits may succeed
+            return row | {"error": f"{type(failure).__name__}: {failure}"}
+    memory = _peak(task.device)
     row |= {"seconds": fitted.seconds, "cpu_seconds": time.process_time() - begun, "memory": memory}
     row |= {"memory_of_fit": None if memory is None or before is None else memory - before}
     answers = Answers.of(fitted, sets.scored.inputs)
     logs = [round(value, DIGITS) for value in answers.log_prob(sets.scored.labels).tolist()]
-    said = list(dict.fromkeys(str(warning.message) for warning in caught))
+    messages = list(dict.fromkeys(str(warning.message) for warning in caught))
     scores = {name: answers.scores(sets.scored.labels)[name] for name in ("nll", "accuracy")}
-    return row | scores | {"log_prob": logs, "warnings": said}
+    return row | scores | {"log_prob": logs, "warnings": messages}
 
 
 def _warm_up(sets: Sets) -> None:
-    """What the first use of a device takes is nobody's."""
+    """Use the device once, so that no fit's seconds and memory include what its first use takes."""
     net = build(sets.problem, 0).to(sets.train.inputs.device)
     F.cross_entropy(net(sets.train.inputs[:64]), sets.train.labels[:64]).backward()
     if sets.train.inputs.is_cuda:
         torch.cuda.synchronize()
 
 
-def _begin(device: torch.device) -> float | None:
-    """MB in use; the most is counted anew from here on."""
+def _reset_memory(device: torch.device) -> float | None:
+    """Reset the peak of the memory, and return it in MB: the memory in use before a fit."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     else:
         forget_peak_memory()
-    return _most(device)
+    return _peak(device)
 
 
-def _most(device: torch.device) -> float | None:
-    """MB at the most: of tensors on a GPU, else of the whole process."""
+def _peak(device: torch.device) -> float | None:
+    """Peak memory in MB: of tensors on a GPU, else of the whole process."""
     return torch.cuda.max_memory_allocated(device) / 1e6 if device.type == "cuda" else peak_memory()

@@ -1,14 +1,12 @@
-"""Run time and memory in words, beside the paper's table."""
+"""Tables of run time and memory as Markdown, with the paper's."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from livi.experiments.rows import Row, spread
+from livi.experiments.rows import Row, Rows, first_line, spread, succeeded
 from livi.experiments.scoreboard import Column, board, cells, markdown
-
-Rows = Sequence[Mapping[str, Any]]
 
 COLUMNS = (
     Column("seconds", "s", "lower", 1),
@@ -34,12 +32,12 @@ fit: beyond what images and PyTorch took before it began."""
 
 
 def text(document: Mapping[str, Any]) -> str:
-    """The table, the paper's, and the notes."""
-    rows = [row for row in document["rows"] if row["error"] is None]
+    """The whole report: the table, the paper's, and the notes."""
+    rows = succeeded(document["rows"])
     parts = ["## Until validation NLL stops falling: LeNet on MNIST", table(rows), LEGEND] if rows else []
     parts += ["## The paper's numbers", paper_table()]
-    said = [*document["notes"], *_messages(document["rows"])]
-    return "\n\n".join([*parts, "## Notes", "\n".join(f"- {sentence}" for sentence in said)])
+    notes = [*document["notes"], *_messages(document["rows"])]
+    return "\n\n".join([*parts, "## Notes", "\n".join(f"- {sentence}" for sentence in notes)])
 
 
 def table(rows: Rows) -> str:
@@ -62,47 +60,43 @@ def paper_table() -> str:
 
 
 def summary(rows: Rows) -> list[Row]:
-    """For each method the number of seeds, and the spread over them of every number."""
+    """For each method the number of seeds, and mean, sd, min and max over them of every quantity."""
     methods = dict.fromkeys(row["method"] for row in rows)
-    sound = {name: [row for row in rows if row["method"] == name and row["error"] is None] for name in methods}
+    groups = {name: [row for row in succeeded(rows) if row["method"] == name] for name in methods}
     return [
         {"method": method, "seeds": len(group)}
         | {
             column.name: spread([row[column.name] for row in group if row[column.name] is not None])
             for column in COLUMNS
         }
-        for method, group in sound.items()
+        for method, group in groups.items()
     ]
 
 
 def line(row: Mapping[str, Any]) -> str:
-    """One method in a few words."""
-    told = f"{row['method']} seed {row['seed']}: "
+    """One line about a method, for the progress of a run."""
+    start = f"{row['method']} seed {row['seed']}: "
     if row["error"] is not None:
-        return f"{told}failed: {_first_line(row['error'])}"
-    return f"{told}{rung(row)}" + ("" if row["settled"] else ", and was still improving")
+        return f"{start}failed: {first_line(row['error'])}"
+    return f"{start}{fit_line(row)}" + ("" if row["settled"] else ", and was still improving")
 
 
-def rung(row: Mapping[str, Any]) -> str:
-    """One fit in a few words."""
+def fit_line(row: Mapping[str, Any]) -> str:
+    """One line about a single fit."""
     if row["error"] is not None:
-        return f"{row['gradients']:,} gradients: failed: {_first_line(row['error'])}"
+        return f"{row['gradients']:,} gradients: failed: {first_line(row['error'])}"
     memory = "" if row["memory"] is None else f", {row['memory']:,.0f} MB"
     return f"{row['gradients']:,} gradients: NLL {row['nll']:.4f} in {row['seconds']:.1f} s{memory}"
 
 
 def _messages(rows: Rows) -> list[str]:
-    """What a reader has to know of single methods: failures, fits that might have gone on, warnings."""
+    """Notes on single methods: failures, fits that were still improving, warnings."""
     found = []
     for row in rows:
         name = f"{row['method']} ({row['seed']})"
         if row["error"] is not None:
-            found.append(f"{name}: failed: {_first_line(row['error'])}")
+            found.append(f"{name}: failed: {first_line(row['error'])}")
         elif not row["settled"]:
             found.append(f"{name}: still improving at {row['gradients']:,} gradients, the most that were tried.")
-        found += [f"{name}: {_first_line(message)}" for message in row["warnings"]]
+        found += [f"{name}: {first_line(message)}" for message in row["warnings"]]
     return found
-
-
-def _first_line(message: str) -> str:
-    return (message.strip().splitlines() or ["no words"])[0]

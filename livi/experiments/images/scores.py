@@ -1,4 +1,4 @@
-"""What a fitted method is worth on images: in distribution, out of it (M-C1, M3), and rotated or corrupted (M2, C2)."""
+"""Scores of a fitted method on images: in distribution, out of it (M-C1, M3), and rotated or corrupted (M2, C2)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from livi.posterior.prediction import ClassificationPrediction
 
 QUANTITIES = ("accuracy", "nll", "ece", "brier")
 OTHERS = ("confidence", "auroc", "fpr95")
-TOGETHER = "corruption"  # the mean over several corruptions
+ALL_CORRUPTIONS = "corruption"  # the mean over several corruptions
 GRID = 101  # points of an empirical distribution function of entropy, from 0 to log(classes)
 CHUNK = 10_000  # images predicted at a time
 
@@ -37,23 +37,23 @@ def scores(fitted: Predicts, sets: Sets, *, quick: bool = False) -> dict[str, An
       values from 0 to log(classes).
 
     Args:
-        quick: every third level of the rotation, or of the first corruption, only.
+        quick: only every third level, and only of the first rotation or corruption.
     """
     scored = Answers.of(fitted, sets.scored.inputs)
     ood = {name: Answers.of(fitted, inputs) for name, inputs in sets.others.items()}
-    told = {name: told_apart(scored, answers) for name, answers in ood.items()}
+    others = {name: ood_scores(scored, answers) for name, answers in ood.items()}
     every = {"scored": scored} | ood
     return {
         **scored.scores(sets.scored.labels),
-        "others": told,
-        "others_mean": _means(told),
+        "others": others,
+        "others_mean": _means(others),
         "shifts": dict(_shifts(fitted, sets, quick)),
         "entropy": {name: _distribution(answers.entropy, sets.problem.classes) for name, answers in every.items()},
     }
 
 
 def comparable(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The rows with `others_mean` over the OOD sets that all of them have: one set is harder than another."""
+    """The rows with `others_mean` over the OOD sets that all of them have, since sets are not equally hard."""
     shared = shared_sets(rows)
     return [
         dict(row) | {"others_mean": _means({name: row["others"][name] for name in shared})}
@@ -64,49 +64,49 @@ def comparable(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def shared_sets(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """OOD sets that all rows have which have any."""
-    told = [row["others"] for row in rows if row.get("others")]
-    return [name for name in told[0] if all(name in one for one in told)] if told else []
+    """The OOD sets that all rows with any have in common."""
+    every = [row["others"] for row in rows if row.get("others")]
+    return [name for name in every[0] if all(name in others for others in every)] if every else []
 
 
-def only_shared(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A sentence, where some rows have other OOD sets than others."""
-    shared, known = shared_sets(rows), {name for row in rows for name in row.get("others") or {}}
-    if len(shared) == len(known):
+def shared_sets_note(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A sentence that says which OOD sets are averaged, if not all rows have the same ones."""
+    shared, every = shared_sets(rows), {name for row in rows for name in row.get("others") or {}}
+    if len(shared) == len(every):
         return []
     named = ", ".join(shared) if shared else "none"
     return [f"Means over OOD sets are of those that all runs have: {named}."]
 
 
-def along(row: Mapping[str, Any], shift: str, name: str) -> list[float] | None:
-    """Levels or scores along the rotation or a corruption, or of `TOGETHER`, their mean over all; None without any."""
+def shift_curve(row: Mapping[str, Any], shift: str, name: str) -> list[float] | None:
+    """The levels of a rotation or corruption, or scores at them; `ALL_CORRUPTIONS` gives the mean. None if missing."""
     shifts: Mapping[str, Mapping[str, list[float]]] = row["shifts"]
-    if shift == TOGETHER and len(shifts) > 1:
-        return [mean(values) for values in zip(*(one[name] for one in shifts.values()), strict=True)]
+    if shift == ALL_CORRUPTIONS and len(shifts) > 1:
+        return [mean(values) for values in zip(*(curves[name] for curves in shifts.values()), strict=True)]
     return shifts[shift][name] if shift in shifts else None
 
 
-def _means(told: Mapping[str, Mapping[str, float]]) -> dict[str, float] | None:
-    return {each: mean(found[each] for found in told.values()) for each in OTHERS} if told else None
+def _means(others: Mapping[str, Mapping[str, float]]) -> dict[str, float] | None:
+    return {each: mean(found[each] for found in others.values()) for each in OTHERS} if others else None
 
 
 def averaged(logits: Tensor) -> Tensor:  # (S, n, C) -> (n, C)
-    """The logarithm of the mean over the draws of their probabilities."""
+    """The logarithm of the class probabilities averaged over draws."""
     return torch.logsumexp(torch.log_softmax(logits.double(), 2), 0) - math.log(len(logits))
 
 
 @dataclass(frozen=True)
 class Answers:
-    """Averaged probabilities of images, as their logarithms.
+    """The log of the averaged class probabilities of images.
 
-    Has `probabilities` and `label`, as livi.posterior.metrics wants.
+    It has `probabilities` and `label`, which livi.posterior.metrics needs.
     """
 
     logs: Tensor  # (n, C)
 
     @classmethod
     def of(cls, fitted: Predicts, inputs: Tensor) -> Answers:
-        """Predicted in chunks, for the draws of all images would fill the memory."""
+        """The answers for these inputs, predicted in chunks, as the draws for all images would fill the memory."""
         return cls(torch.cat([averaged(fitted.predict(chunk).logits) for chunk in inputs.split(CHUNK)]))
 
     @property
@@ -133,7 +133,8 @@ class Answers:
         return {name: metrics.METRICS[name](self, labels) for name in QUANTITIES}
 
 
-def told_apart(scored: Answers, ood: Answers) -> dict[str, float]:
+def ood_scores(scored: Answers, ood: Answers) -> dict[str, float]:
+    """Mean confidence on OOD images, and how well it tells them from scored ones."""
     unsure, unsure_ood = -scored.confidence, -ood.confidence
     return {
         "confidence": ood.confidence.mean().item(),
@@ -149,7 +150,7 @@ def _shifts(fitted: Predicts, sets: Sets, quick: bool) -> Iterator[tuple[str, di
         for level in levels:
             inputs, labels = sets.shifted(name, level)
             found.append(Answers.of(fitted, inputs).scores(labels))
-        curves = {each: [one[each] for one in found] for each in ("nll", "ece", "accuracy")}
+        curves = {score: [at_level[score] for at_level in found] for score in ("nll", "ece", "accuracy")}
         yield name, {"levels": list(levels)} | curves
 
 

@@ -1,8 +1,8 @@
-"""Settings of every method by validation images: as many candidates for each, of which the best goes to the test.
+"""The settings of every method, chosen on validation images: the best of equally many candidates is then tested.
 
-A search is a run of the benchmark on validation images with the candidates as methods, so that it is stopped, gone on
-with and spread like any other; its file says all that was tried. Neither test images nor the OOD sets that are
-reported are read.
+A search is a run of the benchmark on validation images with the candidates as methods. So it can be stopped, continued
+and spread over processes like any other, and its file has all that was tried. It reads neither test images nor the OOD
+sets that are reported.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from typing import Any
 from livi.experiments.images.bench import Config
 from livi.experiments.images.methods import default_methods
 from livi.experiments.images.problems import PROBLEMS, ImageProblem
-from livi.experiments.images.settings import parted
+from livi.experiments.images.settings import split_name
+from livi.experiments.rows import Rows
 from livi.experiments.scoreboard import Column, board, cells, markdown
 
-Rows = Sequence[Mapping[str, Any]]
-
-SEED = 0  # of a search, where none is given: not one that is reported
-PRIORS, PRIORS_OF_TRAINED = (1.0, 0.5, 0.2), (0.1, 0.4, 1.0)  # of weights that fits find, and that SGD has found
+SEED = 0  # default of a search: not one of the seeds that are reported
+PRIORS, PRIORS_OF_TRAINED = (1.0, 0.5, 0.2), (0.1, 0.4, 1.0)  # for fits from scratch, and from networks of SGD
 DECAYS = (2e-4, 1e-3, 2e-3)
-COLUMNS = (  # none in bold: what counts is NLL, and among candidates with as many seeds
+COLUMNS = (  # none in bold, since only NLL decides, and only among candidates with most seeds
     Column("nll", "NLL", None, 4),
     Column("accuracy", "accuracy, %", None, 2, percent=True),
     Column("ece", "ECE, %", None, 2, percent=True),
@@ -33,15 +32,15 @@ COLUMNS = (  # none in bold: what counts is NLL, and among candidates with as ma
     Column("auroc", "AUROC, %", None, 2, percent=True),
     Column("seconds", "s", None, 1),
 )
-WORDS = """\
+LEGEND = """\
 Mean ± standard error over seeds. The candidate with the lowest mean NLL of validation images is chosen, marked *; of
 those with most seeds, where some have fewer. Synthetic OOD images are validation images altered in six ways."""
 
 
 def candidates(method: str, problem: ImageProblem) -> tuple[str, ...]:
-    """The method as it is, and with three other priors, or weight decays where it is a network trained by SGD.
+    """The method by itself and with three priors, or with three weight decays if it is a network trained by SGD.
 
-    A name that has settings already stands for itself: one more candidate.
+    A name with settings is a candidate of its own.
 
     >>> from livi.experiments.images.problems import PROBLEMS
     >>> candidates("mean_field", PROBLEMS["mnist"])
@@ -56,7 +55,7 @@ def candidates(method: str, problem: ImageProblem) -> tuple[str, ...]:
 
 
 def model_of(method: str) -> str:
-    """The method whose settings it takes where it was not searched itself: an ensemble's members are MAP estimates.
+    """The method whose settings are used for a method that was not searched, such as map for ensembles.
 
     >>> model_of("ensemble-5"), model_of("livi-mixture-5"), model_of("swag")
     ('map', 'livi', 'swag')
@@ -66,22 +65,22 @@ def model_of(method: str) -> str:
 
 
 def methods_to_search(problem: ImageProblem, quick: bool = False) -> tuple[str, ...]:
-    """All that run by default, without those that take another's settings."""
+    """The default methods, without those that take the settings of another one."""
     return tuple(name for name in default_methods(problem, quick) if model_of(name) == name)
 
 
 def searched(config: Config) -> Config:
-    """The same with candidates for methods, on validation images."""
+    """The configuration of a search: candidates in place of methods, on validation images."""
     every = [name for method in config.methods for name in candidates(method, config.setting)]
     return replace(config, methods=tuple(dict.fromkeys(every)), part="validation")
 
 
 def best_candidates(rows: Rows) -> dict[str, str]:
-    """For each method the candidate with the lowest mean NLL, among those that were fitted under most seeds."""
+    """For each method, the candidate with the lowest mean NLL among those fitted under most seeds."""
     found: dict[str, dict[str, list[float]]] = {}
     for row in rows:
         if row["error"] is None:
-            found.setdefault(parted(row["method"])[0], {}).setdefault(row["method"], []).append(row["nll"])
+            found.setdefault(split_name(row["method"])[0], {}).setdefault(row["method"], []).append(row["nll"])
     best = {}
     for method, tried in found.items():
         most = max(map(len, tried.values()))
@@ -90,13 +89,14 @@ def best_candidates(rows: Rows) -> dict[str, str]:
 
 
 def chosen_methods(path: Path, problem: str, wanted: Sequence[str] = ()) -> tuple[str, ...]:
-    """What a search's file says for these methods, or for all by default that it has; those with settings as they are.
+    """The methods with the settings that a search has chosen; by default all methods that are in its file.
 
-    Ensembles that were not searched take the settings of map, and other forms of livi those of livi.
+    Ensembles that were not searched take the settings of map, and other forms of livi those of livi. A name with
+    settings is kept as it is.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is no search on this problem, or a method is not in it.
+        ValueError: the file is not of a search on this problem, or lacks a method.
     """
     if not path.exists():
         raise FileNotFoundError(
@@ -124,11 +124,11 @@ def _chosen(path: Path, name: str, best: Mapping[str, str]) -> str:
 
 
 def search_text(document: Mapping[str, Any]) -> str:
-    """A line for each candidate, the chosen one of each method marked."""
+    """A table with a line for each candidate; the chosen one of each method is marked."""
     best = best_candidates(document["rows"])
     rows = [
         dict(row)
-        | {"base": parted(row["method"])[0]}
+        | {"base": split_name(row["method"])[0]}
         | {"confidence": row["others_mean"]["confidence"], "auroc": row["others_mean"]["auroc"]}
         for row in document["rows"]
         if row["error"] is None
@@ -147,4 +147,4 @@ def search_text(document: Mapping[str, Any]) -> str:
     ]
     head = ["candidate", "seeds", *(column.title for column in COLUMNS)]
     notes = "\n".join(f"- {note}" for note in [*document["notes"], *failed])
-    return "\n\n".join([markdown(head, lines), WORDS, notes])
+    return "\n\n".join([markdown(head, lines), LEGEND, notes])

@@ -1,17 +1,18 @@
-"""Settings of a method as part of its name, so that every result says what it is of: `livi@prior=0.5@noise=0.1`.
+"""Settings of a method as part of its name, so that every result says how it was made: `livi@prior=0.5@noise=0.1`.
 
-prior=S        N(0, S^2) for all weights, in place of the prior that the method has by itself
+prior=S        N(0, S^2) for all weights, in place of the method's own prior
 decay=W        weight decay of the networks that are trained by SGD: those that fits start from, map and ensembles
-noise=R        of livi: the noise's share of the size of each tensor
+noise=R        of livi: the noise relative to the size of each tensor
 rate=R         of livi: the learning rate of the generator, its offset included
-offset=R       of livi: that of the offset (and of a skip) alone, by which the network moves that a fit started from
-temperature=T  of livi: that of the posterior, in place of 1; see `livi.Recipe`
-samples=S      of livi: weight vectors a step and component
-draws=D        of all but plain networks: how many networks answer, in place of the problem's number (of a pool at
-               least one of each posterior)
+offset=R       of livi: the learning rate of the offset (and of a skip) alone, which moves the network that a fit
+               started from
+temperature=T  of livi: the temperature of the posterior, in place of 1; see `livi.Recipe`
+samples=S      of livi: weight vectors for each step and component
+draws=D        of all but plain networks: number of networks in a prediction, in place of the problem's number (for
+               a pool at least one of each posterior)
 epochs=E       of the networks that are trained by SGD, in place of the problem's
-fit=E          of livi and mean field: epochs on the bound, in place of the method's own; `livi@epochs=50@fit=10` is to
-               be held against networks of 60 epochs
+fit=E          of livi and mean field: epochs on the bound, in place of the method's own; compare
+               `livi@epochs=50@fit=10` with networks of 60 epochs
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from livi.model.priors import Normal
 
 @dataclass(frozen=True)
 class Settings:
-    """None leaves a setting to the method."""
+    """The settings of a method; None for those that are left to it."""
 
     prior: float | None = None
     decay: float | None = None
@@ -45,7 +46,7 @@ class Settings:
         return tuple(each.name for each in fields(self) if getattr(self, each.name) is not None)
 
     def options(self) -> dict[str, Any]:
-        """Of `livi.fit` and its rivals."""
+        """The settings as options of `livi.fit` and its rivals."""
         found: dict[str, Any] = {}
         if self.prior is not None:
             found["prior"] = Normal(self.prior)
@@ -61,23 +62,23 @@ class Settings:
         return found
 
 
-def parted(name: str) -> tuple[str, Settings]:
-    """A method and its settings.
+def split_name(name: str) -> tuple[str, Settings]:
+    """Split a name into the method and its settings.
 
-    >>> method, settings = parted("ensemble-5@prior=0.5@epochs=50")
+    >>> method, settings = split_name("ensemble-5@prior=0.5@epochs=50")
     >>> method, settings.given, settings.epochs
     ('ensemble-5', ('prior', 'epochs'), 50.0)
 
     Raises:
-        ValueError: there is no such setting, or it is no positive number, or one that counts no whole one.
+        ValueError: a setting is unknown, or no positive number, or a count is no whole number.
     """
     method, *parts = name.split("@")
     found: dict[str, float] = {}
     for part in parts:
         setting, _, text = part.partition("=")
-        known = [each.name for each in fields(Settings)]
-        if setting not in known or setting in found:
-            raise ValueError(f"methods: expected each of the settings {', '.join(known)} once at most, got {name!r}.")
+        allowed = [each.name for each in fields(Settings)]
+        if setting not in allowed or setting in found:
+            raise ValueError(f"methods: expected each of the settings {', '.join(allowed)} once at most, got {name!r}.")
         found[setting] = _positive(name, text)
     for setting in ("epochs", "samples", "draws"):
         if not found.get(setting, 1.0).is_integer():
@@ -86,20 +87,22 @@ def parted(name: str) -> tuple[str, Settings]:
 
 
 def check_settings(name: str, *, trained: bool) -> None:
-    """Raise for settings that a method has not.
+    """Raise for settings that do not apply to a method.
 
     Args:
-        trained: fits start from networks that were trained by SGD, and map and ensembles are such networks.
+        trained: whether fits start from networks trained by SGD, so that map and ensembles are such networks.
     """
-    method, settings = parted(name)
+    method, settings = split_name(name)
     fitted = not (trained and method.startswith(("map", "ensemble")))
-    known = [*(["prior"] if fitted else []), *(["decay", "epochs"] if trained else [])]
-    known += ["noise", "rate", "offset", "temperature", "samples"] if method.startswith("livi") else []
-    known += [] if method.startswith(("map", "ensemble")) else ["draws"]
-    known += ["fit"] if method.startswith(("livi", "mean_field")) else []
+    allowed = [*(["prior"] if fitted else []), *(["decay", "epochs"] if trained else [])]
+    allowed += ["noise", "rate", "offset", "temperature", "samples"] if method.startswith("livi") else []
+    allowed += [] if method.startswith(("map", "ensemble")) else ["draws"]
+    allowed += ["fit"] if method.startswith(("livi", "mean_field")) else []
     for setting in settings.given:
-        if setting not in known:
-            raise ValueError(f"methods: expected {method} with no settings but {', '.join(known)} here, got {name!r}.")
+        if setting not in allowed:
+            raise ValueError(
+                f"methods: expected {method} with no settings but {', '.join(allowed)} here, got {name!r}."
+            )
 
 
 def _positive(name: str, text: str) -> float:

@@ -1,9 +1,9 @@
-"""Rotated images (test M2), and images corrupted by degrees (test C2), on any device.
+"""Rotated images (test M2), and images corrupted at several severities (test C2), on any device.
 
-The corruptions are six of the nineteen of Hendrycks and Dietterich (2019), with the constants of their CIFAR-10-C. All
-six are formulas of pixels. Left out are those made with other libraries' images, filters or codecs (defocus, glass,
+The corruptions are six of the nineteen of Hendrycks and Dietterich (2019), with the constants of their CIFAR-10-C. They
+are computed from pixels alone. Left out are those made with other libraries' images, filters or codecs (defocus, glass,
 motion and zoom blur, snow, frost, fog, elastic, pixelate, JPEG, spatter), and two of their extra four (speckle noise,
-saturate). Noise is drawn anew from a fixed seed, so images are like those published and not the same.
+saturate). Noise is drawn from a fixed seed, so images are not the published ones, but like them.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from livi.draws import normal, poisson
 
 @dataclass(frozen=True)
 class Shift:
-    """A rotation, or a corruption in severities.
+    """A rotation, or a corruption, at several levels.
 
     Args:
-        levels: from none, 0, to the strongest.
-        apply: images between 0 and 1 and a level above 0 -> such images.
+        levels: from 0, which changes nothing, to the strongest.
+        apply: changes images between 0 and 1, given a level above 0.
     """
 
     levels: tuple[float, ...]
@@ -36,10 +36,10 @@ class Shift:
 
 
 def rotated(images: Tensor, degrees: float) -> Tensor:
-    """Rotated about the middle, against the clock, bilinear; black moves in."""
+    """Images rotated anticlockwise about the centre, with bilinear interpolation; corners become black."""
     angle = math.radians(degrees)
-    turn = [[math.cos(angle), -math.sin(angle), 0.0], [math.sin(angle), math.cos(angle), 0.0]]
-    matrix = torch.tensor(turn, dtype=images.dtype, device=images.device).expand(len(images), -1, -1)
+    matrix_rows = [[math.cos(angle), -math.sin(angle), 0.0], [math.sin(angle), math.cos(angle), 0.0]]
+    matrix = torch.tensor(matrix_rows, dtype=images.dtype, device=images.device).expand(len(images), -1, -1)
     grid = F.affine_grid(matrix, list(images.shape), align_corners=False)
     return F.grid_sample(images, grid, align_corners=False)
 
@@ -55,25 +55,25 @@ def shot_noise(images: Tensor, severity: float) -> Tensor:
 
 
 def impulse_noise(images: Tensor, severity: float) -> Tensor:
-    """A share of the values becomes 0 or 1."""
+    """A share of the values set to 0 or 1 at random."""
     share = (0.01, 0.02, 0.03, 0.05, 0.07)[int(severity) - 1]
-    lots = torch.rand(images.shape, generator=_seeded(severity), dtype=images.dtype).to(images.device)
-    return torch.where(lots < share, (lots < 0.5 * share).to(images.dtype), images)
+    numbers = torch.rand(images.shape, generator=_seeded(severity), dtype=images.dtype).to(images.device)
+    return torch.where(numbers < share, (numbers < 0.5 * share).to(images.dtype), images)
 
 
 def gaussian_blur(images: Tensor, severity: float) -> Tensor:
-    """Up to four standard deviations; what is beyond the border is like the border."""
+    """A blur with a kernel of four standard deviations to each side; the border is replicated."""
     std = (0.4, 0.6, 0.7, 0.8, 1.0)[int(severity) - 1]
     radius, channels = round(4.0 * std), images.shape[1]
-    places = torch.arange(-radius, radius + 1, dtype=images.dtype, device=images.device)
-    kernel = torch.softmax(-0.5 * (places / std).square(), 0).expand(channels, 1, 1, -1)
+    offsets = torch.arange(-radius, radius + 1, dtype=images.dtype, device=images.device)
+    kernel = torch.softmax(-0.5 * (offsets / std).square(), 0).expand(channels, 1, 1, -1)
     padded = F.pad(images, 4 * (radius,), mode="replicate")
     across = F.conv2d(padded, kernel, groups=channels)
     return _bytes(F.conv2d(across, kernel.transpose(2, 3), groups=channels))
 
 
 def brightness(images: Tensor, severity: float) -> Tensor:
-    """More of the value in hue, saturation and value."""
+    """A higher value, in the colour space of hue, saturation and value."""
     more = (0.05, 0.1, 0.15, 0.2, 0.3)[int(severity) - 1]
     value = images.amax(1, keepdim=True)
     raised = (value + more).clamp(max=1.0)
@@ -81,7 +81,7 @@ def brightness(images: Tensor, severity: float) -> Tensor:
 
 
 def contrast(images: Tensor, severity: float) -> Tensor:
-    """Towards the mean of each channel of each image."""
+    """Pixels moved towards the mean of their channel and image."""
     share = (0.75, 0.5, 0.4, 0.3, 0.15)[int(severity) - 1]
     means = images.mean((2, 3), keepdim=True)
     return _bytes((images - means) * share + means)
@@ -107,5 +107,5 @@ def _seeded(severity: float) -> torch.Generator:
 
 
 def _bytes(images: Tensor) -> Tensor:
-    """Rounded down to what a byte can hold, as published images are."""
+    """Rounded down to multiples of 1 / 255, as in published images."""
     return (255.0 * images.clamp(0.0, 1.0)).floor() / 255.0

@@ -1,19 +1,26 @@
-"""The benchmarks on images in words: means over seeds as Markdown, beside what the paper reports."""
+"""Tables of the benchmarks on images as Markdown: means over seeds, and the numbers of the paper."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
-from livi.experiments.images.scores import OTHERS, QUANTITIES, TOGETHER, along, comparable, only_shared
-from livi.experiments.rows import Row, spread
+from livi.experiments.images.scores import (
+    ALL_CORRUPTIONS,
+    OTHERS,
+    QUANTITIES,
+    comparable,
+    shared_sets_note,
+    shift_curve,
+)
+from livi.experiments.rows import Row, Rows, first_line, spread, succeeded
+from livi.experiments.scoreboard import mean_and_error
 
-Rows = Sequence[Mapping[str, Any]]
-
-# Tables 1, 3 and the supplement's of Uppal et al. (2023): mean confidence and AUROC in per cent over the OOD sets
-# FMNIST, KMNIST, EMNIST (its digits), and SVHN, LSUN, CIFAR100; for CIFAR100 accuracy in per cent, NLL, ECE.
+# Tables 1 and 3 and one of the supplement of Uppal et al. (2023). MNIST and CIFAR10: mean confidence and AUROC in per
+# cent over the OOD sets FMNIST, KMNIST, EMNIST (its digits), and SVHN, LSUN, CIFAR100. CIFAR100: accuracy in per cent,
+# NLL, ECE.
 PAPER: dict[str, dict[str, tuple[float, ...]]] = {
     "mnist": {
         "MAP": (72.1, 96.32),
@@ -53,8 +60,8 @@ networks that the fits started from. GB: of tensors on the GPU at the most. –:
 
 
 def text(document: Mapping[str, Any]) -> str:
-    """All of a document: scores, OOD sets one by one, rotation or corruptions, the paper's numbers, and the notes."""
-    rows: Rows = comparable([row for row in document["rows"] if row["error"] is None])
+    """The whole report: scores, OOD sets one by one, rotation or corruptions, the paper's numbers, and the notes."""
+    rows: Rows = comparable(succeeded(document["rows"]))
     shifts = {name for row in rows for name in row["shifts"]}
     parts = ["## Scores", _table(rows), LEGEND] if rows else []
     if any(row["others"] for row in rows):
@@ -63,14 +70,14 @@ def text(document: Mapping[str, Any]) -> str:
         parts += [f"## {'Rotation' if shifts == {'rotation'} else 'Corruption'}: NLL / ECE, %", _shifts(rows)]
     if document["experiment"] in PAPER:
         parts += ["## The paper's numbers", paper_table(document["experiment"]), _caution(document["experiment"])]
-    said = [*document["notes"], *only_shared(rows), *_messages(document["rows"])]
-    return "\n\n".join([*parts, "## Notes", "\n".join(f"- {sentence}" for sentence in said)])
+    notes = [*document["notes"], *shared_sets_note(rows), *_messages(document["rows"])]
+    return "\n\n".join([*parts, "## Notes", "\n".join(f"- {sentence}" for sentence in notes)])
 
 
 def summary(rows: Rows) -> list[Row]:
-    """For each method the number of seeds, and mean, sd, min and max over them of every number."""
+    """For each method the number of seeds, and mean, sd, min and max over them of every quantity."""
     return [
-        {"method": method, "seeds": len(_sound(group))}
+        {"method": method, "seeds": len(succeeded(group))}
         | {name: spread(_values(group, name)) for name in (*QUANTITIES, "seconds")}
         | {f"others_{name}": spread(_values(group, "others_mean", name)) for name in OTHERS}
         for method, group in _grouped(comparable(rows)).items()
@@ -78,53 +85,54 @@ def summary(rows: Rows) -> list[Row]:
 
 
 def line(row: Mapping[str, Any]) -> str:
-    """One row in a few words, as it comes."""
-    told = f"{row['problem']} {row['method']} seed {row['seed']}: "
+    """One line about a row, for the progress of a run."""
+    start = f"{row['problem']} {row['method']} seed {row['seed']}: "
     if row["error"] is not None:
-        return f"{told}failed: {_first_line(row['error'])}"
+        return f"{start}failed: {first_line(row['error'])}"
     words = [f"accuracy {row['accuracy']:.2%}", f"NLL {row['nll']:.4f}", f"ECE {row['ece']:.2%}"]
     if row["others_mean"] is not None:
         words.append(f"OOD confidence {row['others_mean']['confidence']:.1%}, AUROC {row['others_mean']['auroc']:.2%}")
-    return told + ", ".join([*words, f"{row['seconds']:.1f} s"])
+    return start + ", ".join([*words, f"{row['seconds']:.1f} s"])
 
 
 def ablations_text(document: Mapping[str, Any]) -> str:
-    """A line for each variant: scores, and how much higher the NLL is than as fitted, seed by seed."""
-    rows: Rows = [row for row in document["rows"] if row["error"] is None]
-    whole = {row["seed"]: row["nll"] for row in rows if row["variant"] == "as fitted"}
+    """A table with a line for each variant: scores, and how much higher the NLL is than as fitted, seed by seed."""
+    rows = succeeded(document["rows"])
+    as_fitted = {row["seed"]: row["nll"] for row in rows if row["variant"] == "as fitted"}
     titles = ["seeds", "latents", "accuracy, %", "NLL", "more than as fitted", "ECE, %", "AUROC, %", "bound", "s"]
     lines = _head(["variant", *titles])
     for variant, group in _grouped(rows, "variant").items():
-        lost = [row["nll"] - whole[row["seed"]] for row in group if row["seed"] in whole]
+        increases = [row["nll"] - as_fitted[row["seed"]] for row in group if row["seed"] in as_fitted]
         cells = [
             f"{group[0]['latent_dim']:,}",
-            _told(_values(group, "accuracy"), _percent),
-            _told(_values(group, "nll"), lambda value: f"{value:.4f}"),
-            "" if variant == "as fitted" else _told(lost, lambda value: f"{value:.4f}"),
-            _told(_values(group, "ece"), _percent),
-            _told(_values(group, "others_mean", "auroc"), _percent),
-            _told(_values(group, "bound"), lambda value: f"{value:,.0f}"),
-            _told(_values(group, "seconds"), lambda value: f"{value:.0f}"),
+            mean_and_error(_values(group, "accuracy"), _percent),
+            mean_and_error(_values(group, "nll"), lambda value: f"{value:.4f}"),
+            "" if variant == "as fitted" else mean_and_error(increases, lambda value: f"{value:.4f}"),
+            mean_and_error(_values(group, "ece"), _percent),
+            mean_and_error(_values(group, "others_mean", "auroc"), _percent),
+            mean_and_error(_values(group, "bound"), lambda value: f"{value:,.0f}"),
+            mean_and_error(_values(group, "seconds"), lambda value: f"{value:.0f}"),
         ]
         lines.append(_line([variant, str(len(group)), *cells]))
-    said = [*document["notes"], *_messages(document["rows"], "variant")]
-    return "\n\n".join(["\n".join(lines), *(f"- {sentence}" for sentence in said)])
+    notes = [*document["notes"], *_messages(document["rows"], "variant")]
+    return "\n\n".join(["\n".join(lines), *(f"- {sentence}" for sentence in notes)])
 
 
 def ablation_summary(rows: Rows) -> list[Row]:
-    """For each variant the number of seeds, and the spread over them of every number."""
+    """For each variant the number of seeds, and mean, sd, min and max over them of every quantity."""
     return [
-        {"variant": variant, "seeds": len(_sound(group))}
+        {"variant": variant, "seeds": len(succeeded(group))}
         | {name: spread(_values(group, name)) for name in (*QUANTITIES, "bound", "seconds")}
         for variant, group in _grouped(rows, "variant").items()
     ]
 
 
 def ablation_line(row: Mapping[str, Any]) -> str:
-    told = f"{row['problem']} {row['variant']} seed {row['seed']}: "
+    """One line about a row, for the progress of a run."""
+    start = f"{row['problem']} {row['variant']} seed {row['seed']}: "
     if row["error"] is not None:
-        return f"{told}failed: {_first_line(row['error'])}"
-    return f"{told}accuracy {row['accuracy']:.2%}, NLL {row['nll']:.4f}, ECE {row['ece']:.2%}, {row['seconds']:.1f} s"
+        return f"{start}failed: {first_line(row['error'])}"
+    return f"{start}accuracy {row['accuracy']:.2%}, NLL {row['nll']:.4f}, ECE {row['ece']:.2%}, {row['seconds']:.1f} s"
 
 
 # --- parts ----------------------------------------------------------------------------------------
@@ -146,23 +154,26 @@ def _table(rows: Rows) -> str:
     lines = _head(["method", "seeds", *titles])
     for method, group in _grouped(rows).items():
         cells = [
-            _told(_values(group, "accuracy"), _percent),
-            _told(_values(group, "nll"), lambda value: f"{value:.4f}"),
-            _told(_values(group, "ece"), _percent),
-            _told(_values(group, "brier"), lambda value: f"{value:.4f}"),
-            *(_told(_values(group, "others_mean", name), _percent) for name in OTHERS),
-            *(_told(_values(group, name), lambda value: f"{value:.0f}") for name in ("seconds", "start_seconds")),
-            _told(_values(group, "memory"), lambda value: f"{value:.1f}"),
+            mean_and_error(_values(group, "accuracy"), _percent),
+            mean_and_error(_values(group, "nll"), lambda value: f"{value:.4f}"),
+            mean_and_error(_values(group, "ece"), _percent),
+            mean_and_error(_values(group, "brier"), lambda value: f"{value:.4f}"),
+            *(mean_and_error(_values(group, "others_mean", name), _percent) for name in OTHERS),
+            *(
+                mean_and_error(_values(group, name), lambda value: f"{value:.0f}")
+                for name in ("seconds", "start_seconds")
+            ),
+            mean_and_error(_values(group, "memory"), lambda value: f"{value:.1f}"),
         ]
-        lines.append(_line([method, str(len(_sound(group))), *cells]))
+        lines.append(_line([method, str(len(succeeded(group))), *cells]))
     return "\n".join(lines)
 
 
 def ood_table(rows: Rows, titled: Callable[[str], str] = str) -> str:
-    """A column for each OOD set, a line for each method; means over seeds.
+    """A table with a column for each OOD set and a line for each method; means over seeds.
 
     Args:
-        titled: what methods are called.
+        titled: gives the title of a method.
     """
     names = list(dict.fromkeys(name for row in rows for name in row["others"]))
     lines = _head(["method", *names])
@@ -178,26 +189,26 @@ def ood_table(rows: Rows, titled: Callable[[str], str] = str) -> str:
 
 
 def _shifts(rows: Rows) -> str:
-    """A table for each, at most seven of its levels, one line a method; of several corruptions their mean first."""
+    """A table for each rotation or corruption at up to seven levels; with several corruptions first their mean."""
     shifts = list(dict.fromkeys(name for row in rows for name in row["shifts"]))
-    return "\n\n".join(_shift(rows, shift) for shift in ([TOGETHER] if len(shifts) > 1 else []) + shifts)
+    return "\n\n".join(_shift(rows, shift) for shift in ([ALL_CORRUPTIONS] if len(shifts) > 1 else []) + shifts)
 
 
 def _shift(rows: Rows, shift: str) -> str:
-    curves = [(row, along(row, shift, "levels")) for row in rows]
+    curves = [(row, shift_curve(row, shift, "levels")) for row in rows]
     some = [row for row, levels in curves if levels is not None]
     levels = next(levels for _, levels in curves if levels is not None)
-    places = range(0, len(levels), math.ceil(len(levels) / 7))
-    lines = _head([shift, *(f"{levels[place]:g}" for place in places)])
+    indices = range(0, len(levels), math.ceil(len(levels) / 7))
+    lines = _head([shift, *(f"{levels[index]:g}" for index in indices)])
     for method, group in _grouped(some).items():
-        nll, ece = ([mean(values) for values in zip(*found, strict=True)] for found in _along_all(group, shift))
-        lines.append(_line([method, *(f"{nll[at]:.3f} / {100 * ece[at]:.1f}" for at in places)]))
+        nll, ece = ([mean(values) for values in zip(*found, strict=True)] for found in _curves(group, shift))
+        lines.append(_line([method, *(f"{nll[index]:.3f} / {100 * ece[index]:.1f}" for index in indices)]))
     return "\n".join(lines)
 
 
-def _along_all(group: Rows, shift: str) -> list[list[list[float]]]:
-    """NLL and ECE along a rotation or corruption, of each row."""
-    return [[along(row, shift, name) or [] for row in group] for name in ("nll", "ece")]
+def _curves(group: Rows, shift: str) -> list[list[list[float]]]:
+    """NLL and ECE of each row as functions of the level of a rotation or corruption."""
+    return [[shift_curve(row, shift, name) or [] for row in group] for name in ("nll", "ece")]
 
 
 def paper_table(problem: str) -> str:
@@ -215,17 +226,17 @@ def _caution(problem: str) -> str:
 
 
 def _messages(rows: Rows, by: str = "method") -> list[str]:
-    """What fits said, warnings and errors, each with the seeds that it concerns."""
+    """The warnings and errors of fits, each with its seeds."""
     found: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         error = [] if row["error"] is None else [f"failed: {row['error']}"]
         for message in (*row["warnings"], *error):
-            found.setdefault((row[by], _first_line(message)), []).append(str(row["seed"]))
+            found.setdefault((row[by], first_line(message)), []).append(str(row["seed"]))
     return [f"{name} ({', '.join(seeds)}): {message}" for (name, message), seeds in found.items()]
 
 
 def _values(rows: Rows, *names: str) -> list[float]:
-    """What stands under these names, one inside the other, wherever it does."""
+    """The finite values under these nested names, of all rows that have them."""
     found = []
     for row in rows:
         value: Any = row
@@ -234,12 +245,6 @@ def _values(rows: Rows, *names: str) -> list[float]:
         if value is not None and math.isfinite(value):
             found.append(value)
     return found
-
-
-def _told(values: Sequence[float], told: Callable[[float], str]) -> str:
-    if not values:
-        return "–"
-    return told(mean(values)) + (f" ± {told(stdev(values) / math.sqrt(len(values)))}" if len(values) > 1 else "")
 
 
 def _percent(value: float) -> str:
@@ -251,14 +256,6 @@ def _grouped(rows: Rows, by: str = "method") -> dict[str, list[Mapping[str, Any]
     for row in rows:
         groups.setdefault(row[by], []).append(row)
     return groups
-
-
-def _sound(rows: Rows) -> Rows:
-    return [row for row in rows if row["error"] is None]
-
-
-def _first_line(message: str) -> str:
-    return (message.strip().splitlines() or ["no words"])[0]
 
 
 def _head(titles: Sequence[str]) -> list[str]:

@@ -1,8 +1,8 @@
-"""Ordinary training of a residual network, as everybody does it: what fits start from, and the members of ensembles.
+"""Ordinary training of a residual network: the start of fits, and the members of ensembles.
 
-SGD with Nesterov momentum, weight decay on all weights, a rate that rises over one epoch and falls along a cosine,
-crops and flips. Weight decay w is a prior N(0, 1 / (w N)): 0.2 for 5e-4 and 50,000 images. On a GPU in bfloat16,
-channels last, each step a replayed CUDA graph where that is quicker.
+SGD with Nesterov momentum, weight decay on all weights, a learning rate that rises over one epoch and falls along a
+cosine, crops and flips. Weight decay w is a prior N(0, 1 / (w N)), of standard deviation 0.2 for 5e-4 and 50,000
+images. On a GPU it runs in bfloat16, channels last, and replays each step as a CUDA graph where that is quicker.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SAVE_EVERY = 60.0  # seconds
 
 @dataclass(frozen=True)
 class Training:
-    """How a network is trained. `rate` is the highest."""
+    """How a network is trained; `rate` is the largest learning rate."""
 
     epochs: int
     rate: float = 0.1
@@ -62,16 +62,16 @@ def train(
     deadline: Deadline | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Trained:
-    """Train a copy of the network where the images are.
+    """Train a copy of the network on the device of the images.
 
     Args:
         seed: of the order of the images, crops and flips.
-        path: a file that holds the state now and then, and the network at the end. Where it exists, training goes on
-            from it, epoch for epoch the same; a network that is finished is only read.
-        deadline: when to stop, after the epoch at hand.
+        path: a file to which the state is saved now and then, and the network at the end. If it exists, training
+            continues from it with the same result as without interruption; a finished network is only read.
+        deadline: when to stop, after the current epoch.
 
     Raises:
-        OutOfTime: the deadline has passed; the file has what was reached.
+        OutOfTime: the deadline has passed; the file has the state so far.
         ValueError: the file is of another training.
     """
     run = _Run(copy.deepcopy(net), inputs, labels, training, seed)
@@ -92,7 +92,7 @@ def train(
 
 
 class _Run:
-    """One training's state."""
+    """The state of a training."""
 
     def __init__(self, net: nn.Module, inputs: Tensor, labels: Tensor, training: Training, seed: int) -> None:
         self.training, self.seed, self.epoch, self.seconds = training, seed, 0, 0.0
@@ -107,11 +107,11 @@ class _Run:
         self.stepper = Stepper(self._step, lambda: [*self.parameters, *self.momenta, *self.net.buffers()])
 
     def one_epoch(self) -> float:
-        """The mean loss, by which the device is waited for."""
+        """Train for an epoch and return its mean loss; reading it waits for the device."""
         begun, total = time.perf_counter(), torch.zeros((), device=self.rate.device)
         steps = self.data.steps_per_epoch
-        for place, (inputs, labels) in enumerate(self.data.epoch(epoch_seed(self.seed, self.epoch))):
-            done = self.epoch * steps + place
+        for index, (inputs, labels) in enumerate(self.data.epoch(epoch_seed(self.seed, self.epoch))):
+            done = self.epoch * steps + index
             rise = min(1.0, (done + 1) / steps)
             self.rate.fill_(self.training.rate * rise * cosine(done / (self.training.epochs * steps)))
             total += self.stepper((inputs.contiguous(memory_format=self.layout), labels))
@@ -121,7 +121,7 @@ class _Run:
 
     def save(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        momenta = {f"momentum.{place}": momentum for place, momentum in enumerate(self.momenta)}
+        momenta = {f"momentum.{index}": momentum for index, momentum in enumerate(self.momenta)}
         tensors = self.net.state_dict() | ({} if self.epoch == self.training.epochs else momenta)
         storage.write(path, tensors, self._facts() | {"epoch": self.epoch, "seconds": self.seconds})
 
@@ -130,8 +130,8 @@ class _Run:
         if {name: meta.get(name) for name in self._facts()} != self._facts():
             raise ValueError(f"{path}: expected a training like this one, got another; choose another folder.")
         self.epoch, self.seconds = meta["epoch"], meta["seconds"]
-        for place, momentum in enumerate(self.momenta):
-            momentum.copy_(tensors.pop(f"momentum.{place}", momentum))
+        for index, momentum in enumerate(self.momenta):
+            momentum.copy_(tensors.pop(f"momentum.{index}", momentum))
         self.net.load_state_dict(tensors)
 
     def _facts(self) -> dict[str, Any]:
@@ -139,7 +139,7 @@ class _Run:
         return {"training": asdict(self.training), "seed": self.seed, "sizes": sizes}
 
     def _step(self, batch: Batch) -> Tensor:
-        """Forward, backward and SGD with Nesterov momentum; reads no result back."""
+        """Forward, backward and SGD with Nesterov momentum; reads no value back, so that it can be recorded."""
         inputs, labels = batch
         with torch.autocast(self.rate.device.type, torch.bfloat16, enabled=self.on_gpu):
             outputs = self.net(inputs)

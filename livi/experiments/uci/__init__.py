@@ -1,1 +1,1 @@
-"""The benchmark of the UCI regression sets: one hidden layer of 50 units, published splits, every method alike."""
+"""The benchmark on the UCI regression sets: one hidden layer of 50 units and published splits for every method."""

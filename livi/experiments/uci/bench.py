@@ -1,4 +1,4 @@
-"""The runs of the UCI benchmark: every method on every split of every set, a row each, over processes."""
+"""The runs of the UCI benchmark: a row for every method on every split of every set, over processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from livi.experiments.datasets import uci
 from livi.experiments.machine import forget_peak_memory, peak_memory
 from livi.experiments.processes import threads
 from livi.experiments.rows import Row
-from livi.experiments.runs import Job, Say, check_names, empty_document, listening, run_jobs
+from livi.experiments.runs import Job, Say, check_names, empty_document, recorded_warnings, run_jobs
 from livi.experiments.uci.data import Split
 from livi.experiments.uci.methods import METHODS, available_methods, check_installed, default_methods
 from livi.experiments.uci.search import Choice, choose, fitted, log_score, predicted
@@ -40,18 +40,24 @@ __all__ = [
 FILE = "uci.json"
 LEVEL = 0.9
 PACKAGES = ("numpyro", "laplace-torch", "ivon-opt")
-_WANTED = ("sets", "methods", "splits", "first_split", "device")  # what may differ between runs that add to one file
+_MAY_DIFFER = (
+    "sets",
+    "methods",
+    "splits",
+    "first_split",
+    "device",
+)  # fields of Config, between runs that add to one file
 
 
 @dataclass(frozen=True)
 class Config:
-    """What to run.
+    """The runs to do: every method on every split of every set.
 
     Args:
-        splits, first_split: how many of the published splits of each set, and the first one.
-        steps: of every fit, see `livi.experiments.uci.methods`.
-        search_rows: most rows to which candidates are fitted.
-        device: of networks and rows while they are fitted.
+        splits, first_split: number of the published splits of each set, and the first one.
+        steps: number of steps of every fit, see `livi.experiments.uci.methods`.
+        search_rows: largest number of rows to which candidates are fitted.
+        device: of networks and rows during fits.
     """
 
     sets: tuple[str, ...]
@@ -73,19 +79,19 @@ class Config:
         checks.device(self.device)
 
     def jobs(self, folder: Path) -> list[Job]:
-        """Split by split, so that a run that was stopped has every method equally often; only splits that exist."""
-        known = {name: uci.num_splits(folder, name) for name in self.sets}
+        """Ordered by split, so that a stopped run has every method equally often; only splits that exist."""
+        counts = {name: uci.num_splits(folder, name) for name in self.sets}
         return [
             (name, method, split)
             for split in range(self.first_split, self.first_split + self.splits)
             for name in self.sets
-            if split < known[name]
+            if split < counts[name]
             for method in self.methods
         ]
 
 
 def default_sets(folder: Path | None) -> tuple[str, ...]:
-    """Those that are in the folder; all, where none is, so that what is missing is said."""
+    """The sets in the folder; if there are none, all sets, so that an error says what is missing."""
     return (() if folder is None else tuple(uci.available(folder))) or tuple(uci.NAMES)
 
 
@@ -98,15 +104,15 @@ def bench(
     minutes: float | None = None,
     say: Say = print,
 ) -> dict[str, Any]:
-    """Run what is not yet in out/uci.json, adding to it after every run, and return its content.
+    """Run what is not yet in out/uci.json, adding a row after every run, and return its content.
 
     A run that fails is a row with its `error`, and is tried again by the next call. Other sets, methods and splits may
     be added to the same file.
 
     Args:
         folder: where the UCI sets are.
-        jobs: runs at a time, each in a process of its own.
-        minutes: to stop after, ready to go on.
+        jobs: number of runs at a time, each in a process of its own.
+        minutes: time after which to stop; the next call continues.
 
     Raises:
         FileNotFoundError: a set is not there.
@@ -117,11 +123,12 @@ def bench(
             f"LIVI_DATA_DIR: expected a folder with the UCI sets in uci, got none; copy {uci.SOURCE} there."
         )
     wanted = config.jobs(folder)
-    for name, split in {name: split for name, _, split in reversed(wanted)}.items():  # the first one of each set:
-        Split.read(folder, name, split, search_rows=config.search_rows)  # to complain now, not after hours
+    first_splits = {name: split for name, _, split in reversed(wanted)}
+    for name, split in first_splits.items():  # a damaged file raises here, not after hours
+        Split.read(folder, name, split, search_rows=config.search_rows)
     return run_jobs(
         out / FILE,
-        empty_document("uci", config, _WANTED, PACKAGES),
+        empty_document("uci", config, _MAY_DIFFER, PACKAGES),
         wanted,
         partial(fit_row, config=config, folder=folder),
         key=lambda row: (row["data"], row["method"], row["split"]),
@@ -135,10 +142,10 @@ def bench(
 
 
 def fit_row(job: Job, config: Config, folder: Path) -> Row:
-    """Choose by validation rows, fit to all training rows, score the test rows; ready for JSON.
+    """Choose by validation rows, fit to all training rows, and score the test rows; ready for JSON.
 
     Every random draw follows from the split's number. `seconds` are those of all fits and predictions, `fit_seconds`
-    those of the last fit alone, `memory` MB of the whole process at the most.
+    those of the last fit alone, `memory` the peak memory of the process in MB.
     """
     name, method, number = job
     split = Split.read(folder, name, number, search_rows=config.search_rows)
@@ -156,24 +163,24 @@ def fit_row(job: Job, config: Config, folder: Path) -> Row:
     error: str | None = None
     forget_peak_memory()
     begun = time.perf_counter()
-    with threads(1), listening() as caught:
+    with threads(1), recorded_warnings() as caught:
         try:
             choice = choose(METHODS[method], split, steps=config.steps, seed=number, device=config.device)
             found |= _final(method, split, choice, config, number)
-        except Exception as problem:  # the other methods are worth having
-            error = f"{type(problem).__name__}: {problem}"
-    said = list(dict.fromkeys(str(warning.message) for warning in caught))
+        except Exception as failure:  # the other methods still run
+            error = f"{type(failure).__name__}: {failure}"
+    messages = list(dict.fromkeys(str(warning.message) for warning in caught))
     spent = {"seconds": time.perf_counter() - begun, "memory": peak_memory()}
-    return row | found | spent | {"warnings": said, "error": error}
+    return row | found | spent | {"warnings": messages, "error": error}
 
 
 def notes(config: Config, folder: Path | None) -> list[str]:
-    """What a reader of the tables has to know."""
+    """Notes above the tables: what was left out, and why."""
     found = []
     if folder is not None:
-        some = {name: uci.num_splits(folder, name) for name in config.sets}
-        few = [name for name, count in some.items() if count < config.first_split + config.splits]
-        found += [f"{name} has splits 0 to {some[name] - 1} only." for name in few]
+        counts = {name: uci.num_splits(folder, name) for name in config.sets}
+        few = [name for name, count in counts.items() if count < config.first_split + config.splits]
+        found += [f"{name} has splits 0 to {counts[name] - 1} only." for name in few]
     left_out = [name for name in METHODS if name not in available_methods()]
     if left_out:
         found.append(f"Not installed: what {', '.join(left_out)} need; see docs/rivals.md.")
@@ -183,6 +190,7 @@ def notes(config: Config, folder: Path | None) -> list[str]:
 
 
 def _final(method: str, split: Split, choice: Choice, config: Config, seed: int) -> dict[str, Any]:
+    """Fit what was chosen to all training rows, and score the test rows."""
     begun = time.perf_counter()
     posterior = fitted(
         METHODS[method],

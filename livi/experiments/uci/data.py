@@ -1,4 +1,4 @@
-"""Rows of a published split: those to fit to, those that choose, those that are scored; and their standard units."""
+"""Rows of a published split, to fit to, to validate and to test, in standard units."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ from torch import Tensor
 
 from livi.experiments.datasets import uci
 
-VALIDATION = 0.2  # of the training rows, for choices
-MOST_VALIDATED = 2000  # rows
+VALIDATION = 0.2  # share of the training rows that validate
+MAX_VALIDATION = 2000  # rows
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Fold:
-    """Rows to fit to and rows to score, in units in which the former have mean 0 and standard deviation 1."""
+    """Rows to fit to and rows to score, standardised by the mean and standard deviation of the former.
+
+    Args:
+        centre, unit: the mean and standard deviation of the targets.
+    """
 
     inputs: Tensor  # (n, p)
     targets: Tensor  # (n,)
@@ -36,7 +40,10 @@ class Fold:
 
 @dataclass(frozen=True)
 class Split:
-    """One published split, whole and with a fifth of its training rows as validation rows."""
+    """A published split: `whole` fits to its training rows and scores its test rows.
+
+    `search` is for choices: it scores a fifth of the training rows, and fits to others of them.
+    """
 
     whole: Fold
     search: Fold
@@ -48,11 +55,14 @@ class Split:
 
     @classmethod
     def read(cls, folder: Path, name: str, number: int, *, search_rows: int) -> Split:
-        """Test rows have no part in `search`, which fits to at most so many rows; the number is the seed of its draw.
+        """Read a split from files; its number is the seed by which validation rows are drawn.
+
+        Args:
+            search_rows: largest number of rows to which `search` fits.
 
         Raises:
             FileNotFoundError: there is no such set or split.
-            ValueError: a file is not what it should be.
+            ValueError: a file is damaged.
         """
         table = uci.read(folder, name)
         train, test = uci.read_split(folder, name, number, len(table.inputs))
@@ -60,9 +70,9 @@ class Split:
 
     @classmethod
     def of(cls, table: uci.Table, train: uci.Rows, test: uci.Rows, seed: int, *, search_rows: int) -> Split:
-        """The same for any rows."""
+        """A split of a table into these rows; the seed draws the validation rows."""
         order = np.random.default_rng(seed).permutation(train)
-        held = min(MOST_VALIDATED, max(1, round(VALIDATION * len(train))))
+        held = min(MAX_VALIDATION, max(1, round(VALIDATION * len(train))))
         return cls(_fold(table, train, test), _fold(table, order[held:][:search_rows], order[:held]))
 
 

@@ -1,10 +1,10 @@
-"""The methods of the UCI benchmark: how each is fitted in a number of steps, and what it may choose from.
+"""The methods of the UCI benchmark: how each is fitted in a number of steps, and its candidates.
 
-Every method has the same network, noise that does not vary with the inputs, and as many optimiser steps, three times
-as many where rows come in minibatches: those on a bound begin at MAP estimates that took as many as the bound does, and
-MAP estimates of their own take both together. Where the last layer is exact, steps see all rows, so that they are not
-more where there are many. Each method chooses one of three candidates by validation rows: of the prior's width, or for
-MC dropout of the probability.
+Every method has the same network, noise that does not vary with the inputs, and the same number of optimiser steps,
+three times as many with minibatches. Fits on a bound start from MAP estimates that took as many steps as the bound
+does; methods that consist of MAP estimates have both together. With an exact last layer every step sees all rows, so
+more rows do not need more steps. Each method chooses among three candidates by validation rows: for the width of the
+prior, or for MC dropout the probability.
 """
 
 from __future__ import annotations
@@ -29,24 +29,25 @@ from livi.rivals import METHODS as RIVALS
 
 HIDDEN = 50
 MEMBERS = 5  # of an ensemble, and components of a mixture
-SAMPLES = (16, 64)  # weight vectors a step, where all weights are sampled: so many at least and at most
-OUTPUTS = 32_000  # of the network a step, where that leaves enough of them
+SAMPLES = (16, 64)  # fewest and most weight vectors a step, where all weights are sampled
+OUTPUTS = 32_000  # weight vectors times rows of a step, within these limits
 RESTARTS = 4
-GAIN = 1.5  # of MC dropout's and NUTS's prior
+GAIN = 1.5  # of the prior of MC dropout and NUTS
 
-MANY, LONGER = 2048, 3  # rows beyond which there are minibatches, and how many times as many steps these take
+MAX_FULL_BATCH = 2048  # rows; more come in minibatches
+MINIBATCH_STEPS = 3  # factor of the number of steps with minibatches
 
-Options = Callable[[int, int], dict[str, Any]]  # of the number of steps, and of rows
+Options = Callable[[int, int], dict[str, Any]]  # from the numbers of steps and of rows
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """What is chosen by validation.
+    """A setting among which validation chooses.
 
     Args:
-        gain: prior standard deviations are gain / sqrt(fan-in), that of the last bias as that of the weights beside it.
-        learned: the scale of each input, and of each further tensor, is learned from there.
-        dropout: in front of the last layer.
+        gain: prior standard deviations are gain / sqrt(fan-in); the last bias has that of the weights of its layer.
+        learned: whether the prior scale of each input, and of each further tensor, is learned, starting from these.
+        dropout: probability before the last layer.
     """
 
     gain: float = GAIN
@@ -66,7 +67,7 @@ class Candidate:
 
     def prior(self, layout: Layout) -> Prior:
         gains = {slot.name: self.gain for slot in layout.slots}
-        gains[layout.slots[-1].name] /= math.sqrt(HIDDEN)  # the last bias: targets have no mean
+        gains[layout.slots[-1].name] /= math.sqrt(HIDDEN)  # the last bias, as targets have mean 0
         if self.learned:
             return Relevance.for_layout(layout, gain=self.gain, gains=gains)
         each = [torch.full((slot.numel,), gains[slot.name] / math.sqrt(slot.fan_in)) for slot in layout.slots]
@@ -75,15 +76,15 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Method:
-    """A way to a posterior, as this benchmark uses it.
+    """How a method is used in this benchmark.
 
     Args:
         fit: `fit(net, data, likelihood, *, prior, seed, progress, **options)`.
         options: for a number of steps and of rows.
-        noise: "learned" along with the weights; for a method whose own would be that of training rows that it has
-            learned by heart, the best for the validation rows ("validated"), or for the mean of its networks there
-            ("mean"); or learned, unless these gain more than a standard error by another ("either").
-        package: that it needs.
+        noise: "learned" with the weights; or, for methods that overfit and would learn the noise of training rows, the
+            best for validation rows ("validated"), or the best there for the mean of the networks ("mean"); "either"
+            is "validated" if that gains more than a standard error on validation rows, else "learned".
+        package: needed by the method.
     """
 
     title: str
@@ -98,14 +99,14 @@ class Method:
         return self.package is None or find_spec(self.package) is not None
 
 
-LEARNING = (Candidate(1.5), Candidate(6.0), Candidate(3.0, learned=True))
+WITH_LEARNED = (Candidate(1.5), Candidate(6.0), Candidate(3.0, learned=True))
 FIXED = (Candidate(1.5), Candidate(3.0), Candidate(6.0))
 DROPOUT = tuple(Candidate(dropout=p) for p in (0.01, 0.05, 0.1))
-ALONE = (Candidate(GAIN),)  # for a method that takes hours
+ONE = (Candidate(GAIN),)  # for a method that takes hours
 
 
 def _exact(steps: int, rows: int, *, restarts: int = 1) -> dict[str, Any]:
-    """From a MAP fit for each component, with livi's own number of samples; beyond 20,000 rows all is sampled."""
+    """As many steps after a MAP fit for each component; with more than 20,000 rows all weights are sampled."""
     if rows > ROWS:
         return _on_the_bound(steps, rows)
     return {"recipe": Recipe(steps=steps, map_steps=steps, map_restarts=restarts)}
@@ -124,37 +125,37 @@ def _members(steps: int, rows: int) -> dict[str, Any]:
     return {"members": MEMBERS, "steps": 2 * _longer(steps, rows)}
 
 
-def _behind_map(steps: int, rows: int) -> dict[str, Any]:
+def _after_map(steps: int, rows: int) -> dict[str, Any]:
     each = _longer(steps, rows)
     return {"recipe": Recipe(map_steps=each, map_restarts=RESTARTS), "steps": max(200, each)}
 
 
-def _chains(steps: int, rows: int) -> dict[str, Any]:  # noqa: ARG001 - of one batch, whatever their number
-    """Draws are not steps: 250 behind as many of warm-up for a thousand, in each of four chains."""
+def _chains(steps: int, rows: int) -> dict[str, Any]:  # noqa: ARG001 - all rows are one batch
+    """Four chains, each with a draw for every four steps, after as many of warm-up: a draw costs many gradients."""
     draws = max(10, steps // 4)
     return {"recipe": Recipe(map_steps=steps), "chains": 4, "warmup": draws, "draws": draws, "max_tree_depth": 9}
 
 
 def samples_for(rows: int) -> int:
-    """Weight vectors a step, an even number; minibatches count as few rows.
+    """Number of weight vectors a step, an even one; minibatches count as few rows.
 
     >>> [samples_for(rows) for rows in (300, 1000, 2000, 10_000)]
     [64, 32, 16, 64]
     """
     fewest, most = SAMPLES
-    return most if rows > MANY else 2 * (min(most, max(fewest, OUTPUTS // rows)) // 2)
+    return most if rows > MAX_FULL_BATCH else 2 * (min(most, max(fewest, OUTPUTS // rows)) // 2)
 
 
 def _longer(steps: int, rows: int) -> int:
-    return steps if rows <= MANY else LONGER * steps
+    return steps if rows <= MAX_FULL_BATCH else MINIBATCH_STEPS * steps
 
 
 def _livi(title: str, options: Options, **chosen: Any) -> Method:
-    return Method(title, partial(fit, **chosen), options, LEARNING)
+    return Method(title, partial(fit, **chosen), options, WITH_LEARNED)
 
 
 def _polished(net: nn.Module, data: Any, likelihood: Any, **options: Any) -> Posterior:
-    """`livi.fit` and Markov chains from its draws, which the noise follows."""
+    """`livi.fit` followed by Markov chains from its draws, to which the learned noise is adapted."""
     return polish(fit(net, data, likelihood, **options), data, seed=options["seed"], progress=False)
 
 
@@ -167,7 +168,7 @@ _SAMPLED: dict[str, Any] = {"last_layer": "sampled"}
 
 METHODS: dict[str, Method] = {
     "livi": _livi("LIVI (L')", _exact),
-    "livi-polished": Method("LIVI (L'), then chains", _polished, _exact, LEARNING),
+    "livi-polished": Method("LIVI (L'), then chains", _polished, _exact, WITH_LEARNED),
     "livi-mixture": _livi("LIVI (L'), mixture of 5", partial(_exact, restarts=MEMBERS), components=MEMBERS),
     "livi-lanczos": _livi("LIVI (L', Lanczos)", _exact, entropy=_LANCZOS),
     "livi-smallest": _livi("LIVI (L'')", _exact, entropy=_SMALLEST),
@@ -176,11 +177,11 @@ METHODS: dict[str, Method] = {
     "livi-sampled-smallest": _livi("LIVI (L''), sampled", _on_the_bound, entropy=_SMALLEST, **_SAMPLED),
     "map": _rival("map", _map, FIXED, noise="validated"),
     "ensemble": _rival("ensemble", _members, FIXED, noise="validated"),
-    "mean_field": _rival("mean_field", _on_the_bound, LEARNING),
-    "full_rank": _rival("full_rank", _on_the_bound, LEARNING),
+    "mean_field": _rival("mean_field", _on_the_bound, WITH_LEARNED),
+    "full_rank": _rival("full_rank", _on_the_bound, WITH_LEARNED),
     "mc_dropout": _rival("mc_dropout", _on_the_bound, DROPOUT, noise="validated"),
-    "swag": _rival("swag", _behind_map, FIXED, noise="validated"),
-    "ivon": _rival("ivon", _behind_map, FIXED, noise="mean", package="ivon"),
+    "swag": _rival("swag", _after_map, FIXED, noise="validated"),
+    "ivon": _rival("ivon", _after_map, FIXED, noise="mean", package="ivon"),
     "avb": _rival("avb", _on_the_bound, FIXED),
     "kivi": _rival("kivi", _on_the_bound, FIXED),
     "sivi": _rival("sivi", _on_the_bound, FIXED),
@@ -188,19 +189,11 @@ METHODS: dict[str, Method] = {
     "laplace_last_layer": _rival("laplace_last_layer", _map, FIXED, noise="mean", package="laplace"),
     "laplace_linearised": _rival("laplace_linearised", _map, FIXED, noise="mean", package="laplace"),
     "laplace_low_rank": _rival("laplace_low_rank", _map, FIXED, noise="validated", package="laplace"),
-    "nuts": _rival("nuts", _chains, ALONE, package="numpyro"),
+    "nuts": _rival("nuts", _chains, ONE, package="numpyro"),
 }
 OURS = "livi"
-SLOW = (
-    "livi-polished",
-    "livi-mixture",
-    "nuts",
-    "avb",
-    "kivi",
-    "sivi",
-    "mnf",
-    "full_rank",
-)  # only where they are asked for
+# Run only on request.
+SLOW = ("livi-polished", "livi-mixture", "nuts", "avb", "kivi", "sivi", "mnf", "full_rank")
 
 
 def is_livi(name: str) -> bool:
@@ -208,7 +201,7 @@ def is_livi(name: str) -> bool:
 
 
 def available_methods() -> tuple[str, ...]:
-    """Those whose packages are installed."""
+    """The methods whose packages are installed."""
     return tuple(name for name, method in METHODS.items() if method.installed)
 
 

@@ -1,14 +1,14 @@
-"""What others report on the same sets: mean and standard error, or deviation, of log likelihood and RMSE.
+"""Published log likelihoods and RMSEs on the same sets: means, with standard errors or deviations.
 
-Networks of 50 hidden units (100 for protein in some) and homoscedastic noise, but not always the same splits; each
-source says.
+They are of networks with 50 hidden units (100 for protein in some) and homoscedastic noise, not always on the same
+splits; each source says.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-Figures = dict[str, tuple[float, float | None]]  # by set: mean, and its spread where one is given
+Figures = dict[str, tuple[float, float | None]]  # by set: mean, and its spread if one is given
 
 SETS = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "protein", "wine-red", "yacht")
 
@@ -96,4 +96,4 @@ FIGURES: tuple[Published, ...] = (
 
 def figure(title: str, source: str) -> Published:
     """The figures of this title in this source."""
-    return next(one for one in FIGURES if (one.title, one.source) == (title, source))
+    return next(each for each in FIGURES if (each.title, each.source) == (title, source))

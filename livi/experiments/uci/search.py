@@ -1,4 +1,4 @@
-"""One run: candidates are fitted to part of the training rows, the best one on the others is fitted to all of them."""
+"""One run: candidates are fitted to part of the training rows, and the best on the rest is fitted to all of them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from livi.model.likelihoods import Gaussian
 from livi.posterior.posterior import Posterior
 from livi.posterior.prediction import RegressionPrediction
 
-PREDICTED = 200  # networks that answer
-SHORTER = 0.5  # of the steps, for a candidate
-NOISES = torch.logspace(-4.0, 0.5, 91)  # tried for validation rows, in units of the targets' standard deviation
+PREDICTED = 200  # networks in a prediction
+SHORTER = 0.5  # share of the steps in which a candidate is fitted
+NOISES = torch.logspace(-4.0, 0.5, 91)  # tried on validation rows, in units of the targets' standard deviation
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What validation rows said: the candidate, its noise where validation decides that, and all scores by name."""
+    """The choice by validation rows: a candidate, its noise if that is chosen too, and the scores of all candidates."""
 
     candidate: Candidate
     noise: float | None = None
@@ -29,25 +29,25 @@ class Choice:
 
 
 def choose(method: Method, split: Split, *, steps: int, seed: int, device: str = "cpu") -> Choice:
-    """The candidate with the highest mean log density of the validation rows, fitted in half of the steps.
+    """The candidate with the highest mean log density of the validation rows, when fitted in half of the steps.
 
-    A candidate that fails has no score. With one candidate whose noise is learned there is nothing to choose.
+    A candidate that fails has no score. A single candidate with learned noise is not fitted at all.
 
     Raises:
-        ArithmeticError: all fail; the last one's failure is its cause.
+        ArithmeticError: all candidates fail; the failure of the last one is the cause.
     """
     if len(method.candidates) == 1 and method.noise == "learned":
         return Choice(method.candidates[0])
     best: Choice | None = None
     scores: dict[str, float] = {}
-    trouble: Exception | None = None
+    failure: Exception | None = None
     for candidate in method.candidates:
         try:
             shorter = max(1, round(SHORTER * steps))
             posterior = fitted(method, candidate, split.search, steps=shorter, seed=seed, device=device)
             prediction = predicted(posterior, split.search, seed)
         except (ArithmeticError, RuntimeError, ValueError) as error:
-            trouble = error
+            failure = error
             continue
         noise = None if method.noise == "learned" else _validated_noise(prediction, split, method.noise)
         score = log_score(prediction if noise is None else _with_noise(prediction, noise, split.search), split.search)
@@ -57,7 +57,7 @@ def choose(method: Method, split: Split, *, steps: int, seed: int, device: str =
         if score == max(scores.values()):
             best = Choice(candidate, noise)
     if best is None:
-        raise ArithmeticError(f"no candidate could be fitted: {trouble}") from trouble
+        raise ArithmeticError(f"no candidate could be fitted: {failure}") from failure
     return Choice(best.candidate, best.noise, scores)
 
 
@@ -71,7 +71,7 @@ def fitted(
     noise: float | None = None,
     device: str = "cpu",
 ) -> Posterior:
-    """The method with a candidate's prior, on the rows to fit to, in about so many steps."""
+    """The posterior of a method with a candidate's prior, fitted in about this number of steps."""
     posterior = method.fit(
         candidate.network(fold.inputs.shape[1], seed).to(device),
         fold.data,
@@ -88,7 +88,7 @@ def fitted(
 
 
 def predicted(posterior: Posterior, fold: Fold, seed: int) -> RegressionPrediction:
-    """Of the rows to score, in the targets' own units."""
+    """Predictions for the rows to score, in the targets' own units."""
     rng = torch.Generator(posterior.layout.device).manual_seed(seed)
     prediction = posterior.predict(fold.scored_inputs, num_samples=PREDICTED, rng=rng)
     assert isinstance(prediction, RegressionPrediction)
@@ -100,16 +100,15 @@ def log_score(prediction: RegressionPrediction, fold: Fold) -> float:
 
 
 def best_noise(prediction: RegressionPrediction, fold: Fold) -> float:
-    """The noise under which these networks give the scored rows the highest density, in standard units."""
+    """The noise, in standard units, under which these networks give the scored rows the highest density."""
     scores = [log_score(_with_noise(prediction, float(noise), fold), fold) for noise in NOISES]
     return float(NOISES[int(torch.tensor(scores).nan_to_num(-math.inf).argmax())])
 
 
 def _validated_noise(prediction: RegressionPrediction, split: Split, kind: str) -> float | None:
-    """The best noise for the validation rows, as `Method.noise` says; None leaves it to be learned.
+    """The best noise for the validation rows, as `Method.noise` asks; None if the noise is to be learned.
 
-    Candidates that were fitted to part of many rows say nothing about the noise of a fit to all of them, which learns
-    it.
+    It is learned if candidates were fitted to only some of the other rows, as the noise of a fit to all then differs.
     """
     if not split.searched_all:
         return None

@@ -1,4 +1,4 @@
-"""Whether a difference over splits of one data set is more than the luck of splits."""
+"""Whether a difference between methods over splits of one data set is significant."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from statistics import mean, variance
 
 @dataclass(frozen=True)
 class Difference:
-    """A mean difference over splits, its standard error, and the probability of one as large if there were none."""
+    """A mean difference over splits, its standard error, and its p-value; None for both with a single split."""
 
     mean: float
     standard_error: float | None
@@ -25,8 +25,8 @@ class Difference:
 def corrected_difference(differences: Sequence[float], train_rows: int, test_rows: int) -> Difference:
     """The corrected resampled t-test of Nadeau and Bengio (2003, section 3.3).
 
-    Splits of one data set share most of their training rows, so that their results are not independent: the variance of
-    the mean of J differences is taken as (1 / J + test rows / training rows) times that of one, not 1 / J times.
+    Splits of one data set share most of their training rows, so their results are not independent. The variance of the
+    mean of J differences is therefore taken as (1 / J + test rows / training rows) times that of one, not 1 / J times.
     """
     if len(differences) < 2:
         return Difference(mean(differences), None, None)
@@ -34,6 +34,6 @@ def corrected_difference(differences: Sequence[float], train_rows: int, test_row
     middle = mean(differences)
     if error == 0.0:
         return Difference(middle, 0.0, 1.0 if middle == 0.0 else 0.0)
-    from scipy.stats import t as student  # comes with scikit-learn; the tables do without
+    from scipy.stats import t as student  # comes with scikit-learn; tables alone do without it
 
     return Difference(middle, error, float(2.0 * student.sf(abs(middle) / error, len(differences) - 1)))

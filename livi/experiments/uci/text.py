@@ -1,4 +1,4 @@
-"""The UCI benchmark in words: tables like the paper's, published figures below, ranks, and tests against the rivals."""
+"""Tables of the UCI benchmark as Markdown: like the paper's, with published figures, ranks, and significance tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import Any
 
-from livi.experiments.rows import Row, spread
+from livi.experiments.rows import Row, Rows, spread, succeeded
 from livi.experiments.scoreboard import (
     Board,
     Column,
@@ -22,8 +22,6 @@ from livi.experiments.uci.methods import METHODS, OURS, is_livi
 from livi.experiments.uci.published import DROPOUT, FIGURES, PAPER, SETS, Published, figure
 from livi.experiments.uci.significance import corrected_difference
 
-Rows = Sequence[Mapping[str, Any]]
-
 QUANTITIES = ("log_score", "rmse", "crps", "coverage", "noise", "seconds", "memory")
 LOG_SCORE = Column("log_score", "log likelihood", "higher", 2)
 RMSE = Column("rmse", "RMSE", "lower")
@@ -33,7 +31,7 @@ OTHERS = (
     Column("seconds", "Seconds of a run on one core: all fits and predictions", None, 0),
     Column("memory", "MB of a run at the most, PyTorch itself included", None, 0),
 )
-MEASURED = (OURS, "livi-polished")  # against the rivals
+COMPARED = (OURS, "livi-polished")  # with the rivals
 TITLES = {name: method.title for name, method in METHODS.items()}
 LEGEND = """\
 Mean ± standard error over splits; log likelihood is the mean log density of the test targets in their own units. Bold:
@@ -42,20 +40,20 @@ the sets of the place by the mean, of methods that have them all. (n): of n spli
 
 
 def text(document: Mapping[str, Any], level: int = 2) -> str:
-    """All of a document: its notes, log likelihood and RMSE beside published figures, tests, and the rest.
+    """The whole report: notes, log likelihood and RMSE with published figures, tests, and other quantities.
 
     Args:
         level: of the headings.
     """
     sign = "#" * level
-    rows: Rows = [row for row in document["rows"] if row["error"] is None]
+    rows = succeeded(document["rows"])
     failed = [line(row) for row in document["rows"] if row["error"] is not None]
     parts = [_listed([*document["notes"], *failed])]
     if rows:
         parts += [f"{sign} Test log likelihood (higher is better)", table(rows, LOG_SCORE), LEGEND, sources(rows)]
         parts += [f"{sign} Test RMSE (lower is better)", table(rows, RMSE)]
         parts += [f"{sign} LIVI and the best rival", against_rivals(rows)]
-        parts += [_listed(verdicts(rows, ours)) for ours in MEASURED]
+        parts += [_listed(verdicts(rows, ours)) for ours in COMPARED]
         for column in OTHERS:
             parts += [f"{sign} {column.title}", table(rows, column)]
         parts += [f"{sign} What validation chose", choices(rows)]
@@ -63,37 +61,38 @@ def text(document: Mapping[str, Any], level: int = 2) -> str:
 
 
 def table(rows: Rows, column: Column) -> str:
-    """A line for each method, a column for each set; what others report below."""
+    """A table with a line for each method and a column for each set; published figures come last."""
     boards = _board(rows, column.name)
     lines = across(boards, column, TITLES)
     head = ["", *(f"{name} ({_splits(methods)})" for name, methods in boards.items())]
     if column.better is not None and len(boards) > 1:
         ranks = mean_ranks(boards, column.better)
         named = {TITLES[name]: f"{rank:.1f}" for name, rank in ranks.items()}
-        head, lines = [*head, "rank"], [[*one, named.get(one[0], "–")] for one in lines]
-    published = [one for one in FIGURES if _figures(one, column.name).keys() & boards.keys()]
+        head, lines = [*head, "rank"], [[*cells, named.get(cells[0], "–")] for cells in lines]
     width = len(head)
-    for one in published:
-        cells = [_published(_figures(one, column.name).get(name), column) for name in boards]
-        lines.append([f"*{one.title}* {_mark(one.source)}", *cells, *([""] * (width - len(cells) - 1))])
+    for published in FIGURES:
+        figures = _figures(published, column.name)
+        if figures.keys() & boards.keys():
+            cells = [_published(figures.get(name), column) for name in boards]
+            lines.append([f"*{published.title}* {_mark(published.source)}", *cells, *([""] * (width - len(cells) - 1))])
     return markdown(head, lines)
 
 
 def sources(rows: Rows) -> str:
-    """Where the published figures are from."""
+    """A sentence on where the published figures are from."""
     sets = {row["data"] for row in rows}
-    known = dict.fromkeys(one.source for one in FIGURES if one.log_score.keys() & sets)
-    return "In italics, as published: " + "; ".join(f"{_mark(source)} {source}" for source in known) + "."
+    cited = dict.fromkeys(published.source for published in FIGURES if published.log_score.keys() & sets)
+    return "In italics, as published: " + "; ".join(f"{_mark(source)} {source}" for source in cited) + "."
 
 
 def against_rivals(rows: Rows) -> str:
-    """The log likelihoods of livi minus that of the best method that is not livi, set by set."""
+    """A table of the log likelihoods of livi minus that of the best other method, set by set."""
     lines = []
     sizes = {row["data"]: (row["train_rows"], row["test_rows"]) for row in rows}
     for name, methods in _board(rows, "log_score").items():
         rivals = {method: values for method, values in methods.items() if not is_livi(method)}
         best, _ = best_of(rivals, "higher")
-        for ours in MEASURED:
+        for ours in COMPARED:
             found = differences(methods[ours], rivals[best]) if best is not None and ours in methods else []
             if found and best is not None:
                 difference = corrected_difference(found, *sizes[name])
@@ -102,22 +101,22 @@ def against_rivals(rows: Rows) -> str:
 
 
 def verdicts(rows: Rows, ours: str = OURS) -> list[str]:
-    """On how many sets one of livi's methods is level with or above each of what it is measured by."""
+    """Sentences on how many sets one of livi's methods is at least as good as each rival and published figure."""
     boards = {name: methods for name, methods in _board(rows, "log_score").items() if ours in methods}
     found = [_at_least(boards, ours, name, f"{TITLES[name]} here") for name in METHODS if not is_livi(name)]
-    for one in (figure("MC dropout", DROPOUT), figure("LIVI (L')", PAPER)):
-        known = {name: one.log_score[name][0] for name in boards if name in one.log_score}
-        behind = [name for name, value in known.items() if round(mean(boards[name][ours].values()), 2) < value]
-        found.append(_sentence(ours, f"{one.title} as published {_mark(one.source)}", len(known), behind))
+    for published in (figure("MC dropout", DROPOUT), figure("LIVI (L')", PAPER)):
+        figures = {name: published.log_score[name][0] for name in boards if name in published.log_score}
+        behind = [name for name, value in figures.items() if round(mean(boards[name][ours].values()), 2) < value]
+        found.append(_sentence(ours, f"{published.title} as published {_mark(published.source)}", len(figures), behind))
     return [sentence for sentence in found if sentence]
 
 
 def choices(rows: Rows) -> str:
-    """How often each candidate was chosen, method by method."""
+    """A table of how often each method chose each candidate."""
     lines = []
     for method, title in TITLES.items():
         chosen = [row["chosen"] for row in rows if row["method"] == method]
-        counts = {str(one): chosen.count(str(one)) for one in METHODS[method].candidates}
+        counts = {str(candidate): chosen.count(str(candidate)) for candidate in METHODS[method].candidates}
         if chosen:
             lines.append([title, ", ".join(f"{name}: {count}" for name, count in counts.items())])
     return markdown(["method", "runs"], lines)
@@ -136,7 +135,7 @@ def summary(rows: Rows) -> list[Row]:
 
 
 def line(row: Mapping[str, Any]) -> str:
-    """One row in a few words, as it comes."""
+    """One line about a row, for the progress of a run."""
     where = f"{row['data']} {row['method']} split {row['split']}: "
     if row["error"] is not None:
         return f"{where}{row['error'].splitlines()[0]}"
@@ -152,8 +151,8 @@ def _listed(sentences: Sequence[str]) -> str:
 
 def _at_least(boards: Board, ours: str, rival: str, title: str) -> str:
     both = {name: differences(methods[ours], methods[rival]) for name, methods in boards.items() if rival in methods}
-    known = {name: found for name, found in both.items() if found}  # on splits that both have
-    return _sentence(ours, title, len(known), [name for name, found in known.items() if mean(found) < 0.0])
+    compared = {name: found for name, found in both.items() if found}  # with splits that both have
+    return _sentence(ours, title, len(compared), [name for name, found in compared.items() if mean(found) < 0.0])
 
 
 def _sentence(ours: str, rival: str, count: int, behind: Sequence[str]) -> str:
@@ -175,8 +174,8 @@ def _splits(methods: Mapping[str, Mapping[int, float]]) -> str:
     return f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
-def _figures(one: Published, name: str) -> Mapping[str, tuple[float, float | None]]:
-    return {"log_score": one.log_score, "rmse": one.rmse}.get(name, {})
+def _figures(published: Published, name: str) -> Mapping[str, tuple[float, float | None]]:
+    return {"log_score": published.log_score, "rmse": published.rmse}.get(name, {})
 
 
 def _published(value: tuple[float, float | None] | None, column: Column) -> str:
@@ -187,4 +186,4 @@ def _published(value: tuple[float, float | None] | None, column: Column) -> str:
 
 
 def _mark(source: str) -> str:
-    return f"[{list(dict.fromkeys(one.source for one in FIGURES)).index(source) + 1}]"
+    return f"[{list(dict.fromkeys(published.source for published in FIGURES)).index(source) + 1}]"
