@@ -113,7 +113,7 @@ def fit_row(job: Job, *, config: Config, device: str, deadline: Deadline) -> Row
             net, steps = case.build(seed, quick=quick).to(device), options["steps"]
             row |= {"weights": sum(p.numel() for p in net.parameters()), "examples": len(examples.train[1])}
             plan = livi.plan(net, examples.train, livi.Categorical(), **options)
-            row |= {"steps": plan.recipe.steps, "components": plan.bound.posterior.num_components}
+            row |= {"steps": plan.recipe.steps, "components": plan.bound.family.num_components}
             row |= {"strategy": repr(plan.problem.strategy)}
             alone = default_recipe(Size.of(plan.problem))  # a mixture's MAP fits are shorter than a network's own
             row |= {"map_steps": (alone if steps is None else alone.lasting(steps)).map_steps}

@@ -17,13 +17,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from livi.inference.chains import ENERGY_ERROR, Differentiated, MovingChains
-from livi.inference.log_joint import by_autograd, written_out
-from livi.inference.memory import kept_memory
 from livi.model.likelihoods import HeteroscedasticGaussian
 from livi.model.priors import Normal
 from livi.model.problem import Problem
 from livi.network.evaluation import synchronise
+from livi.running import kept_memory
+from livi.sampling.chains import ENERGY_ERROR, Differentiated, MovingChains
+from livi.sampling.log_joint import by_autograd, written_out
 
 QUICK = ("--repeats", "50")
 FULL = ("--repeats", "500")

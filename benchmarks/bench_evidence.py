@@ -21,7 +21,7 @@ from torch import Tensor, nn
 import livi
 from livi.family.last_layer import LinearGaussian, evidence
 from livi.inference import Trainer
-from livi.inference.memory import kept_memory
+from livi.running import kept_memory
 
 QUICK = ("--steps", "2")
 FULL = ("--steps", "30")

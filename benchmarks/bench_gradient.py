@@ -119,7 +119,7 @@ def watched(job: Job, *, config: Config, device: str = "cpu") -> Row:
         examples = tuple(part.to(device) for part in data())
         net = build().to(device)
         plan = livi.plan(net, examples, livi.Categorical(), seed=seed, steps=config.steps, components=1)
-        default, posterior = plan.bound.entropy, plan.bound.posterior
+        default, posterior = plan.bound.entropy, plan.bound.family
         assert isinstance(default, Lanczos)
         assert isinstance(posterior, ImplicitPosterior)
         solvers = {"default": default} | {

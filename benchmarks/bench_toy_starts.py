@@ -2,7 +2,7 @@
 
 W2 to NUTS of chains over the 94 weights before the last layer, which is integrated out, after so many gradients a
 chain: from draws of `livi.fit`, from draws of a mixture of three, from MAP fits, from draws of the prior, and from
-draws of the prior that are cooled down together (`livi.inference.tempering`). Gradients of MAP fits and of the cooling
+draws of the prior that are cooled down together (`livi.sampling.tempering`). Gradients of MAP fits and of the cooling
 are counted; a fit's time is CPU seconds of its own. Seeds below 100, on which settings may be chosen.
 """
 
@@ -24,16 +24,16 @@ from livi.experiments.toy import as_tensors, fit_toy, network
 from livi.experiments.toy_data import OBS_STD, PRIOR_STD, reference, toy_data, wasserstein2
 from livi.family.last_layer import ExactLastLayer
 from livi.inference import Recipe, fit
-from livi.inference.chain_target import ChainTarget
-from livi.inference.chains import ENERGY_ERROR, Differentiated, run_chains
-from livi.inference.convergence import effective_size, split_rhat
-from livi.inference.log_joint import differentiated_joint
-from livi.inference.memory import kept_memory
-from livi.inference.tempering import anneal
 from livi.model.likelihoods import Gaussian
 from livi.model.priors import Normal
 from livi.network import apply_many
 from livi.posterior.posterior import Posterior
+from livi.running import kept_memory
+from livi.sampling.chain_target import ChainTarget
+from livi.sampling.chains import ENERGY_ERROR, Differentiated, run_chains
+from livi.sampling.convergence import effective_size, split_rhat
+from livi.sampling.log_joint import differentiated_joint
+from livi.sampling.tempering import anneal
 
 QUICK = ["--data", "A", "--starts", "map,prior,cooled"]
 FULL: list[str] = []

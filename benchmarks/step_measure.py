@@ -30,7 +30,7 @@ from livi.family.noise import DiagonalNoise
 from livi.inference import Plan, Recipe, Trainer
 from livi.inference.callbacks import Callback, Callbacks, Run
 from livi.inference.capture import recording_stream, replay_seconds
-from livi.inference.start import MapStart
+from livi.inference.map_fits import MapStart
 from livi.rivals.mean_field import Constant
 
 FIRST, LAST = {"cuda": 210, "cpu": 10}, {"cuda": 410, "cpu": 90}  # steps between which a fit is timed: all are recorded
@@ -143,7 +143,7 @@ def planned(bench: Bench, samples: int, **options: Any) -> Plan:
     given = {"batch_size": bench.case.batch, "start": "net", "autocast": bench.case.autocast} | options
     plan = livi.plan(bench.network(), bench.data, livi.Categorical(), recipe=recipe, **given)
     spread, relative = plan.recipe.spread, plan.recipe.relative_spread
-    plan.bound.posterior.begin_around(plan.layout.flatten()[None], spread, relative=relative)
+    plan.bound.family.begin_around(plan.layout.flatten()[None], spread, relative=relative)
     return plan
 
 
@@ -190,7 +190,7 @@ def _fitted_and_taken_apart(bench: Bench, samples: int) -> Row:
 
 def _network_seconds(bench: Bench, trainer: Trainer, samples: int) -> float:
     """The passes of S weight vectors that are simply there, recorded where they can be."""
-    bound, theta = trainer.bound, trainer.bound.posterior.layout.flatten().expand(samples, -1).clone()
+    bound, theta = trainer.bound, trainer.bound.family.layout.flatten().expand(samples, -1).clone()
     batch = trainer.data.first()
 
     def step(batch: Any) -> Tensor:

@@ -15,14 +15,10 @@ from livi.inference import (
     EarlyStopping,
     FitError,
     FitWarning,
-    PolishReport,
     Recipe,
-    ReweightReport,
     fit,
     fit_density,
     plan,
-    polish,
-    reweight,
 )
 from livi.inference.recordable import CaptureError
 from livi.model.data import CropFlip
@@ -49,6 +45,7 @@ from livi.posterior.density import Density, load_density
 from livi.posterior.pooling import pool
 from livi.posterior.posterior import Posterior, load
 from livi.posterior.storage import StorageError
+from livi.sampling import PolishReport, ReweightReport, polish, reweight
 
 __all__ = [
     "CMMNN",

@@ -192,7 +192,7 @@ def test_bound_is_finite_and_reaches_every_parameter(case, device):
 @every_case
 def test_two_steps_raise_the_bound_and_leave_the_module_alone(case):
     bound = bound_of(case)
-    module = bound.posterior.layout.module
+    module = bound.family.layout.module
     before = copy.deepcopy(module.state_dict())
     optimiser = torch.optim.Adam(bound.parameters(), lr=1e-4)
 

@@ -7,6 +7,7 @@ which must give none, and on a small fake package with one fault, which must giv
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,22 +18,24 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "livi"
 
-# A room (a file or a folder directly under the package) may import only from strictly lower floors. Files in
-# one folder may import each other, without cycles. The package's own __init__.py may import anything.
+# A room (a file or a folder directly under the package) may import only from strictly lower floors, which are the rows
+# above it in docs/architecture.md. Files in one folder may import each other, without cycles. The package's own
+# __init__.py may import anything.
 FLOORS = {
-    0: {"checks", "draws", "durations", "outliers", "spec", "version"},
+    0: {"checks", "draws", "durations", "outliers", "running", "spec", "version"},
     1: {"network"},
     2: {"model"},
     3: {"family"},
     4: {"posterior"},
-    5: {"inference"},
-    6: {"public", "rivals"},
-    7: {"tables"},
-    8: {"experiments"},
-    9: {"report"},
-    10: {"comparison"},
-    11: {"cli"},
-    12: {"__main__"},
+    5: {"sampling"},
+    6: {"inference"},
+    7: {"public", "rivals"},
+    8: {"tables"},
+    9: {"experiments"},
+    10: {"report"},
+    11: {"comparison"},
+    12: {"cli"},
+    13: {"__main__"},
 }
 FLOOR_OF = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
 
@@ -202,6 +205,15 @@ def test_the_package_gives_no_complaint(check):
     assert check(PACKAGE) == []
 
 
+def test_the_architecture_page_lists_every_room_in_the_order_of_the_floors():
+    page = (PACKAGE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    cells = [line.split("|")[1] for line in page.partition("## The rooms")[2].splitlines() if line.startswith("| `")]
+    listed = [{name.removesuffix(".py").rstrip("/") for name in re.findall(r"`([^`]+)`", cell)} for cell in cells]
+    floors = [FLOOR_OF[room] for rooms in listed for room in sorted(rooms)]
+    assert floors == sorted(floors)
+    assert set().union(*listed) == FLOOR_OF.keys() - {"__main__"}
+
+
 @pytest.mark.parametrize("check", [names_that_say_nothing, long_files], ids=lambda check: check.__name__)
 def test_the_tests_give_no_complaint_either(check):
     tests = Path(__file__).resolve().parent
@@ -260,7 +272,7 @@ def test_an_import_from_a_higher_floor_is_found_however_it_is_written(tmp_path, 
 
 def test_an_import_from_the_same_floor_is_found(tmp_path):
     house = build(tmp_path, {"public.py": "from house.rivals import swag", "rivals/swag.py": ""})
-    assert upward_imports(house) == ["house.public (floor 6) imports house.rivals.swag (floor 6)"]
+    assert upward_imports(house) == ["house.public (floor 7) imports house.rivals.swag (floor 7)"]
 
 
 def test_an_import_of_the_package_itself_is_found(tmp_path):

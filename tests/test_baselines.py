@@ -189,7 +189,7 @@ def test_map_is_where_the_fit_of_the_same_seed_starts():
     sampled = {"generator": Constant.for_layout, "last_layer": "sampled"}
     prepared = plan(net, data, Gaussian(0.5), seed=5, **(options | sampled))
     begin(prepared, 5)
-    torch.testing.assert_close(estimate.sample(1)[0], prepared.bound.posterior.generators[0].offset.detach())
+    torch.testing.assert_close(estimate.sample(1)[0], prepared.bound.family.generators[0].offset.detach())
     other = fit_map(net, data, Gaussian(0.5), seed=6, **options)
     members = fit_ensemble(net, data, Gaussian(0.5), members=3, seed=5, **options)
     assert (members.sampler.theta == estimate.sampler.theta).all(1).any()

@@ -219,7 +219,7 @@ def test_early_stopping_knows_which_way_is_better_and_passes_over_nan():
     ids=["no validation", "no such score"],
 )
 def test_early_stopping_without_its_score_is_an_error_before_any_work(options, message, monkeypatch):
-    monkeypatch.setattr("livi.inference.start.MapStart.run", None)
+    monkeypatch.setattr("livi.inference.map_fits.MapStart.run", None)
     options = dict(options)
     stopping = livi.EarlyStopping(metric=options.pop("metric", "nll"))
     with pytest.raises(ValueError, match=message):

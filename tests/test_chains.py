@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from livi.inference.chains import MovingChains, _hopeless, _kick, differentiated, not_lost, run_chains
-from livi.inference.convergence import effective_size, split_rhat
+from livi.sampling.chains import MovingChains, _hopeless, _kick, differentiated, not_lost, run_chains
+from livi.sampling.convergence import effective_size, split_rhat
 
 SETTINGS = {"steps": 2000, "warm_up": 600, "draws": 350}
 

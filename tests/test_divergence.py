@@ -17,7 +17,7 @@ import livi
 from livi.experiments.datasets import uci
 from livi.inference import FitError, Recipe, Trainer, begin
 from livi.inference import loop as loop_module
-from livi.inference.judgement import constant_log_likelihood, log_predictive, lost_likelihood
+from livi.inference.final_check import constant_log_likelihood, log_predictive, lost_likelihood
 
 fit_module = sys.modules["livi.inference.fitting"]
 QUICK = Recipe(steps=60, map_steps=200, map_restarts=2, num_samples=8, num_entropy_samples=2)
@@ -60,15 +60,15 @@ def pushed(monkeypatch, steps, change):
 
 
 def wide(bound):
-    bound.posterior.generators[0].skip.mul_(300.0)
+    bound.family.generators[0].skip.mul_(300.0)
 
 
 def lost(bound):
-    bound.posterior.generators[0].offset.add_(30.0)
+    bound.family.generators[0].offset.add_(30.0)
 
 
 def broken(bound):
-    bound.posterior.generators[0].skip.fill_(float("nan"))
+    bound.family.generators[0].skip.fill_(float("nan"))
 
 
 # --- while it trains ------------------------------------------------------------------------------
@@ -198,8 +198,8 @@ def test_the_log_predictive_is_that_of_a_mixture_of_draws():
     bound, (x, y) = trainer.bound, data()
     found = log_predictive(bound, trainer.data, torch.Generator().manual_seed(4))
     with torch.no_grad():
-        theta = bound.posterior.sample(32, torch.Generator().manual_seed(4))
-        each = bound.likelihood.log_prob(livi.apply_many(trainer.bound.posterior.layout, theta, x), y)
+        theta = bound.family.sample(32, torch.Generator().manual_seed(4))
+        each = bound.likelihood.log_prob(livi.apply_many(trainer.bound.family.layout, theta, x), y)
     assert found == pytest.approx(float((torch.logsumexp(each, 0) - math.log(32)).sum()), rel=1e-9)
 
 

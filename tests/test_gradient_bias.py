@@ -31,7 +31,7 @@ def test_the_default_is_within_a_percent_from_start_to_end():
     plan = planned(steps=90)
     assert isinstance(plan.bound.entropy, Lanczos)
     begin(plan, 0)
-    watch = Watch(plan.bound.posterior, {"default": plan.bound.entropy}, (0, 45, 90), probes=4)
+    watch = Watch(plan.bound.family, {"default": plan.bound.entropy}, (0, 45, 90), probes=4)
     Trainer(plan.bound, plan.data, plan.recipe, callbacks=Callbacks([watch])).run()
     assert [row["step"] for row in watch.rows] == [0, 45, 90]
     for row in watch.rows:
@@ -42,7 +42,7 @@ def test_the_default_is_within_a_percent_from_start_to_end():
 
 
 def test_a_solve_that_is_cut_short_is_found_out():
-    posterior = planned(steps=10).bound.posterior
+    posterior = planned(steps=10).bound.family
     posterior.begin_around(posterior.layout.flatten()[None], 1.0, relative=True)
     with torch.no_grad():  # far wider than the noise in some directions, and far narrower in others
         for matrix in posterior.generators[0].parameters():

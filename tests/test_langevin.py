@@ -10,9 +10,9 @@ from torch import nn
 import livi
 from livi.family.ensemble import Ensemble
 from livi.inference import FitWarning
-from livi.inference.stacking import left_out_scores, picked, stacked
 from livi.model.likelihoods import HeteroscedasticGaussian
 from livi.rivals import fit_ensemble, fit_langevin
+from livi.sampling.stacking import left_out_scores, picked, stacked
 from livi.tables.estimators import LIVIRegressor, load
 from livi.tables.fitting import fit_table
 from livi.tables.options import FitOptions

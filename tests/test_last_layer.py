@@ -64,7 +64,7 @@ def test_a_middle_sized_network_starts_from_its_own_weights():
     assert plan.recipe.map_steps == 0
     x, y = data(3000)
     assert livi.plan(wide, (x.float(), y.float()), livi.Gaussian()).recipe.map_steps == 1000
-    assert plan.bound.posterior.generators[0].latent_dim == 16
+    assert plan.bound.family.generators[0].latent_dim == 16
     scale = plan.bound.likelihood.prior.scale()
     torch.testing.assert_close(scale, torch.tensor([1.5 / 10] * 100 + [1.5]))
     assert isinstance(plan.bound.likelihood.prior.log_scale, nn.Parameter)

@@ -9,8 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-from livi.inference.chains import run_chains
-from livi.inference.log_joint import by_autograd, differentiated_joint, written_out
 from livi.model.likelihoods import (
     Categorical,
     ContaminatedGaussian,
@@ -23,6 +21,8 @@ from livi.model.likelihoods import (
 )
 from livi.model.priors import FunctionPrior, Laplace, Normal, Relevance
 from livi.model.problem import Problem
+from livi.sampling.chains import run_chains
+from livi.sampling.log_joint import by_autograd, differentiated_joint, written_out
 
 PRIORS = {
     "Normal": Normal(0.7),

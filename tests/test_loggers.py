@@ -8,7 +8,7 @@ from watching import VALIDATED, At, StopHere, quick_fit, stop_here
 
 import livi
 from livi.inference import loop as loop_module
-from livi.inference.progress import Progress
+from livi.inference.progress import FitProgress
 
 
 def rows_of(path):
@@ -54,7 +54,7 @@ def test_a_csv_file_is_rolled_back_with_the_fit(tmp_path, monkeypatch):
 
 def test_validation_scores_stay_in_the_progress_line():
     said = io.StringIO()
-    progress = Progress(100, stream=said)
+    progress = FitProgress(100, stream=said)
     row = {"step": 10.0, "bound": -1.0, "log_likelihood": -2.0, "log_prior": -3.0, "entropy": 4.0, "rate": 1e-3}
     progress.show(10, row | {"validation_nll": 0.51234, "validation_accuracy": 0.9})
     progress.show(20, row)

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from livi.inference import memory
+from livi.running import memory
 
 COUNT_FAULTS = """
 import resource, torch
-from livi.inference.memory import kept_memory
+from livi.running import kept_memory
 
 def faults(steps):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -37,7 +37,7 @@ def test_steps_inside_do_not_fetch_their_memory_anew():
 # Whether a block of 1 MB comes from pages of its own (1) or from the heap (0), before a fit, within and behind it.
 COUNT_OWN_PAGES = """
 import ctypes
-from livi.inference.memory import kept_memory
+from livi.running import kept_memory
 
 class Info(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in "arena ordblks smblks hblks hblkhd a b c d e".split()]

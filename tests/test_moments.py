@@ -8,7 +8,7 @@ import livi
 from livi.family import moments as module
 from livi.family.moments import bytes_of_moments, moments
 from livi.inference.alarms import alarms
-from livi.inference.judgement import expected_log_likelihood
+from livi.inference.final_check import expected_log_likelihood
 
 
 @pytest.mark.parametrize("block", [1, 7 * 5, 20 * 5, 10**9])
@@ -48,13 +48,13 @@ def test_a_fit_does_not_draw_many_large_networks_at_once(monkeypatch, family):
     size = prepared.layout.num_params
     monkeypatch.setattr(module, "BLOCK", 4 * size)
     Watched.most, rng = 0, torch.Generator().manual_seed(0)
-    prepared.bound.posterior.begin_around(torch.zeros(1, size), 0.1)
+    prepared.bound.family.begin_around(torch.zeros(1, size), 0.1)
     assert Watched.most == 4
     if family == "implicit":
         assert alarms(prepared.bound, -1.0, -1.0, 0.0, rng) == []
         assert Watched.most == 4
         return
-    posterior = prepared.bound.posterior
+    posterior = prepared.bound.family
     counts = []
     monkeypatch.setattr("livi.inference.alarms.ImplicitPosterior", type(None))
     monkeypatch.setattr(
@@ -71,14 +71,14 @@ def test_large_networks_are_judged_by_fewer_draws(monkeypatch):
     recipe = livi.Recipe(steps=3, num_samples=4, map_steps=3, map_restarts=1)
     prepared = livi.plan(net, (x, x.sin()), livi.Gaussian(0.1), last_layer="sampled", recipe=recipe)
     drawn = []
-    whole = type(prepared.bound.posterior).sample
+    whole = type(prepared.bound.family).sample
     monkeypatch.setattr(
-        type(prepared.bound.posterior),
+        type(prepared.bound.family),
         "sample",
         lambda *args, **kwargs: drawn.append(args[1]) or whole(*args, **kwargs),
     )
     for held, expected in ((2**28, 32), (1, 8)):
-        monkeypatch.setattr("livi.inference.judgement.HELD", held)
+        monkeypatch.setattr("livi.inference.final_check.HELD", held)
         drawn.clear()
         expected_log_likelihood(prepared.bound, prepared.data, torch.Generator().manual_seed(0))
         assert sum(drawn) == expected

@@ -7,7 +7,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import livi
 from livi.inference import Recipe, map_weights
-from livi.inference.own_noise import fit_noise
+from livi.inference.refit_noise import fit_noise
 from livi.model.likelihoods import Likelihood
 from livi.model.problem import Problem
 from livi.rivals import fit_map, fit_swag

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from livi.inference.resampling import resampled
 from livi.posterior.pareto import effective, largest_shape, pareto_shape, smoothed
+from livi.sampling.resampling import resampled
 
 
 @pytest.mark.parametrize("shape", [0.3, 0.6, 1.2])

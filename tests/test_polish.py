@@ -8,12 +8,13 @@ from torch import nn
 
 import livi
 from livi.family.ensemble import Ensemble
-from livi.inference import FitWarning, PolishReport, Recipe
+from livi.inference import FitWarning, Recipe
 from livi.model.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian, Likelihood
 from livi.model.priors import Laplace, Normal
 from livi.network import Layout, apply_many
 from livi.posterior.posterior import Posterior, load
 from livi.rivals import fit_ensemble
+from livi.sampling import PolishReport
 
 OBS_STD = 0.5
 SHORT = Recipe(steps=20, map_steps=20, map_restarts=1, num_samples=8, num_entropy_samples=2)
@@ -121,7 +122,7 @@ def test_batches_are_gathered_and_give_what_tensors_give(plane):
 def test_examples_in_blocks_give_what_all_at_once_gives(plane, monkeypatch):
     start = around(network(), Gaussian(OBS_STD))
     whole = livi.polish(start, plane, **QUICK)
-    monkeypatch.setattr("livi.inference.log_joint.BLOCK", 1000.0)
+    monkeypatch.setattr("livi.sampling.log_joint.BLOCK", 1000.0)
     assert torch.allclose(livi.polish(start, plane, **QUICK).sampler.theta, whole.sampler.theta, atol=1e-8)
 
 
@@ -180,7 +181,7 @@ def test_a_chain_that_is_left_out_is_said(plane):
 
 @pytest.mark.filterwarnings("ignore:Chains disagree")
 def test_steps_that_turn_out_too_long_are_said(plane, monkeypatch):
-    monkeypatch.setattr("livi.inference.polishing.LARGE_ERROR", 1e-6)
+    monkeypatch.setattr("livi.sampling.polishing.LARGE_ERROR", 1e-6)
     with pytest.warns(FitWarning, match="Steps too long for where the chains went"):
         livi.polish(around(network(), Gaussian(OBS_STD)), plane, **(QUICK | {"steps": 400}))
 
@@ -215,7 +216,7 @@ def test_what_is_missing_is_said(plane):
 
 def test_data_that_are_too_large_or_change_are_refused(plane, monkeypatch):
     start = around(network(), Gaussian(OBS_STD))
-    monkeypatch.setattr("livi.inference.chain_target.MEMORY", 100)
+    monkeypatch.setattr("livi.sampling.chain_target.MEMORY", 100)
     with pytest.raises(ValueError, match="every step uses all of them, got 0 MB"):
         livi.polish(start, plane, **QUICK)
     monkeypatch.undo()

@@ -9,7 +9,7 @@ from torch import nn
 import livi
 from livi.family.ensemble import Ensemble
 from livi.family.implicit import ImplicitPosterior
-from livi.inference.rules import FROM_MODES, Chains
+from livi.sampling import LANGEVIN_ENSEMBLE, ChainSettings
 
 
 def network(hidden=20, outputs=2):
@@ -30,9 +30,9 @@ def plan(net=None, data=None, likelihood=None, **options):
 
 def test_a_mean_and_a_noise_of_a_middle_sized_network_are_polished():
     made = plan()
-    assert made.chains == Chains()
+    assert made.chains == ChainSettings()
     assert made.recipe.steps < plan(polish=False).recipe.steps
-    assert f"{Chains().chains} Markov chains of {Chains().steps:,} steps" in str(made)
+    assert f"{ChainSettings().chains} Markov chains of {ChainSettings().steps:,} steps" in str(made)
     assert "Markov" not in str(plan(polish=False))
 
 
@@ -56,17 +56,17 @@ def test_other_fits_are_not(options):
 def test_a_fit_that_is_shortened_has_shorter_chains():
     made = plan(steps=60)
     assert made.recipe.steps == 60
-    assert made.chains.steps == Chains().steps * 60 // plan().recipe.steps
+    assert made.chains.steps == ChainSettings().steps * 60 // plan().recipe.steps
     assert plan(steps=1).chains.steps == 100
-    assert plan(steps=100_000).chains.steps == Chains().steps
+    assert plan(steps=100_000).chains.steps == ChainSettings().steps
 
 
 def test_what_comes_back_are_the_chains_draws_and_a_report(tmp_path):
     posterior = livi.fit(network(), rows(), livi.HeteroscedasticGaussian(), steps=30, progress=False)
     assert isinstance(posterior.sampler, Ensemble)
-    assert posterior.sampler.num_members == Chains().draws
+    assert posterior.sampler.num_members == ChainSettings().draws
     report = livi.PolishReport.of(posterior)
-    assert report.chains == Chains().chains
+    assert report.chains == ChainSettings().chains
     posterior.save(tmp_path / "q.livi")
     again = livi.load(tmp_path / "q.livi", network())
     torch.testing.assert_close(again.predict(rows()[0]).mean, posterior.predict(rows()[0]).mean)
@@ -95,7 +95,7 @@ def test_ctrl_c_keeps_the_fit_that_the_chains_started_from(monkeypatch):
 def test_chains_start_at_short_map_fits_where_the_fit_before_them_fails(monkeypatch):
     data, brief = rows(), livi.Recipe(steps=10, map_steps=300, map_restarts=2)
     monkeypatch.setattr("livi.inference.fitting.lost_likelihood", lambda *_: "lost")
-    monkeypatch.setattr("livi.inference.fitting.FROM_MODES", replace(FROM_MODES, steps=300))
+    monkeypatch.setattr("livi.inference.fitting.LANGEVIN_ENSEMBLE", replace(LANGEVIN_ENSEMBLE, steps=300))
     options = {"recipe": brief, "progress": False}
     posterior = livi.fit(network(), data, livi.HeteroscedasticGaussian(), polish=True, **options)
     assert isinstance(posterior.sampler, Ensemble)

@@ -10,13 +10,14 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import livi
 from livi.family.ensemble import Ensemble
-from livi.inference import PolishReport, Recipe
-from livi.inference.chain_target import ChainTarget
-from livi.inference.log_joint import differentiated_joint
+from livi.inference import Recipe
 from livi.model.likelihoods import Categorical, Gaussian, Weighted, pass_weights
 from livi.model.priors import Normal, Relevance
 from livi.network import apply_many
 from livi.posterior.posterior import load
+from livi.sampling import PolishReport
+from livi.sampling.chain_target import ChainTarget
+from livi.sampling.log_joint import differentiated_joint
 
 OBS_STD = 0.5
 SHORT = Recipe(steps=20, map_steps=20, map_restarts=1, num_samples=8, num_entropy_samples=2)
@@ -128,7 +129,7 @@ def test_a_polished_one_is_an_ordinary_posterior(plane, path):
 def test_chains_in_blocks_give_what_all_at_once_gives(plane, monkeypatch):
     start = fitted(plane)
     whole = livi.polish(start, **QUICK)
-    monkeypatch.setattr("livi.inference.log_joint.BLOCK", 400.0)  # of 20 examples and 12 multiplications: one chain
+    monkeypatch.setattr("livi.sampling.log_joint.BLOCK", 400.0)  # of 20 examples and 12 multiplications: one chain
     assert torch.allclose(livi.polish(start, **QUICK).sampler.theta, whole.sampler.theta, atol=1e-8)
 
 

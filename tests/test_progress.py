@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import nn
 
 import livi
-from livi.inference.progress import Progress
+from livi.inference.progress import FitProgress
 
 ROW = {"step": 10.0, "bound": -1.0, "log_likelihood": -2.0, "log_prior": -3.0, "entropy": 4.0, "rate": 1e-3}
 CLEAR = "\r\x1b[2K"
@@ -29,18 +29,18 @@ def scalars(folder):
 
 def test_a_row_lacking_terms_shows_those_it_has():
     said = io.StringIO()
-    Progress(100, stream=said).show(10, {"log_likelihood": 2.0, "log_prior": -3.0})
+    FitProgress(100, stream=said).show(10, {"log_likelihood": 2.0, "log_prior": -3.0})
     assert "10/100  2.00 likelihood -3.00 prior  " in said.getvalue()
     assert "bound" not in said.getvalue()
     assert "rate" not in said.getvalue()
     said = io.StringIO()
-    Progress(100, stream=said).show(10, {"learned": 1.0})
+    FitProgress(100, stream=said).show(10, {"learned": 1.0})
     assert said.getvalue().startswith("[##..................]")
 
 
 def test_a_phase_has_its_own_name_total_and_lines_and_the_fit_s_come_back():
     said = io.StringIO()
-    progress = Progress(100, stream=said)
+    progress = FitProgress(100, stream=said)
     progress.begin(0, total=10, label="MAP start")
     for step in range(1, 11):
         progress.show(step, {"log_likelihood": -2.0})
@@ -55,7 +55,7 @@ def test_a_phase_has_its_own_name_total_and_lines_and_the_fit_s_come_back():
 
 def test_a_phase_without_steps_can_be_shown():
     said = io.StringIO()
-    progress = Progress(100, stream=said)
+    progress = FitProgress(100, stream=said)
     progress.begin(0, total=0, label="MAP start")
     progress.show(0, {"log_likelihood": -2.0})
     assert "0/0" in said.getvalue()
@@ -63,7 +63,7 @@ def test_a_phase_without_steps_can_be_shown():
 
 def test_a_terminal_s_line_is_rewritten_and_ends_with_the_phase():
     said = Terminal()
-    progress = Progress(100, stream=said)
+    progress = FitProgress(100, stream=said)
     progress.begin(0, total=10, label="MAP start")
     progress.show(5, {"log_likelihood": -2.0})
     progress.show(6, {"log_likelihood": -2.0})
@@ -81,13 +81,13 @@ def test_a_terminal_s_line_is_rewritten_and_ends_with_the_phase():
 def test_a_terminal_s_line_is_no_wider_than_the_terminal(monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     said = Terminal()
-    Progress(100, stream=said).show(10, ROW)
+    FitProgress(100, stream=said).show(10, ROW)
     assert len(said.getvalue().removeprefix(CLEAR)) == 59
 
 
 def test_closing_again_changes_nothing(tmp_path):
     said = Terminal()
-    progress = Progress(100, stream=said, log_dir=tmp_path)
+    progress = FitProgress(100, stream=said, log_dir=tmp_path)
     progress.show(10, ROW)
     progress.close()
     once, logged = said.getvalue(), scalars(tmp_path)
@@ -99,13 +99,13 @@ def test_closing_again_changes_nothing(tmp_path):
 
 def test_closing_what_showed_nothing_says_nothing():
     said = Terminal()
-    Progress(100, stream=said).close()
+    FitProgress(100, stream=said).close()
     assert said.getvalue() == ""
 
 
 def test_quiet_says_nothing_and_logs_all_the_same(tmp_path):
     said = Terminal()
-    progress = Progress(100, quiet=True, stream=said, log_dir=tmp_path)
+    progress = FitProgress(100, quiet=True, stream=said, log_dir=tmp_path)
     progress.show(10, ROW)
     progress.say("a rollback")
     progress.close()
@@ -114,7 +114,7 @@ def test_quiet_says_nothing_and_logs_all_the_same(tmp_path):
 
 
 def test_tensorboard_reads_every_number_of_every_phase_back(tmp_path):
-    progress = Progress(100, quiet=True, log_dir=tmp_path)
+    progress = FitProgress(100, quiet=True, log_dir=tmp_path)
     progress.begin(0, total=10, label="MAP start")
     progress.show(10, {"log_likelihood": -7.0})
     progress.begin(0)
@@ -141,4 +141,4 @@ def test_a_fit_writes_its_history_to_tensorboard(tmp_path):
 def test_log_dir_without_tensorboard_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(ImportError, match=r'log_dir: .* pip install "livi\[tensorboard\]", or drop log_dir'):
-        Progress(100, log_dir=tmp_path)
+        FitProgress(100, log_dir=tmp_path)

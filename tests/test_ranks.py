@@ -167,7 +167,7 @@ def test_the_shares_of_any_number_of_ranks_add_up(name, ranks):
     bound.zero_grad()
     terms = []
     for rank in range(ranks):
-        share = Share.of(rank, ranks, num_samples=bound.num_samples // bound.posterior.num_components)
+        share = Share.of(rank, ranks, num_samples=bound.num_samples // bound.family.num_components)
         *_, (inputs, targets, weight) = Part(data, *share.examples).epoch(0)
         rng = torch.Generator().manual_seed(7)
         terms += [bound.accumulate(inputs, targets, rng, kl_weight=0.5, share=share, weight=weight)]

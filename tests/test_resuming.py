@@ -12,7 +12,7 @@ import livi
 from livi.inference import FitWarning, Recipe, Trainer, begin
 from livi.inference import loop as loop_module
 from livi.inference import start as start_module
-from livi.inference.progress import Progress
+from livi.inference.progress import FitProgress
 from livi.posterior.storage import read_checkpoint
 
 QUICK = Recipe(steps=60, map_steps=60, map_restarts=2, num_samples=8, num_entropy_samples=2)
@@ -269,7 +269,7 @@ def test_an_interrupted_start_says_so_at_once(monkeypatch):
 
     monkeypatch.setattr(start_module, "ranked", listen)
     pressed(monkeypatch, start_module._Ascent, "advance", 41)
-    begun = begin(quick_plan(), 0, Progress(60, stream=said))
+    begun = begin(quick_plan(), 0, FitProgress(60, stream=said))
     assert begun.interrupted
     assert "interrupted at step 40 of the MAP start: keeping the weights found by now" in heard[0]
 
@@ -307,7 +307,7 @@ def test_every_component_begins_at_the_network_s_weights(components):
     begun = begin(planned, seed=0)
     own = livi.Layout(network()).flatten()
     torch.testing.assert_close(begun.theta, own.expand(components, -1), rtol=0, atol=0)
-    for generator in planned.bound.posterior.generators:
+    for generator in planned.bound.family.generators:
         made = generator(torch.randn(4000, generator.latent_dim, generator=torch.Generator().manual_seed(0)))
         assert (made.mean(0) - own).abs().max() < 6 * planned.recipe.spread / 4000**0.5 + 0.01
     outputs = planned.layout.apply(own, data()[0])[None]
@@ -352,7 +352,7 @@ def test_a_fit_does_not_go_on_from_a_checkpoint_of_another_network(tmp_path):
 
 def test_components_beside_a_posterior_to_start_from_are_those_it_has():
     two = quick_fit(components=2)
-    assert quick_plan(start=two).bound.posterior.num_components == 2
-    assert quick_plan(start=two, components=2).bound.posterior.num_components == 2
+    assert quick_plan(start=two).bound.family.num_components == 2
+    assert quick_plan(start=two, components=2).bound.family.num_components == 2
     with pytest.raises(ValueError, match="components: expected none, for the posterior to start from brings its own"):
         quick_plan(start=two, components=1)

@@ -13,12 +13,13 @@ import livi
 from livi.family.generators import MLP, Affine
 from livi.family.implicit import ImplicitPosterior
 from livi.family.noise import FixedNoise
-from livi.inference import FitWarning, Recipe, ReweightReport
+from livi.inference import FitWarning, Recipe
 from livi.model.likelihoods import Categorical, Gaussian
 from livi.model.priors import Normal, Relevance
 from livi.network import Layout, apply_many
 from livi.posterior.posterior import Posterior, load
 from livi.rivals import fit_ensemble
+from livi.sampling import ReweightReport
 
 OBS_STD, NOISE = 0.5, 0.02
 SHORT = Recipe(steps=20, map_steps=20, map_restarts=1, num_samples=8, num_entropy_samples=2)
@@ -236,7 +237,7 @@ def test_networks_in_blocks_give_what_all_at_once_gives(plane, monkeypatch):
     mean, covariance, _ = closed_form(plane)
     start = posterior_of(nn.Linear(2, 1), [gaussian(mean, 1.5 * covariance)])
     whole = livi.reweight(start, plane, **QUICK)
-    monkeypatch.setattr("livi.inference.reweighting.BLOCK", 100.0)
+    monkeypatch.setattr("livi.sampling.reweighting.BLOCK", 100.0)
     assert torch.allclose(livi.reweight(start, plane, **QUICK).sampler.theta, whole.sampler.theta)
 
 
@@ -312,6 +313,6 @@ def test_posteriors_without_a_density_are_refused_with_a_remedy(plane, monkeypat
         livi.reweight(livi.fit(net, (x, (y > 0).long()), Categorical(), **options))
     mean, covariance, _ = closed_form(plane)
     start = posterior_of(nn.Linear(2, 1), [gaussian(mean, covariance)])
-    monkeypatch.setattr("livi.inference.reweighting.MAX_ENTRIES", 8)
+    monkeypatch.setattr("livi.sampling.reweighting.MAX_ENTRIES", 8)
     with pytest.raises(ValueError, match=r"256 latents, and 8 latents times weights.*got 3 x 3; use livi\.polish"):
         livi.reweight(start, plane)

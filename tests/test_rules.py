@@ -149,7 +149,7 @@ def test_a_mixture_by_rule_only_where_its_parts_are_left_open():
     net.append(nn.Linear(50, 2))
 
     def components(**options):
-        return livi.plan(net, data, livi.Categorical(), steps=5, **options).bound.posterior.num_components
+        return livi.plan(net, data, livi.Categorical(), steps=5, **options).bound.family.num_components
 
     assert components() == components(prior=livi.Normal(0.5)) == 5
     assert components(noise=lambda layout: livi.RelativeNoise.for_layout(layout, 0.1)) == 5
@@ -229,7 +229,7 @@ def test_a_relative_spread_makes_each_tensor_vary_in_proportion_to_its_size():
     assert plan.layout.num_params > 5000
     assert plan.recipe.relative_spread
     begun = begin(plan, seed=0)
-    generator, noise = plan.bound.posterior.generators[0], plan.bound.posterior.noises[0]
+    generator, noise = plan.bound.family.generators[0], plan.bound.family.noises[0]
     z = torch.randn(400, generator.latent_dim, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         made = generator(z)
@@ -247,7 +247,7 @@ def test_a_relative_spread_makes_each_tensor_vary_in_proportion_to_its_size():
 def test_an_absolute_spread_is_the_same_for_all_weights_and_may_be_narrowed():
     plan = livi.plan(tabular(), table(), livi.Gaussian(), last_layer="sampled", recipe=SHORT)
     begun = begin(plan, seed=0)
-    generator = plan.bound.posterior.generators[0]
+    generator = plan.bound.family.generators[0]
     z = torch.randn(2000, generator.latent_dim, generator=torch.Generator().manual_seed(1))
     for factor in (1.0, 0.25):
         spread_out(plan, begun.theta, factor)

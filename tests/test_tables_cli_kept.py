@@ -13,8 +13,8 @@ import pytest
 from table_commands import SMALL, files
 
 from livi import cli
-from livi.inference.progress import Progress
 from livi.posterior.storage import StorageError
+from livi.running import Progress
 from livi.tables import fitting, save_somewhere
 from livi.tables.model import TableModel, load_model
 

@@ -8,13 +8,13 @@ from torch import nn
 
 import livi
 from livi.family.ensemble import Ensemble
-from livi.inference import PolishReport
-from livi.inference.chains import differentiated, run_chains
-from livi.inference.tempering import anneal
 from livi.model.likelihoods import Gaussian
 from livi.model.priors import FunctionPrior, Normal
 from livi.network import Layout
 from livi.posterior.posterior import Posterior
+from livi.sampling import PolishReport
+from livi.sampling.chains import differentiated, run_chains
+from livi.sampling.tempering import anneal
 
 OBS_STD = 0.5
 
@@ -79,7 +79,7 @@ def test_starts_of_no_likelihood_are_lost_and_the_others_go_on(rng):
 
 
 def test_a_posterior_out_of_reach_is_said(rng, monkeypatch):
-    monkeypatch.setattr("livi.inference.tempering.MOST", 2)
+    monkeypatch.setattr("livi.sampling.tempering.MOST", 2)
     target = differentiated(lambda x: standard_normal(x) + two_modes(x))
     with pytest.raises(ValueError, match=r"in 2 temperatures, got to an inverse temperature of .*start=\"draws\""):
         anneal(target, standard_normal, torch.randn(64, 2, generator=rng), energy_error=1e-3, rng=rng)

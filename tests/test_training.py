@@ -61,7 +61,7 @@ def test_a_user_s_own_loop_gives_identical_numbers():
         optimiser.step()
         if (step + 1) % 10 == 0:
             assert terms.bound.item() == pytest.approx(posterior.history[step // 10]["bound"], rel=1e-9)
-    torch.testing.assert_close(draws(posterior), bound.posterior.sample(5, torch.Generator().manual_seed(9)))
+    torch.testing.assert_close(draws(posterior), bound.family.sample(5, torch.Generator().manual_seed(9)))
 
 
 def test_the_seed_decides_everything():
@@ -89,4 +89,4 @@ def test_weight_averaging_starts_at_the_start_and_replaces_the_parameters_at_the
     slow = quick_fit(recipe=replace(QUICK, averaging=0.999999))
     plan = livi.plan(network(), data(), livi.Gaussian(), last_layer="sampled", recipe=QUICK)
     begin(plan, seed=0)
-    torch.testing.assert_close(slow.sampler.centre(), plan.bound.posterior.centre(), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(slow.sampler.centre(), plan.bound.family.centre(), rtol=1e-3, atol=1e-3)

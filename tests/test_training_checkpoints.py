@@ -114,7 +114,7 @@ def test_a_checkpoint_is_never_written_with_broken_weights(tmp_path, monkeypatch
         if self.step == 23 and not poisoned:
             poisoned.append(True)
             with torch.no_grad():
-                next(self.bound.posterior.parameters()).fill_(float("nan"))
+                next(self.bound.family.parameters()).fill_(float("nan"))
         return terms
 
     monkeypatch.setattr(Trainer, "_step", poison)

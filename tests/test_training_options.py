@@ -10,7 +10,7 @@ from training import QUICK, data, draws, network, quick_fit
 
 import livi
 from livi.inference import FitWarning
-from livi.inference.progress import Progress
+from livi.inference.progress import FitProgress
 from livi.model import problem as problem_module
 from livi.model.data import TensorData
 from livi.model.likelihoods import Weighted, pass_weights
@@ -159,7 +159,7 @@ def test_unused_parameters_are_named():
 def test_alarms_name_collapse_runaway_convergence_and_lost_likelihood():
     fixed = {"noise": livi.FixedNoise(0.01), "last_layer": "sampled"}
     plan = livi.plan(network(), data(), livi.Gaussian(0.1), recipe=QUICK, **fixed)
-    generator = plan.bound.posterior.generators[0]
+    generator = plan.bound.family.generators[0]
     rng = torch.Generator().manual_seed(0)
     alarms = livi.inference.alarms.alarms
     generator.init_around(torch.zeros(16), 0.3)
@@ -198,7 +198,7 @@ def test_a_layer_that_varies_by_a_noise_worth_having_has_not_collapsed():
     for share, expected in ((0.2, False), (0.01, True)):
         noise = livi.FixedNoise(3.0 * share)
         plan = livi.plan(network(), data(), livi.Gaussian(0.1), recipe=QUICK, last_layer="sampled", noise=noise)
-        plan.bound.posterior.generators[0].init_around(torch.full((16,), 3.0), 1e-5)
+        plan.bound.family.generators[0].init_around(torch.full((16,), 3.0), 1e-5)
         found = livi.inference.alarms.alarms(plan.bound, -10.0, -9.0, 0.0, torch.Generator().manual_seed(0))
         assert any("Collapsed" in text for text in found) == expected
 
@@ -206,7 +206,7 @@ def test_a_layer_that_varies_by_a_noise_worth_having_has_not_collapsed():
 def test_spreads_are_held_against_the_scale_of_a_learned_prior_too():
     def widest(prior):
         plan = livi.plan(network(), data(), livi.Gaussian(0.1), prior=prior, recipe=QUICK, last_layer="sampled")
-        plan.bound.posterior.generators[0].init_around(torch.zeros(16), 0.3)
+        plan.bound.family.generators[0].init_around(torch.zeros(16), 0.3)
         return livi.inference.alarms._spreads(plan.bound, torch.Generator().manual_seed(0))[1]
 
     def learned(layout):
@@ -226,7 +226,7 @@ def test_the_plan_prints_choices_and_costs():
 
 def test_progress_is_plain_lines_where_there_is_no_terminal():
     said = io.StringIO()
-    progress = Progress(100, stream=said)
+    progress = FitProgress(100, stream=said)
     row = {"bound": -1.0, "log_likelihood": -2.0, "log_prior": -3.0, "entropy": 4.0, "rate": 1e-3}
     for step in range(10, 101, 10):
         progress.show(step, row)
@@ -235,7 +235,7 @@ def test_progress_is_plain_lines_where_there_is_no_terminal():
     assert "100/100  bound -1.00 = -2.00 likelihood -3.00 prior +4.00 entropy  rate 1.0e-03" in lines[-1]
     assert "\r" not in said.getvalue()
     quiet = io.StringIO()
-    Progress(100, quiet=True, stream=quiet).show(10, row)
+    FitProgress(100, quiet=True, stream=quiet).show(10, row)
     assert quiet.getvalue() == ""
 
 
@@ -245,7 +245,7 @@ def test_progress_on_a_terminal_rewrites_its_line():
             return True
 
     said = Terminal()
-    progress = Progress(100, stream=said)
+    progress = FitProgress(100, stream=said)
     row = {"bound": -1.0, "log_likelihood": -2.0, "log_prior": -3.0, "entropy": 4.0, "rate": 1e-3}
     progress.show(10, row)
     progress.show(20, row)

@@ -12,7 +12,7 @@ import livi
 from livi.inference import FitWarning, Recipe, map_weights
 from livi.inference import start as start_module
 from livi.inference.begin import begin
-from livi.inference.progress import Progress
+from livi.inference.progress import FitProgress
 from livi.rivals import fit_ensemble
 
 
@@ -79,7 +79,7 @@ def test_ctrl_c_in_the_start_keeps_a_narrow_posterior_around_the_weights_found(m
 def test_the_start_is_shown_and_its_cost_is_planned():
     said = io.StringIO()
     plan = livi.plan(network(), data(), livi.Gaussian(), last_layer="sampled", recipe=replace(QUICK, map_steps=200))
-    begin(plan, 0, Progress(60, stream=said))
+    begin(plan, 0, FitProgress(60, stream=said))
     lines = said.getvalue().splitlines()
     assert lines[0].startswith("MAP start [")
     assert "100/200" in lines[0]
@@ -133,5 +133,5 @@ def test_without_map_steps_the_start_is_the_module_itself():
         network(), data(), livi.Gaussian(), last_layer="sampled", recipe=replace(QUICK, map_steps=0, map_restarts=4)
     )
     begin(plan, seed=0)
-    begun = plan.bound.posterior.sample(2000, torch.Generator().manual_seed(0)).mean(0)
+    begun = plan.bound.family.sample(2000, torch.Generator().manual_seed(0)).mean(0)
     assert (begun - livi.Layout(network()).flatten()).abs().max() < 0.02

@@ -12,15 +12,15 @@ import livi
 from livi.inference import FitError, FitWarning, Recipe, Trainer
 from livi.inference import loop as loop_module
 from livi.inference.begin import begin
-from livi.inference.ctrl_c import CtrlC
-from livi.inference.progress import Progress
+from livi.inference.progress import FitProgress
+from livi.running import CtrlC
 
 
 def test_a_non_finite_step_is_rolled_back_with_a_smaller_rate(monkeypatch):
     plan = livi.plan(network(), data(), livi.Gaussian(), last_layer="sampled", recipe=replace(QUICK, steps=150))
     begin(plan, seed=0)
     said = io.StringIO()
-    trainer = Trainer(plan.bound, plan.data, plan.recipe, progress=Progress(150, stream=said))
+    trainer = Trainer(plan.bound, plan.data, plan.recipe, progress=FitProgress(150, stream=said))
     taken, poisoned = Trainer._step, []
 
     def poison(self, batch):
@@ -28,7 +28,7 @@ def test_a_non_finite_step_is_rolled_back_with_a_smaller_rate(monkeypatch):
         if self.step == 113 and not poisoned:
             poisoned.append(True)
             with torch.no_grad():
-                next(self.bound.posterior.parameters()).fill_(float("nan"))
+                next(self.bound.family.parameters()).fill_(float("nan"))
         return terms
 
     monkeypatch.setattr(Trainer, "_step", poison)
@@ -56,7 +56,7 @@ def test_a_component_that_is_lost_is_left_out_of_a_mixture(monkeypatch):
     def spoiled(self):
         run(self)
         with torch.no_grad():
-            for parameter in self.bound.posterior.generators[1].parameters():
+            for parameter in self.bound.family.generators[1].parameters():
                 parameter.fill_(30.0)
 
     options = {"components": 3, "likelihood": livi.Gaussian(0.1)}
@@ -77,7 +77,7 @@ def test_a_mixture_of_nothing_but_lost_components_is_an_error(monkeypatch):
     def spoiled(self):
         run(self)
         with torch.no_grad():
-            for parameter in self.bound.posterior.generators.parameters():
+            for parameter in self.bound.family.generators.parameters():
                 parameter.fill_(30.0)
 
     monkeypatch.setattr(Trainer, "run", spoiled)
@@ -95,7 +95,7 @@ def test_a_bound_that_falls_far_is_a_divergence(monkeypatch):
         if self.step == 210 and not pushed:
             pushed.append(True)
             with torch.no_grad():
-                self.bound.posterior.generators[0].skip.mul_(1000.0)
+                self.bound.family.generators[0].skip.mul_(1000.0)
         return taken(self, batch)
 
     monkeypatch.setattr(Trainer, "_step", push)

@@ -262,7 +262,7 @@ def test_a_dataset_gives_a_share_too():
     ids=["above 1", "bool", "too few", "loader", "word", "zero", "no data", "network fails", "lengths"],
 )
 def test_what_cannot_be_validated_on_is_an_error_before_any_work(options, kind, message, monkeypatch):
-    monkeypatch.setattr("livi.inference.start.MapStart.run", None)
+    monkeypatch.setattr("livi.inference.map_fits.MapStart.run", None)
     with pytest.raises(kind, match=message):
         quick_fit(**options)
 

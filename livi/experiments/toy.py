@@ -19,13 +19,14 @@ from livi.family.family import Family
 from livi.family.implicit import ImplicitPosterior
 from livi.family.last_layer import ExactLastLayer
 from livi.family.objective import Bound
-from livi.inference import FitWarning, PolishReport, Recipe, fit, polish
+from livi.inference import FitWarning, Recipe, fit
 from livi.model.likelihoods import Gaussian
 from livi.model.priors import Normal
 from livi.posterior.posterior import Posterior
 from livi.rivals import METHODS as RIVALS
 from livi.rivals import MultiplicativeFlow, fit_ensemble
 from livi.rivals.sampler import Sampler
+from livi.sampling import PolishReport, polish
 
 __all__ = [
     "METHODS",

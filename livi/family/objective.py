@@ -59,7 +59,7 @@ class Bound(nn.Module):
     prior's (scale), so `torch.optim.Adam(bound.parameters())` is a complete type-II fit.
 
     Args:
-        posterior: q, an `ImplicitPosterior` or another `Family`.
+        family: q, an `ImplicitPosterior` or another `Family`.
         num_data: N, the number of examples in the whole data set.
         entropy: Exact() for L', SmallestSingularValue() for L'', Lanczos() for L' at scale.
         num_samples: weight vectors for likelihood and prior, shared equally by mixture components.
@@ -73,7 +73,7 @@ class Bound(nn.Module):
 
     def __init__(
         self,
-        posterior: Family,
+        family: Family,
         likelihood: Likelihood,
         prior: Prior,
         *,
@@ -90,7 +90,7 @@ class Bound(nn.Module):
         for name, part, kind in (("likelihood", likelihood, Likelihood), ("prior", prior, Prior)):
             if not isinstance(part, kind):
                 raise TypeError(f"{name}: expected a livi {name}, got {type(part).__name__}.")
-        components = posterior.num_components
+        components = family.num_components
         self.num_data = checks.positive_int("num_data", num_data)
         self.num_samples = checks.positive_int("num_samples", num_samples)
         wanted = min(num_samples, 4 * components) if num_entropy_samples is None else num_entropy_samples
@@ -100,9 +100,9 @@ class Bound(nn.Module):
                 f"expected multiples of the {components} mixture components with num_entropy_samples <= num_samples, "
                 f"got num_samples={num_samples}, num_entropy_samples={wanted}."
             )
-        self.posterior = posterior
-        self.likelihood = likelihood.to(posterior.layout.device, posterior.layout.dtype)
-        self.prior = prior.to(posterior.layout.device, posterior.layout.dtype)
+        self.family = family
+        self.likelihood = likelihood.to(family.layout.device, family.layout.dtype)
+        self.prior = prior.to(family.layout.device, family.layout.dtype)
         self.entropy = Exact() if entropy is None else entropy
         self.latents = Orthogonal() if latents is None else latents
         self.batch_statistics = batch_statistics
@@ -159,7 +159,7 @@ class Bound(nn.Module):
         draw = self._draw(rng, share)
         scale = -1.0 / self.num_data
         nats, reports = self._entropy(draw, rng, entropy, share)
-        if self.posterior.entropy_apart and nats.requires_grad:
+        if self.family.entropy_apart and nats.requires_grad:
             nothing = torch.zeros_like(nats)
             torch.autograd.backward(scale * BoundTerms(nothing, nothing, nats).tempered(kl_weight, entropy_weight))
             nats = nats.detach()
@@ -197,8 +197,8 @@ class Bound(nn.Module):
 
     def _draw(self, rng: torch.Generator | None, share: Share | None = None) -> Draw:
         if share is None:
-            return self.posterior.draw(self.num_samples, rng, latents=self.latents)
-        return self.posterior.draw_share(share, self.num_samples, rng, latents=self.latents)
+            return self.family.draw(self.num_samples, rng, latents=self.latents)
+        return self.family.draw_share(share, self.num_samples, rng, latents=self.latents)
 
     def _entropy(
         self, draw: Draw, rng: torch.Generator | None, part: EntropyPart, share: Share | None = None
@@ -211,16 +211,16 @@ class Bound(nn.Module):
             estimator = estimator.without_value()
         how = Estimation(estimator, self.num_entropy_samples, rng, self.prior)
         if share is None:
-            estimates, weight = self.posterior.entropy(draw, how), None
+            estimates, weight = self.family.entropy(draw, how), None
         else:
-            estimates, weight = self.posterior.entropy_share(share, draw, how)
+            estimates, weight = self.family.entropy_share(share, draw, how)
         nats = torch.stack([estimate.nats for estimate in estimates]).mean()
         return nats if weight is None else weight * nats, tuple(estimate.report for estimate in estimates)
 
     def log_likelihood(self, theta: Tensor, inputs: Any, targets: Tensor) -> Tensor:  # (S, m) -> (S, B)
         """log p(y | x, theta) of each example, not scaled."""
         return log_likelihood(
-            self.posterior.layout,
+            self.family.layout,
             self.likelihood,
             theta,
             (inputs, targets),

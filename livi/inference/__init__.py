@@ -7,15 +7,11 @@ from livi.inference.density import fit_density
 from livi.inference.divergence import FitError
 from livi.inference.fitting import fit
 from livi.inference.loop import Trainer
+from livi.inference.map_fits import Starts, best_map_weights, map_weights
 from livi.inference.optimiser import make_optimiser
 from livi.inference.planning import plan
 from livi.inference.plans import Plan
-from livi.inference.polish_report import PolishReport
-from livi.inference.polishing import polish
 from livi.inference.recipe import Recipe
-from livi.inference.reweight_report import ReweightReport
-from livi.inference.reweighting import reweight
-from livi.inference.start import Starts, best_map_weights, map_weights
 from livi.inference.stopping import EarlyStopping
 from livi.model.warning import FitWarning
 
@@ -26,9 +22,7 @@ __all__ = [
     "FitError",
     "FitWarning",
     "Plan",
-    "PolishReport",
     "Recipe",
-    "ReweightReport",
     "Run",
     "Starts",
     "Trainer",
@@ -39,6 +33,4 @@ __all__ = [
     "make_optimiser",
     "map_weights",
     "plan",
-    "polish",
-    "reweight",
 ]

@@ -36,11 +36,11 @@ def alarms(
         temperature: of the posterior; one above 1 is expected to lie further below its start.
     """
     found = []
-    names = [group.name for group in bound.posterior.layout.groups]
+    names = [group.name for group in bound.family.layout.groups]
     idle, spread = _spreads(bound, rng)
     collapsed = [name for i, name in enumerate(names) if spread[i] < COLLAPSED or idle[i]]
     runaway = [name for i, name in enumerate(names) if spread[i] > RUNAWAY]
-    if collapsed and bound.posterior.learns_spread:
+    if collapsed and bound.family.learns_spread:
         found.append(
             f"Collapsed spread: the weights of {', '.join(collapsed[:4])} vary no more than their small fixed noise, "
             "or less than 1/1000 of their prior scale; uncertainty will be too small. Raise Recipe.steps or spread, or "
@@ -56,7 +56,7 @@ def alarms(
             f"Unconverged log-determinant: {unconverged:.0%} of the entropy estimates missed their tolerance; raise "
             "max_iterations or the noise."
         )
-    allowed = max(1.0, temperature) * bound.posterior.num_params + 0.1 * abs(start_log_likelihood)
+    allowed = max(1.0, temperature) * bound.family.num_params + 0.1 * abs(start_log_likelihood)
     if start_log_likelihood - log_likelihood > allowed:
         found.append(
             f"Likelihood far below the MAP start: {log_likelihood:.1f} against {start_log_likelihood:.1f} nats; the "
@@ -70,18 +70,18 @@ def _spreads(bound: Bound, rng: torch.Generator) -> tuple[Tensor, Tensor]:  # (l
 
     Both are taken within each component, since the distance between components would hide that each has collapsed.
     """
-    layout, prior = bound.posterior.layout, bound.prior
+    layout, prior = bound.family.layout, bound.prior
     scale = prior.std(layout.num_params)
     if scale is None:
         scale = torch.ones(layout.num_params, dtype=layout.dtype, device=layout.device)
     slices = [slice(group.start, group.stop) for group in layout.groups]
-    if not isinstance(bound.posterior, ImplicitPosterior):
-        sampled = lambda some: bound.posterior.sample(some.stop - some.start, rng)  # noqa: E731
+    if not isinstance(bound.family, ImplicitPosterior):
+        sampled = lambda some: bound.family.sample(some.stop - some.start, rng)  # noqa: E731
         total = moments(sampled, DRAWS, layout.num_params)[1] / scale
         wide = torch.stack([_rms(total[part]) for part in slices])
         return torch.zeros_like(wide, dtype=torch.bool), wide
     idle, widest = [], []
-    for generator, noise in zip(bound.posterior.generators, bound.posterior.noises, strict=True):
+    for generator, noise in zip(bound.family.generators, bound.family.noises, strict=True):
         assert isinstance(generator, Generator)
         assert isinstance(noise, Noise)
         z = Independent().draw(DRAWS, generator.latent_dim, rng, dtype=layout.dtype, device=layout.device)

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from livi.inference.map_fits import MapStart
 from livi.inference.plans import Plan
-from livi.inference.progress import Progress
+from livi.inference.progress import FitProgress
 from livi.inference.ranks import Alone
-from livi.inference.start import MapStart
 
 
 class Beginning(NamedTuple):
@@ -25,7 +25,7 @@ class Beginning(NamedTuple):
 def begin(
     prepared: Plan,
     seed: int,
-    progress: Progress | None = None,
+    progress: FitProgress | None = None,
     *,
     state: Mapping[str, Any] | None = None,
     save: Callable[[dict[str, Any]], None] | None = None,
@@ -57,7 +57,7 @@ def begin(
     starts = search.run(None if save is None else lambda: save(search.state()), save_every)
     for parameter in shared:
         parameter.requires_grad_(True)
-    components, own = bound.posterior.num_components, prepared.start == "net"
+    components, own = bound.family.num_components, prepared.start == "net"
     rows = starts.theta[:1].expand(components, -1) if own else starts.pick(components, seed)
     spread_out(prepared, rows)
     return Beginning(rows, float(starts.log_likelihood[0]), search.interrupted)
@@ -66,4 +66,4 @@ def begin(
 def spread_out(prepared: Plan, rows: Tensor, factor: float = 1.0) -> None:  # (K, m)
     """Put each component around its row, with the recipe's spread times `factor`."""
     recipe = prepared.recipe
-    prepared.bound.posterior.begin_around(rows, factor * recipe.spread, relative=recipe.relative_spread)
+    prepared.bound.family.begin_around(rows, factor * recipe.spread, relative=recipe.relative_spread)

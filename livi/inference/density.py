@@ -24,7 +24,7 @@ from livi.inference.callbacks import Callbacks
 from livi.inference.divergence import REMEDY, FitError
 from livi.inference.loop import Trainer
 from livi.inference.plans import generators_and_noises
-from livi.inference.progress import Progress
+from livi.inference.progress import FitProgress
 from livi.inference.recipe import Recipe
 from livi.model.density import LogProb, density_problem
 from livi.model.problem import Choice, Problem, chosen_for
@@ -120,7 +120,7 @@ def fit_density(
     made.begin_around(rows, spread)
     bound = _bound(problem, made, schedule)
     _try(problem, made, seed)
-    show = Progress(schedule.steps, quiet=not progress)
+    show = FitProgress(schedule.steps, quiet=not progress)
     try:
         called = Callbacks([show, Cooling(target, annealing)])
         trainer = Trainer(bound, problem.data, schedule, seed=seed, progress=show, callbacks=called)

@@ -17,20 +17,17 @@ from livi.inference.alarms import alarms
 from livi.inference.begin import Beginning, begin, spread_out
 from livi.inference.callbacks import Callback, Callbacks, Row, as_callbacks
 from livi.inference.divergence import REMEDY, FitError
-from livi.inference.judgement import expected_log_likelihood, leave_out, lost_components, lost_likelihood
+from livi.inference.final_check import expected_log_likelihood, leave_out, lost_components, lost_likelihood
 from livi.inference.loop import Trainer
-from livi.inference.memory import kept_memory
+from livi.inference.map_fits import map_weights
 from livi.inference.options import PlanOptions, checked
 from livi.inference.parameters import copied
 from livi.inference.planning import plan
 from livi.inference.plans import Plan
-from livi.inference.polishing import polish
-from livi.inference.progress import Progress
+from livi.inference.progress import FitProgress
 from livi.inference.ranks import Alone, joined
 from livi.inference.result import Result
 from livi.inference.resume import MAY_DIFFER, plan_again
-from livi.inference.rules import FROM_MODES, FROM_MODES_MAP_STEPS, Chains
-from livi.inference.start import map_weights
 from livi.inference.stopping import EarlyStopping
 from livi.inference.validation import Validation, split_off, validation_of
 from livi.model.likelihoods import Likelihood
@@ -38,6 +35,9 @@ from livi.model.warning import warn
 from livi.network.modes import with_gradients
 from livi.posterior import storage
 from livi.posterior.posterior import Posterior
+from livi.running import kept_memory
+from livi.sampling import LANGEVIN_ENSEMBLE, LANGEVIN_MAP_STEPS, ChainSettings
+from livi.sampling.polishing import polish
 
 NARROWER = 0.25  # factor on the spread when a fit is started again
 TOO_EARLY = (
@@ -115,7 +115,7 @@ def fit(
     facts = prepared.summary()
     _make_equal(prepared, ranks, facts | {"seed": seed}, resumed)
     quiet = not progress or not ranks.first
-    show = Progress(prepared.recipe.steps, quiet=quiet, log_dir=log_dir if ranks.first else None)
+    show = FitProgress(prepared.recipe.steps, quiet=quiet, log_dir=log_dir if ranks.first else None)
     if prepared.standardised:
         show.say(f"{' and '.join(prepared.standardised)} are standardised inside, for they are far from order one")
     if prepared.merged:
@@ -223,9 +223,9 @@ def _run(prepared: Plan, trainer: Trainer, result: Result, state: dict[str, Any]
 def _from_modes(prepared: Plan, trainer: Trainer, result: Result, trouble: str) -> Posterior:
     """Chains from short MAP fits, after the fit that they were to start from has failed."""
     assert prepared.chains is not None
-    trainer.progress.say(f"{trouble} Chains start at {FROM_MODES.chains} short MAP fits instead.")
-    chains = FROM_MODES.lasting(prepared.chains.steps / Chains().steps)
-    map_steps = min(FROM_MODES_MAP_STEPS, prepared.recipe.map_steps)
+    trainer.progress.say(f"{trouble} Chains start at {LANGEVIN_ENSEMBLE.chains} short MAP fits instead.")
+    chains = LANGEVIN_ENSEMBLE.lasting(prepared.chains.steps / ChainSettings().steps)
+    map_steps = min(LANGEVIN_MAP_STEPS, prepared.recipe.map_steps)
     recipe = replace(prepared.recipe, map_restarts=chains.chains, map_steps=map_steps)
     starts, failed = map_weights(prepared.problem, recipe, seed=trainer.seed), _finish(result, trainer)
     members = Posterior(
@@ -299,7 +299,7 @@ def _finish(result: Result, trainer: Trainer) -> Posterior:
         levels = (sum(recent) / len(recent), trainer.start_log_likelihood)
         for text in alarms(bound, *levels, unconverged, trainer.rng, trainer.recipe.temperature):
             warn(text)
-    facts = trainer.facts | bound.posterior.facts()  # a component may have been left out
+    facts = trainer.facts | bound.family.facts()  # a component may have been left out
     facts |= {
         "interrupted_at": trainer.step if trainer.interrupted else None,
         "stopped_at": trainer.step if trainer.stopped else None,

@@ -13,17 +13,17 @@ from livi.family.entropy import Capturable, Valueless
 from livi.family.objective import Bound, BoundTerms, EntropyPart
 from livi.inference.callbacks import Callbacks
 from livi.inference.capture import Stepper
-from livi.inference.ctrl_c import CtrlC
 from livi.inference.divergence import REMEDY, FitError, Window
 from livi.inference.optimiser import clip, load_state, make_optimiser, own_state, set_rate, whole_state
 from livi.inference.parameters import assign, blend, copied, values
-from livi.inference.progress import Progress
+from livi.inference.progress import FitProgress
 from livi.inference.ranks import Alone
 from livi.inference.recipe import LOG_EVERY, VALUE_EVERY, Recipe
 from livi.inference.recordable import CaptureError
 from livi.model.data import Batch, Data, remaining_batches
 from livi.model.warning import warn
 from livi.posterior import storage
+from livi.running import CtrlC
 
 SNAPSHOT_EVERY = 100  # steps between states that a fit can be rolled back to
 WINDOW = SNAPSHOT_EVERY // LOG_EVERY  # logged steps that are judged together
@@ -57,7 +57,7 @@ class Trainer:
         recipe: Recipe,
         *,
         seed: int = 0,
-        progress: Progress | None = None,
+        progress: FitProgress | None = None,
         checkpoint: str | Path | None = None,
         checkpoint_every: int = 500,
         facts: dict[str, Any] | None = None,
@@ -67,14 +67,14 @@ class Trainer:
         sharded: bool = False,
     ) -> None:
         self.bound, self.data, self.recipe, self.seed = bound, data, recipe, seed
-        self.progress = progress or Progress(recipe.steps, quiet=True)
+        self.progress = progress or FitProgress(recipe.steps, quiet=True)
         self.callbacks = callbacks or Callbacks([self.progress])
         self.checkpoint, self.checkpoint_every = checkpoint, checkpoint_every
         self.facts = facts or {}
         self.start_log_likelihood = float("-inf")
         self.ranks, self.sharded = ranks or Alone(), sharded
         self.optimiser = make_optimiser(bound, recipe, sharded=sharded)
-        device, dtype = bound.posterior.layout.device, bound.posterior.layout.dtype
+        device, dtype = bound.family.layout.device, bound.family.layout.dtype
         self.rng = torch.Generator(device=device).manual_seed(seed)
         self.step = 0
         self.rate_scale = 1.0
@@ -214,7 +214,7 @@ class Trainer:
 
     def _advance(self, batch: Batch, part: EntropyPart) -> BoundTerms:
         """The part of a step that runs on the device: it changes tensors in place, and reads no value back."""
-        self.bound.posterior.prepare_step(self.bound.prior, self.rng)
+        self.bound.family.prepare_step(self.bound.prior, self.rng)
         self.optimiser.zero_grad()
         terms = self.ranks.accumulate(
             self.bound, batch, self.rng, entropy=part, kl_weight=self.kl_weight, entropy_weight=self.entropy_weight
@@ -239,8 +239,8 @@ class Trainer:
 
     def _prepare(self, part: EntropyPart) -> None:
         """Before a recording: replace the entropy estimator by its `captured` form, which reads no value back."""
-        if not self.bound.posterior.capturable:
-            raise CaptureError(f"{type(self.bound.posterior).__name__}, which does not say that it can be recorded")
+        if not self.bound.family.capturable:
+            raise CaptureError(f"{type(self.bound.family).__name__}, which does not say that it can be recorded")
         if not isinstance(self.entropy, Capturable):
             raise CaptureError(f"{type(self.entropy).__name__}, which waits for its own results")
         if part != "none" and self.bound.entropy is self.entropy:
@@ -297,7 +297,7 @@ class Trainer:
         if not self.windows:
             return False
         now, weight = Window.of(self.history[-count:]), self.recipe.kl_weight(self.step - 1)
-        return now.far_below(self.windows, weight, max(20.0, 0.25 * self.bound.posterior.num_params))
+        return now.far_below(self.windows, weight, max(20.0, 0.25 * self.bound.family.num_params))
 
     def _roll_back(self, trouble: str) -> None:
         self.mid_step, failed_at = True, self.step

@@ -70,7 +70,7 @@ class _Trial:
     """Steps on one batch that change no parameter."""
 
     def __init__(self, bound: Bound, batch: Batch) -> None:
-        self.bound, self.batch, self.device = bound, batch, bound.posterior.layout.device
+        self.bound, self.batch, self.device = bound, batch, bound.family.layout.device
         self.rng = torch.Generator(device=self.device).manual_seed(0)
         self.products = 0
 
@@ -94,7 +94,7 @@ class _Trial:
     def replay(self, part: EntropyPart) -> float | None:
         """Seconds of a step as a CUDA graph; None where it cannot be one."""
         entropy = self.bound.entropy
-        if not self.bound.posterior.capturable or not isinstance(entropy, Capturable):
+        if not self.bound.family.capturable or not isinstance(entropy, Capturable):
             return None
         try:
             self.bound.entropy = entropy.captured(self.products)
@@ -157,7 +157,7 @@ def _adam_seconds(bound: Bound, recipe: Recipe) -> float:
     optimiser, quickest = make_optimiser(bound, recipe), float("inf")
     for group in optimiser.param_groups:
         set_rate(group, 0.0)
-    device = bound.posterior.layout.device
+    device = bound.family.layout.device
     on_device = torch.empty(0, device=device)
     try:
         for _ in range(REPEATS):
@@ -179,15 +179,15 @@ def _state_bytes(bound: Bound, *, recorded: bool) -> int:
     One copy is kept to roll back to, and recording a step takes two more, to compare it with a step that is not.
     """
     state = 3 * sum(parameter.nbytes for parameter in bound.parameters())
-    aside = bound.posterior.layout.device.type == "cuda" and state > ASIDE
-    network = sum(parameter.nbytes for parameter in bound.posterior.layout.module.parameters())
+    aside = bound.family.layout.device.type == "cuda" and state > ASIDE
+    network = sum(parameter.nbytes for parameter in bound.family.layout.module.parameters())
     copies = 0 if aside else 3 if recorded else 1
     return network + (1 + copies) * state
 
 
 def _start_bytes(bound: Bound) -> int:
     """Bytes held while the posterior is put around its start: its parameters, and draws to measure its spread."""
-    posterior = bound.posterior
+    posterior = bound.family
     parameters = sum(parameter.nbytes for parameter in bound.parameters())
     if not isinstance(posterior, ImplicitPosterior):
         return parameters
@@ -199,11 +199,11 @@ def _batch_bytes(batch: Batch) -> int:
 
 
 def _too_large(bound: Bound, batch: Batch) -> str:
-    device = bound.posterior.layout.device
+    device = bound.family.layout.device
     free = f", with {torch.cuda.mem_get_info(device)[0] / 1e9:.1f} GB free on {device}" if device.type == "cuda" else ""
     halved = "" if isinstance(bound.likelihood, Marginal) else ", or pass autocast=torch.bfloat16"
     return (
-        f"expected one step to fit into memory, got {bound.posterior.num_params:,} stochastic weights, "
+        f"expected one step to fit into memory, got {bound.family.num_params:,} stochastic weights, "
         f"{bound.num_samples} samples and a batch of {len(batch[1])}{free}; lower batch_size or the Recipe's "
         f"num_samples{halved}."
     )

@@ -19,7 +19,7 @@ def make_optimiser(bound: Bound, recipe: Recipe, *, sharded: bool = False) -> to
     Args:
         sharded: each rank keeps the moments of some parameters, updates those, and sends them to the others.
     """
-    affine, nonlinear, scales = bound.posterior.rates()
+    affine, nonlinear, scales = bound.family.rates()
     hyper = [*scales, *bound.likelihood.parameters(), *bound.prior.parameters()]
     groups = [
         {"params": list(dict.fromkeys(parameters)), "lr": rate, "peak": rate}

@@ -21,11 +21,11 @@ from livi.family.last_layer import Marginal
 from livi.family.latents import Latents, Orthogonal
 from livi.family.noise import Noise
 from livi.family.objective import Bound
+from livi.inference.map_fits import measure_start
 from livi.inference.measuring import Cost, measure_step
 from livi.inference.recipe import Recipe
 from livi.inference.rules import (
     BySize,
-    Chains,
     Size,
     default_components,
     default_entropy,
@@ -36,13 +36,13 @@ from livi.inference.rules import (
     from_trained,
     wants_polish,
 )
-from livi.inference.start import measure_start
 from livi.model.data import Data, LoaderData, TensorData, shapes_in_words
 from livi.model.likelihoods import Weighted
 from livi.model.likelihoods.located import Located
 from livi.model.problem import Choice, Problem, chosen_for
 from livi.network import Layout
 from livi.posterior import storage
+from livi.sampling import ChainSettings
 from livi.spec import NotSpecifiedError, Specified, spec_of
 
 Made = TypeVar("Made")
@@ -89,7 +89,7 @@ class Plan:
     seconds_per_map_step: float
     capture: bool | None = None
     start: str = "map"
-    chains: Chains | None = None  # to polish the fit with
+    chains: ChainSettings | None = None  # to polish the fit with
 
     @property
     def seconds_per_step(self) -> float:
@@ -116,7 +116,7 @@ class Plan:
     @property
     def recipe_of_all(self) -> Recipe:
         """The recipe with `num_samples` of all components together, from which gradients are counted."""
-        return replace(self.recipe, num_samples=self.recipe.num_samples * self.bound.posterior.num_components)
+        return replace(self.recipe, num_samples=self.recipe.num_samples * self.bound.family.num_components)
 
     @property
     def gradients(self) -> int:
@@ -132,7 +132,7 @@ class Plan:
 
     def summary(self) -> dict[str, Any]:
         """The choices and costs as JSON-able values."""
-        posterior, integrated = self.bound.posterior, self.problem.integrated
+        posterior, integrated = self.bound.family, self.problem.integrated
         weights = sum(parameter.numel() for parameter in self.bound.parameters())
         likelihood = self.bound.likelihood
         if isinstance(posterior, ImplicitPosterior):
@@ -273,7 +273,7 @@ def make_plan(problem: Problem, choices: Choices, *, seed: int) -> Plan:
     cost = measure_step(bound, problem.data.first(), recipe, capture=choices.capture)
     starting = replace(problem, autocast=autocast)
     climbing = measure_start(starting, recipe.map_restarts) if recipe.map_steps or polished else 0.0
-    chains = Chains() if polished else None
+    chains = ChainSettings() if polished else None
     return Plan(bound, problem, recipe, cost, climbing, choices.capture, choices.start, chains)
 
 

@@ -117,7 +117,7 @@ class Group(Alone):
         return {**options, "device": asked, "capture": False}
 
     def shards(self, bound: Bound, asked: bool | None) -> bool:
-        device = bound.posterior.layout.device
+        device = bound.family.layout.device
         if asked is not None or device.type != "cuda":
             return bool(asked)
         held = 4 * sum(parameter.nbytes for parameter in bound.parameters())  # with gradients and two moments
@@ -192,7 +192,7 @@ class Group(Alone):
         return PrefixStore(name, _get_default_store())
 
     def _share(self, bound: Bound) -> Share:
-        samples = bound.num_samples // bound.posterior.num_components
+        samples = bound.num_samples // bound.family.num_components
         return Share.of(self.rank, self.count, num_samples=samples)
 
     def _from_all(self, value: T) -> list[T]:

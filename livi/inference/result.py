@@ -37,7 +37,7 @@ class Result:
         problem = self.prepared.problem
         if problem.integrated is None:
             return Posterior(
-                bound.posterior,
+                bound.family,
                 bound.likelihood,
                 bound.prior,
                 calibration=self.calibration,
@@ -46,8 +46,8 @@ class Result:
             )
         if bound is not self.prepared.bound:
             problem = replace(problem, integrated=copy.deepcopy(problem.integrated))  # which holds the network
-        assert isinstance(bound.posterior, ImplicitPosterior)
-        sampler = ExactLastLayer.of(problem, bound.posterior, bound.likelihood, bound.prior)
+        assert isinstance(bound.family, ImplicitPosterior)
+        sampler = ExactLastLayer.of(problem, bound.family, bound.likelihood, bound.prior)
         return Posterior(sampler, sampler.likelihood.observed, bound.prior, history=history, plan=facts)
 
     def copied(self, bound: Bound) -> Posterior:

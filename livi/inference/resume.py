@@ -10,8 +10,8 @@ from torch import nn
 from livi.inference.planning import plan
 from livi.inference.plans import Plan
 from livi.inference.recipe import Recipe
-from livi.inference.rules import Chains
 from livi.model.likelihoods import Likelihood
+from livi.sampling import ChainSettings
 
 MAY_DIFFER = {  # facts of a plan that need not be the same when its fit is resumed
     "seconds_per_step",
@@ -49,7 +49,7 @@ def plan_again(
     if options.get("components") is None and options.get("family") is None:  # likewise the rule for mixtures
         options["components"] = before.get("components")
     prepared = plan(net, data, likelihood, seed=seed, recipe=asked, **options)
-    prepared = replace(prepared, chains=None if chained is None else Chains(**chained))
+    prepared = replace(prepared, chains=None if chained is None else ChainSettings(**chained))
     for name, value in asdict(prepared.recipe).items():
         if value != getattr(kept, name) and not (name == "steps" and value > kept.steps):
             raise ValueError(

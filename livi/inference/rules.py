@@ -36,7 +36,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from torch import nn
 
@@ -44,8 +44,6 @@ from livi.family.entropy import EntropyEstimator, Exact, Lanczos
 from livi.family.generators import MLP, MMNN, Generator
 from livi.family.generators.sizing import align, latent_side
 from livi.family.noise import DiagonalNoise, FixedNoise, Noise, RelativeNoise
-from livi.inference.chains import ENERGY_ERROR
-from livi.inference.polishing import WARM_UP
 from livi.inference.recipe import Recipe
 from livi.model.data import FULL_BATCH, Data, TensorData
 from livi.model.defaults import LARGE, MIDDLE, SMALL
@@ -278,33 +276,6 @@ def _features_recipe(num_samples: int, num_data: int, components: int) -> Recipe
     if num_data <= 2048:
         return few
     return replace(few, steps=1000, map_steps=1000, affine_rate=2e-3, nonlinear_rate=6e-4, hyper_rate=5e-2)
-
-
-@dataclass(frozen=True)
-class Chains:
-    """The Markov chains that polish a fit; see `livi.polish`."""
-
-    chains: int = 16
-    draws: int = 400
-    steps: int = 2000
-    warm_up: float = WARM_UP
-    energy_error: float = ENERGY_ERROR
-    first_error: float | None = None
-    weighting: Literal["equal", "stacked"] = "equal"
-
-    def lasting(self, share: float) -> Chains:
-        """Chains shortened by this share, for a fit that is shortened."""
-        steps = max(100, round(min(1.0, share) * self.steps))
-        return replace(self, steps=steps, draws=min(self.draws, self.chains * int((1.0 - self.warm_up) * steps)))
-
-
-FROM_MODES = Chains(chains=8, steps=5000, warm_up=0.6, energy_error=0.1, first_error=0.5, weighting="stacked")
-"""Chains that start at MAP fits of 300 steps, and leave these places by long steps, with large errors at first.
-
-After Sommer et al. (2025), "Microcanonical Langevin Ensembles"; what each part of it contributes is in
-docs/benchmarks/small-tables.md.
-"""
-FROM_MODES_MAP_STEPS = 300
 
 
 def wants_polish(problem: Problem) -> bool:

@@ -9,14 +9,13 @@ from torch import nn
 
 from livi import checks
 from livi.durations import seconds
-from livi.inference import polish
-from livi.inference.polishing import FEWEST
-from livi.inference.rules import FROM_MODES, FROM_MODES_MAP_STEPS
-from livi.inference.start import measure_start
+from livi.inference.map_fits import measure_start
 from livi.model.likelihoods import Likelihood
 from livi.model.warning import warn
 from livi.posterior.posterior import Posterior
 from livi.rivals.map_start import MapFits
+from livi.sampling import LANGEVIN_ENSEMBLE, LANGEVIN_MAP_STEPS, polish
+from livi.sampling.polishing import FEWEST
 
 INTERRUPTED = "interrupted while sampling: keeping the networks that the chains started from; fit again for more."
 
@@ -26,11 +25,11 @@ def fit_langevin(
     data: Any,
     likelihood: Likelihood,
     *,
-    chains: int = FROM_MODES.chains,
-    draws: int = FROM_MODES.draws,
+    chains: int = LANGEVIN_ENSEMBLE.chains,
+    draws: int = LANGEVIN_ENSEMBLE.draws,
     steps: int | None = None,
     map_steps: int | None = None,
-    energy_error: float = FROM_MODES.energy_error,
+    energy_error: float = LANGEVIN_ENSEMBLE.energy_error,
     budget: float | str | None = None,
     **options: Any,
 ) -> Posterior:
@@ -38,7 +37,7 @@ def fit_langevin(
 
     After Sommer et al. (2025), "Microcanonical Langevin Ensembles". Steps are long, with an energy error per weight
     that falls from 0.5 to 0.1: chains leave the poor modes where short MAP fits end, and the draws are biased. Chains
-    do not count equally; stacking weights them (`livi.inference.stacking`). A step of each chain costs two gradients on
+    do not count equally; stacking weights them (`livi.sampling.stacking`). A step of each chain costs two gradients on
     all data. Results, and what each part contributes, are in docs/benchmarks/small-tables.md.
 
     Args:
@@ -53,20 +52,20 @@ def fit_langevin(
     """
     checks.positive_int("chains", chains)
     progress, seed = options.pop("progress", True), options.get("seed", 0)
-    map_steps = min(FROM_MODES_MAP_STEPS, steps or FROM_MODES_MAP_STEPS) if map_steps is None else map_steps
+    map_steps = min(LANGEVIN_MAP_STEPS, steps or LANGEVIN_MAP_STEPS) if map_steps is None else map_steps
     fits = MapFits.of("fit_langevin", net, data, likelihood, chains, map_steps, options)
     problem, starts = fits.problem, fits.starts()
-    steps = FROM_MODES.steps if steps is None else checks.positive_int("steps", steps)
+    steps = LANGEVIN_ENSEMBLE.steps if steps is None else checks.positive_int("steps", steps)
     if budget is not None:
         gradient = measure_start(problem, chains)  # on one batch; a step of chains takes two on all batches
         left = seconds("budget", budget) - map_steps * gradient
         steps = min(steps, int(left / (2.0 * gradient * problem.data.steps_per_epoch)))
     steps = max(steps, 4 * FEWEST)
-    each = min(-(-draws // chains), int((1.0 - FROM_MODES.warm_up) * steps))
+    each = min(-(-draws // chains), int((1.0 - LANGEVIN_ENSEMBLE.warm_up) * steps))
     start = fits.posterior(starts, "langevin")
     try:
         chosen = replace(
-            FROM_MODES, chains=chains, draws=max(FEWEST, each) * chains, steps=steps, energy_error=energy_error
+            LANGEVIN_ENSEMBLE, chains=chains, draws=max(FEWEST, each) * chains, steps=steps, energy_error=energy_error
         )
         return polish(start, problem.data, seed=seed, progress=progress, **asdict(chosen))
     except KeyboardInterrupt:

@@ -10,7 +10,6 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from livi.inference import Recipe, fit
-from livi.inference.rules import FROM_MODES, FROM_MODES_MAP_STEPS
 from livi.posterior.posterior import Posterior
 from livi.rivals.avb import fit_avb
 from livi.rivals.ensemble import fit_ensemble
@@ -26,6 +25,7 @@ from livi.rivals.mnf import fit_mnf
 from livi.rivals.nuts import fit_nuts
 from livi.rivals.sivi import fit_sivi
 from livi.rivals.swag import fit_swag
+from livi.sampling import LANGEVIN_ENSEMBLE, LANGEVIN_MAP_STEPS
 
 Fit = Callable[..., Posterior]  # (net, data, likelihood, *, seed, progress, **options)
 
@@ -130,10 +130,10 @@ def map_then_chains(budget: Budget) -> dict[str, Any]:
     >>> map_then_chains(Budget(40_000, Recipe())), map_then_chains(Budget(40_000, Recipe(), batches=10))
     ({'chains': 8, 'map_steps': 300, 'steps': 2350}, {'chains': 8, 'map_steps': 300, 'steps': 235})
     """
-    each = budget.gradients // FROM_MODES.chains
-    map_steps = max(1, min(FROM_MODES_MAP_STEPS, each // 4))
+    each = budget.gradients // LANGEVIN_ENSEMBLE.chains
+    map_steps = max(1, min(LANGEVIN_MAP_STEPS, each // 4))
     steps = max(1, (each - map_steps) // (2 * budget.batches))
-    return {"chains": FROM_MODES.chains, "map_steps": map_steps, "steps": steps}
+    return {"chains": LANGEVIN_ENSEMBLE.chains, "map_steps": map_steps, "steps": steps}
 
 
 def more_members(budget: Budget) -> dict[str, Any]:

@@ -14,9 +14,7 @@ from torch import Tensor, nn
 from livi import checks
 from livi.family.ensemble import Ensemble
 from livi.inference import Recipe
-from livi.inference.convergence import effective_size, split_rhat
-from livi.inference.own_noise import Limits, fit_noise
-from livi.inference.polishing import followed_predictions
+from livi.inference.refit_noise import Limits, fit_noise
 from livi.model.data import NotGatheredError, gathered
 from livi.model.likelihoods import Gaussian, Likelihood
 from livi.model.problem import Problem
@@ -25,6 +23,8 @@ from livi.network import Layout
 from livi.posterior.posterior import Posterior
 from livi.rivals.jax_network import in_double, load, log_likelihood, log_prior, translated
 from livi.rivals.map_start import MapFits, as_posterior
+from livi.sampling.convergence import effective_size, split_rhat
+from livi.sampling.polishing import followed_predictions
 
 MOST_WEIGHTS = 2_000
 TOLERANCE = 1e-6  # relative difference of the log joint densities of jax and torch

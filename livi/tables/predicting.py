@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from livi.inference.progress import Progress
 from livi.posterior import metrics
+from livi.running import Progress
 from livi.tables.content import ClassificationRows, RegressionRows
 from livi.tables.estimators.conformal import rank, threshold
 from livi.tables.estimators.draws import TOLERANCE

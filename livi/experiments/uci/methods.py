@@ -21,11 +21,12 @@ from torch import nn
 
 from livi.family.entropy import Lanczos, SmallestSingularValue
 from livi.family.last_layer.problem import ROWS
-from livi.inference import Recipe, fit, polish
+from livi.inference import Recipe, fit
 from livi.model.priors import Normal, Prior, Relevance
 from livi.network import Layout
 from livi.posterior.posterior import Posterior
 from livi.rivals import METHODS as RIVALS
+from livi.sampling import polish
 
 HIDDEN = 50
 MEMBERS = 5  # of an ensemble, and components of a mixture

@@ -22,8 +22,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from livi.inference.chains import Differentiated, LogDensity, MovingChains, differentiated
-from livi.inference.resampling import resampled
+from livi.sampling.chains import Differentiated, LogDensity, MovingChains, differentiated
+from livi.sampling.resampling import resampled
 
 KEPT = 0.9  # effective share of the chains in one rise of the inverse temperature
 RESAMPLED = 0.5  # effective share below which chains are resampled

@@ -11,9 +11,9 @@ from torch import Tensor
 from livi.family.family import Family
 from livi.family.implicit import ImplicitPosterior
 from livi.family.objective import Bound
-from livi.inference.chains import log_density_range
 from livi.model.data import Data
 from livi.model.warning import warn
+from livi.sampling.chains import log_density_range
 
 DRAWS, FEW = 32, 8  # networks that predict together, fewer of many weights
 HELD = 2**28  # numbers in all of them together, which decides how many there are between FEW and DRAWS
@@ -31,7 +31,7 @@ def log_predictive(
     Args:
         q: another posterior than the bound's.
     """
-    q = bound.posterior if q is None else q
+    q = bound.family if q is None else q
 
     def averaged(values: Tensor) -> Tensor:
         return torch.logsumexp(values, 0) - math.log(len(values))
@@ -42,7 +42,7 @@ def log_predictive(
 @torch.no_grad()
 def expected_log_likelihood(bound: Bound, data: Data, rng: torch.Generator) -> float:
     """sum_i E_q log p(y_i | x_i, theta), from the same batches."""
-    return _over_data(bound, data, rng, bound.posterior, lambda values: values.mean(0), BATCHES)
+    return _over_data(bound, data, rng, bound.family, lambda values: values.mean(0), BATCHES)
 
 
 def _over_data(
@@ -92,7 +92,7 @@ def lost_components(bound: Bound, data: Data, start_log_likelihood: float, rng: 
     The whole mixture does not show them: it explains what its best component does, less log K an example at most, and
     yet predicts with all of them.
     """
-    q = bound.posterior
+    q = bound.family
     least = _least(constant_log_likelihood(bound, data), start_log_likelihood)
     if least is None or not isinstance(q, ImplicitPosterior) or q.num_components == 1:
         return []
@@ -104,12 +104,12 @@ def lost_components(bound: Bound, data: Data, start_log_likelihood: float, rng: 
 
 def leave_out(bound: Bound, components: Sequence[int]) -> None:
     """Drop these components from a mixture, unless they are all of them, and warn."""
-    q = bound.posterior
+    q = bound.family
     kept = [k for k in range(q.num_components) if k not in components]
     if not components or not kept:
         return
     assert isinstance(q, ImplicitPosterior)
-    bound.posterior = q.only(kept)
+    bound.family = q.only(kept)
     warn(
         f"{len(components)} of {q.num_components} mixture components ended far below where they started, or below the "
         "best of them, and are left out: predictions are better without. Raise Recipe.steps or num_samples, or lower "

@@ -7,13 +7,13 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from livi.family.last_layer import Marginal
-from livi.inference.chain_target import work_on_example
-from livi.inference.chains import Differentiated, differentiated
 from livi.model.data import Batch
 from livi.model.problem import Problem
 from livi.network import Vmap, as_call
 from livi.network.dense import dense_layers
 from livi.network.dense_gradient import DenseGradient
+from livi.sampling.chain_target import work_on_example
+from livi.sampling.chains import Differentiated, differentiated
 
 BLOCK = 1e8  # multiplications, over all chains, for the examples that pass through the network at a time
 

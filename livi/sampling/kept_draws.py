@@ -9,13 +9,13 @@ from torch import Tensor
 
 from livi.family.ensemble import Ensemble
 from livi.family.last_layer import ExactLastLayer
-from livi.inference.chain_target import ChainTarget
 from livi.model.data import Data, NotGatheredError, Unpack, as_data, gathered
 from livi.model.likelihoods import Likelihood
 from livi.model.problem import Problem
 from livi.posterior.diagnostics.data import same_examples
 from livi.posterior.posterior import Posterior
 from livi.posterior.prediction import with_statistics
+from livi.sampling.chain_target import ChainTarget
 
 
 def other_data(

@@ -13,16 +13,16 @@ from torch import Tensor, nn
 
 from livi.draws import global_stream, normal, uniform
 from livi.inference.capture import Stepper
-from livi.inference.chains import log_density_range
 from livi.inference.optimiser import adam, for_optimiser, set_rate
-from livi.inference.own_noise import fit_noise, learned_beside
-from livi.inference.progress import Progress
+from livi.inference.progress import FitProgress
 from livi.inference.ranks import Alone
 from livi.inference.recipe import Recipe, cosine
+from livi.inference.refit_noise import fit_noise, learned_beside
 from livi.model.data import Batch, remaining_batches
 from livi.model.problem import Problem
 from livi.network import Layout
 from livi.network.evaluation import synchronise
+from livi.sampling.chains import log_density_range
 
 TEMPERATURE = 3.0  # nats, by which odds of starts fall by a factor e
 
@@ -95,12 +95,12 @@ class MapStart:
         *,
         seed: int,
         capture: bool | None = None,
-        progress: Progress | None = None,
+        progress: FitProgress | None = None,
         ranks: Alone | None = None,
     ) -> None:
         self.ranks = ranks or Alone()
         self.problem, self.recipe, self.seed = problem, recipe, seed
-        self.progress = progress or Progress(recipe.map_steps, quiet=True)
+        self.progress = progress or FitProgress(recipe.map_steps, quiet=True)
         self.theta = initial_weights(problem.layout, recipe.map_restarts, seed).requires_grad_()
         self.ascent = _Ascent(problem, self.theta, recipe.map_rate, self.ranks)
         self.stepper = Stepper(self.ascent.advance, self.ascent.changed, capture=capture)

@@ -13,13 +13,6 @@ from livi import checks
 from livi.draws import permutation
 from livi.family.implicit import ImplicitPosterior
 from livi.family.last_layer import ExactLastLayer, Marginal
-from livi.inference.chain_target import ChainTarget, work_on_example
-from livi.inference.ctrl_c import CtrlC
-from livi.inference.kept_draws import kept_as_posterior, other_data
-from livi.inference.memory import kept_memory
-from livi.inference.progress import Progress
-from livi.inference.resampling import resampled
-from livi.inference.reweight_report import ReweightReport
 from livi.model.data import Unpack
 from livi.model.priors import Normal, Relevance
 from livi.model.problem import Problem
@@ -31,6 +24,11 @@ from livi.posterior.diagnostics.log_det import largest_latent_dim
 from livi.posterior.diagnostics.subject import Effort
 from livi.posterior.pareto import effective, pareto_shape, smoothed
 from livi.posterior.posterior import Posterior
+from livi.running import CtrlC, Progress, kept_memory
+from livi.sampling.chain_target import ChainTarget, work_on_example
+from livi.sampling.kept_draws import kept_as_posterior, other_data
+from livi.sampling.resampling import resampled
+from livi.sampling.reweight_report import ReweightReport
 
 BLOCK = 1e8  # multiplications of the networks that are evaluated at a time
 NUMBERS = 2**23  # in the matrices and latents for the densities of a block of draws

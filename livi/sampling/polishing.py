@@ -13,17 +13,6 @@ from torch.utils import _pytree as pytree
 
 from livi import checks
 from livi.family.last_layer import Marginal
-from livi.inference.chain_noise import following, learned_noise, restored
-from livi.inference.chain_target import ChainTarget
-from livi.inference.chains import ENERGY_ERROR, ChainRun, Differentiated, run_chains
-from livi.inference.convergence import effective_size, split_rhat
-from livi.inference.kept_draws import kept_as_posterior, other_data
-from livi.inference.log_joint import differentiated_joint
-from livi.inference.memory import kept_memory
-from livi.inference.polish_report import PolishReport
-from livi.inference.progress import Progress
-from livi.inference.stacking import left_out_scores, picked, stacked
-from livi.inference.tempering import Population, anneal
 from livi.model.data import Batch, Unpack
 from livi.model.likelihoods import (
     ClassificationLikelihood,
@@ -38,6 +27,16 @@ from livi.network import apply_many, as_call
 from livi.network.linearised import Linearised
 from livi.network.modes import with_gradients
 from livi.posterior.posterior import Posterior
+from livi.running import Progress, kept_memory
+from livi.sampling.chain_noise import following, learned_noise, restored
+from livi.sampling.chain_target import ChainTarget
+from livi.sampling.chains import ENERGY_ERROR, ChainRun, Differentiated, run_chains
+from livi.sampling.convergence import effective_size, split_rhat
+from livi.sampling.kept_draws import kept_as_posterior, other_data
+from livi.sampling.log_joint import differentiated_joint
+from livi.sampling.polish_report import PolishReport
+from livi.sampling.stacking import left_out_scores, picked, stacked
+from livi.sampling.tempering import Population, anneal
 
 WARM_UP = 0.3  # share of all steps
 PROBES = 32  # training inputs at which predictions are followed
@@ -67,7 +66,7 @@ def polish(
 ) -> Posterior:
     """The same model's posterior by Markov chains on all data, which start at draws of this one: an `Ensemble`.
 
-    Microcanonical Langevin chains without a Metropolis test (see `livi.inference.chains`), all at once, each step two
+    Microcanonical Langevin chains without a Metropolis test (see `livi.sampling.chains`), all at once, each step two
     gradients of log p(D, theta) on the whole data set. Their target is the exact posterior under the posterior's own
     prior and likelihood, whose scales stay as fitted. So does a noise that was given; one that was learned follows the
     chains during the warm-up, for that of a fit is too large where it fits less well than the chains do. Measured on
@@ -88,11 +87,11 @@ def polish(
         energy_error, first_error: mean squared error of a step per weight, which decides its size, and that of the
             first step. Larger ones explore more, with a larger bias (docs/benchmarks/polish.md).
         start: where chains start. "draws": at draws of the posterior. "prior": at draws of the prior, which are cooled
-            down to the posterior together and resampled on the way (see `livi.inference.tempering`); it takes more
+            down to the posterior together and resampled on the way (see `livi.sampling.tempering`); it takes more
             chains, a hundred or so, and finds modes and their shares that the posterior knows nothing of. Of the
             posterior only the model is then used: prior, noise, scales.
         weighting: "stacked" keeps draws of each chain in shares by which the chains together predict examples left
-            out best (see `livi.inference.stacking`), for chains that do not mix; "equal" the same number of each.
+            out best (see `livi.sampling.stacking`), for chains that do not mix; "equal" the same number of each.
         seed: decides every random draw.
         progress: show a progress bar.
         unpack: batch -> (inputs, targets), as in `livi.plan`.
