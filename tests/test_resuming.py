@@ -9,9 +9,8 @@ import torch
 from torch import nn
 
 import livi
-from livi.inference import FitWarning, Recipe, Trainer, begin
+from livi.inference import FitWarning, Recipe, Trainer, begin, map_fits
 from livi.inference import loop as loop_module
-from livi.inference import start as start_module
 from livi.inference.progress import FitProgress
 from livi.posterior.storage import read_checkpoint
 
@@ -232,7 +231,7 @@ def test_checkpoints_may_be_written_before_anything_is_logged(tmp_path):
 @pytest.mark.parametrize("at", [1, 31, 60])
 def test_a_fit_interrupted_in_its_start_goes_on_bit_for_bit(tmp_path, monkeypatch, options, at):
     whole, path = quick_fit(**options), tmp_path / "c.livi"
-    interrupted(monkeypatch, start_module._Ascent, "advance", at, checkpoint=path, **options)
+    interrupted(monkeypatch, map_fits._Ascent, "advance", at, checkpoint=path, **options)
     assert read_checkpoint(path)["state"]["start"]["step"] == at - 1
     resumed = quick_fit(checkpoint=path, **options)
     same(resumed, whole)
@@ -250,7 +249,7 @@ def test_a_start_is_written_now_and_then_and_may_be_lengthened(tmp_path, monkeyp
         raise StopHere
 
     with monkeypatch.context() as patch:
-        patch.setattr(start_module, "ranked", stop)
+        patch.setattr(map_fits, "ranked", stop)
         with pytest.raises(StopHere):
             quick_fit(checkpoint=path, checkpoint_every=25)
     assert read_checkpoint(path)["state"]["start"]["step"] == 50
@@ -261,14 +260,14 @@ def test_a_start_is_written_now_and_then_and_may_be_lengthened(tmp_path, monkeyp
 
 def test_an_interrupted_start_says_so_at_once(monkeypatch):
     said, heard = io.StringIO(), []
-    ranked = start_module.ranked
+    ranked = map_fits.ranked
 
     def listen(self, *args):
         heard.append(said.getvalue())  # what was said before the work that comes after
         return ranked(self, *args)
 
-    monkeypatch.setattr(start_module, "ranked", listen)
-    pressed(monkeypatch, start_module._Ascent, "advance", 41)
+    monkeypatch.setattr(map_fits, "ranked", listen)
+    pressed(monkeypatch, map_fits._Ascent, "advance", 41)
     begun = begin(quick_plan(), 0, FitProgress(60, stream=said))
     assert begun.interrupted
     assert "interrupted at step 40 of the MAP start: keeping the weights found by now" in heard[0]

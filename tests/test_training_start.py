@@ -9,8 +9,7 @@ import torch
 from training import QUICK, data, draws, network, quick_fit
 
 import livi
-from livi.inference import FitWarning, Recipe, map_weights
-from livi.inference import start as start_module
+from livi.inference import FitWarning, Recipe, map_fits, map_weights
 from livi.inference.begin import begin
 from livi.inference.progress import FitProgress
 from livi.rivals import fit_ensemble
@@ -30,14 +29,14 @@ def test_the_start_is_chosen_by_all_of_the_data_not_its_first_rows():
 
 
 def test_one_restart_that_runs_away_does_not_take_the_others_along(monkeypatch):
-    made = start_module.initial_weights
+    made = map_fits.initial_weights
 
     def wild(layout, count, seed):
         theta = made(layout, count, seed)
         theta[1] = 1e200
         return theta
 
-    monkeypatch.setattr(start_module, "initial_weights", wild)
+    monkeypatch.setattr(map_fits, "initial_weights", wild)
     posterior = quick_fit(recipe=replace(QUICK, map_steps=200))
     assert posterior.sampler.centre().abs().max() < 100
 
@@ -45,7 +44,7 @@ def test_one_restart_that_runs_away_does_not_take_the_others_along(monkeypatch):
 @pytest.mark.parametrize("lost", [math.inf, -math.inf, math.nan])
 def test_rows_without_a_finite_density_go_on_from_the_best(lost):
     theta = torch.arange(3.0)[:, None].clone()
-    start_module._replace_lost(theta, torch.tensor([-2.0, lost, -1.0]))
+    map_fits._replace_lost(theta, torch.tensor([-2.0, lost, -1.0]))
     assert theta[:, 0].tolist() == [0.0, 2.0, 2.0]
 
 
@@ -53,13 +52,13 @@ def test_ctrl_c_in_map_fits_that_are_no_start_ends_them(monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(start_module._Ascent, "advance", interrupted)
+    monkeypatch.setattr(map_fits._Ascent, "advance", interrupted)
     with pytest.raises(KeyboardInterrupt):
         fit_ensemble(network(), data(), livi.Gaussian(0.2), members=2, steps=10)
 
 
 def test_ctrl_c_in_the_start_keeps_a_narrow_posterior_around_the_weights_found(monkeypatch, tmp_path):
-    advance, taken = start_module._Ascent.advance, []
+    advance, taken = map_fits._Ascent.advance, []
 
     def press(self, batch):
         taken.append(batch)
@@ -67,7 +66,7 @@ def test_ctrl_c_in_the_start_keeps_a_narrow_posterior_around_the_weights_found(m
             raise KeyboardInterrupt
         return advance(self, batch)
 
-    monkeypatch.setattr(start_module._Ascent, "advance", press)
+    monkeypatch.setattr(map_fits._Ascent, "advance", press)
     with pytest.warns(FitWarning, match="interrupted while looking for a start"):
         posterior = quick_fit(checkpoint=tmp_path / "c.livi")
     assert posterior.plan["interrupted_at"] == 0
@@ -105,7 +104,7 @@ def test_a_start_is_as_long_as_the_recipe_says_and_shortened_where_it_does_not()
 
 def test_a_mixture_starts_at_different_modes_with_odds_by_their_height():
     joint = torch.tensor([-10.0] * 5 + [-11.0] * 5 + [-60.0] * 10)
-    starts = start_module.Starts(torch.arange(20.0)[:, None], joint, joint)
+    starts = map_fits.Starts(torch.arange(20.0)[:, None], joint, joint)
     assert starts.pick(1, seed=0).tolist() == [[0.0]]
     picks = torch.stack([starts.pick(4, seed).squeeze(1) for seed in range(200)])
     assert all(len(set(row.tolist())) == 4 for row in picks)
@@ -118,13 +117,13 @@ def test_a_mixture_starts_at_different_modes_with_odds_by_their_height():
 
 def test_estimates_far_below_the_best_are_no_starts():
     theta, levels = torch.arange(4.0)[:, None], torch.tensor([0.0, -5.0, -500.0, -torch.inf])
-    starts = start_module.Starts(theta, levels, levels)
+    starts = map_fits.Starts(theta, levels, levels)
     assert [starts.pick(count, seed=0).squeeze(1).tolist() for count in (1, 2, 3)] == [
         [0.0],
         [0.0, 1.0],
         [0.0, 1.0, 0.0],
     ]
-    wide = start_module.Starts(torch.zeros(4, 1000), levels, levels)  # a posterior of so many weights is that wide
+    wide = map_fits.Starts(torch.zeros(4, 1000), levels, levels)  # a posterior of so many weights is that wide
     assert wide.pick(3, seed=0).shape == (3, 1000)
 
 

@@ -20,6 +20,7 @@ class SampledOutputs:
     case `mean` and `std` have the same structure. The likelihood is kept, not copied: `log_prob` follows its
     parameters if they are trained further.
 
+    >>> import torch
     >>> from livi.model.likelihoods import FunctionLikelihood
     >>> laplace = FunctionLikelihood(lambda out, y: -(out.squeeze(-1) - y).abs() - torch.log(torch.tensor(2.0)))
     >>> prediction = SampledOutputs(torch.zeros(3, 2, 1), laplace)
