@@ -6,8 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Every pip call obeys constraints.txt; without it torch may resolve to a build of several gigabytes.
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-# Without a docs folder yet, the doctest pass reads the README alone; without a README, the package alone.
-DOCTESTED := livi $(wildcard README.md docs)
+DOCTESTED := livi README.md docs
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

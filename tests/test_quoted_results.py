@@ -1,6 +1,7 @@
 """The table of README.md and the image tables of docs/benchmarks/images.md are those of the result files."""
 
 import json
+import re
 from functools import cache
 from pathlib import Path
 from statistics import fmean, stdev
@@ -11,18 +12,19 @@ ROOT = Path(__file__).parents[1]
 LIVI, POOL = "livi@epochs=50@fit=10", "livi-pooled-3@epochs=90@fit=5@noise=0.1"
 FIVE = "livi-pooled-5@epochs=50@fit=10@noise=0.1"
 
-# The words that a line of README begins with, and in the order of its columns: problem, method and scores.
-README = {
-    "| MNIST, LeNet": [
-        ("mnist", "map", "nll auroc"),
-        ("mnist", "ensemble-5", "nll auroc"),
-        ("mnist", "livi", "nll auroc"),
-    ],
-    "| Fashion-MNIST": [("fashion-mnist", "ensemble-5", "nll3 auroc"), ("fashion-mnist", "livi", "nll3 auroc")],
-    "| CIFAR-10": [("cifar10", "map", "nll3 ece"), ("cifar10", LIVI, "nll3 ece")],
-    "| the same": [("cifar10", "ensemble-5", "nll3 auroc"), ("cifar10", POOL, "nll3 auroc")],
-    "| CIFAR-100": [("cifar100", "map", "nll3 ece"), ("cifar100", "livi", "nll3 ece")],
-}
+# The lines of README's table: data, quantity, problem, methods in the order of the columns, score.
+README = [
+    ("MNIST", "NLL", "mnist", ("map", "ensemble-5", "livi"), "nll"),
+    ("MNIST", "AUROC", "mnist", ("map", "ensemble-5", "livi"), "auroc"),
+    ("Fashion-MNIST", "NLL", "fashion-mnist", ("ensemble-5", "livi"), "nll3"),
+    ("Fashion-MNIST", "AUROC", "fashion-mnist", ("ensemble-5", "livi"), "auroc"),
+    ("CIFAR-10", "NLL", "cifar10", ("map", LIVI), "nll3"),
+    ("CIFAR-10", "ECE", "cifar10", ("map", LIVI), "ece"),
+    ("the same", "NLL", "cifar10", ("ensemble-5", POOL), "nll3"),
+    ("the same", "AUROC", "cifar10", ("ensemble-5", POOL), "auroc"),
+    ("CIFAR-100", "NLL", "cifar100", ("map", "livi"), "nll3"),
+    ("CIFAR-100", "ECE", "cifar100", ("map", "livi"), "ece"),
+]
 # The first accuracy of a row of images.md, by which it is found, is that of this problem and method.
 IMAGES = [
     *[("mnist", method) for method in ("livi", "livi-mixture-1", "livi-smallest", "mnf", "ensemble-5", "ensemble-10")],
@@ -61,15 +63,17 @@ def with_error(numbers: list[float], digits: int, percent: bool) -> str:
     return " ± ".join(text if percent else text.lstrip("0") for text in texts)
 
 
-@pytest.mark.parametrize("beginning", README)
-def test_readme_has_the_means_of_the_result_files(beginning: str) -> None:
-    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-    (line,) = [line for line in lines if line.startswith((f"{beginning},", f"{beginning} "))]
-    cells = [cell.strip().replace("**", "") for cell in line.split("|")[2:-1] if cell.strip()]
-    assert cells == [
-        ", ".join(in_words(problem, method, score) for score in scores.split())
-        for problem, method, scores in README[beginning]
-    ]
+def test_readme_has_the_means_of_the_result_files() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8").replace("**", "")
+    rows_of_table = text.partition("| one network | ensemble of 5 | livi |\n")[2].partition("\n\n")[0].splitlines()[1:]
+    lines = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows_of_table]
+    assert len(lines) == len(README)
+    name = ""
+    for (data, quantity, problem, methods, score), (first, second, *cells) in zip(README, lines, strict=True):
+        name = first.replace("[", "") or name
+        assert re.match(rf"{data}(?![\w-])", name)
+        assert second.startswith(quantity)
+        assert [cell for cell in cells if cell] == [in_words(problem, method, score) for method in methods]
 
 
 @pytest.mark.parametrize(("problem", "method"), IMAGES)
