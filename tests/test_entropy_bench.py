@@ -11,6 +11,7 @@ import torch
 
 import livi
 from livi import cli
+from livi.experiments import entropy_bench
 from livi.experiments.entropy_bench import Config, controls, encoder_log_density, estimates, measured
 from livi.experiments.vae import VAE, train
 
@@ -99,6 +100,21 @@ def test_the_benchmark_in_miniature(tmp_path, capsys):
     assert (tmp_path / "curves.png").stat().st_size > 10_000
     assert cli.main(["bench", "entropy", *small]) == 0
     assert "going on after 2 of 2" in capsys.readouterr().err
+
+
+def test_a_training_that_fails_is_a_row_and_the_table_has_the_others(tmp_path, monkeypatch):
+    pytest.importorskip("sklearn")
+
+    def failing(vae, config, seed):
+        if seed == 1:
+            raise ArithmeticError("no luck")
+        return estimates(vae, config, seed)
+
+    monkeypatch.setattr(entropy_bench, "estimates", failing)
+    config = Config(data=("digits",), seeds=(0, 1), **TINY)
+    document = entropy_bench.bench(config, tmp_path, say=lambda _: None)
+    assert [row["error"] for row in document["rows"]] == [None, "ArithmeticError: no luck"]
+    assert "| digits | smallest | " in entropy_bench.text(document)
 
 
 def test_wrong_settings_are_refused():

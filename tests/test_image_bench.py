@@ -2,7 +2,9 @@
 
 import json
 import math
+import pickle
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -18,6 +20,7 @@ from livi.experiments.images.methods import Fitted, Task, default_methods, fit_m
 from livi.experiments.images.problems import PROBLEMS, Labelled, Sets, load
 from livi.experiments.images.scores import comparable
 from livi.experiments.images.text import summary, text
+from livi.experiments.runs import in_time
 from livi.family.ensemble import Ensemble
 from livi.model.likelihoods import Categorical
 from livi.network import Layout
@@ -156,12 +159,13 @@ def test_a_fit_in_a_process_of_its_own_is_the_same_fit(tmp_path):
     write_mnist(tmp_path)
     config = quick("mnist", methods=("livi",))
     [row] = bench(config, tmp_path / "one", tmp_path)["rows"]
-    images, folder = benches._Images(tmp_path, "cpu"), tmp_path / "two"
-    beside = benches._fit_in_process(config.jobs()[0], config, images, folder, Deadline())
+    images, folder = benches.Images(tmp_path, "cpu"), tmp_path / "two"
+    there = partial(benches.fit_row, config=config, images=images, folder=folder, deadline=Deadline(), say=str)
+    beside = in_time(config.jobs()[0], pickle.loads(pickle.dumps(there)), Deadline())
     assert {name: beside[name] for name in ("nll", "ece", "accuracy")} == {
         name: row[name] for name in ("nll", "ece", "accuracy")
     }
-    assert benches._fit_in_process(config.jobs()[0], config, images, folder, Deadline(0.0)) is None
+    assert in_time(config.jobs()[0], there, Deadline(0.0)) is None
 
 
 # --- limited time ---------------------------------------------------------------------------------
@@ -181,7 +185,7 @@ def test_a_fit_that_is_stopped_goes_on_to_the_same_answer(tmp_path, monkeypatch)
     monkeypatch.setattr(methods, "QUICK_STEPS", 30)
     config = quick("mnist", methods=("livi",))
     [whole] = bench(config, tmp_path / "whole", tmp_path)["rows"]
-    moments = iter([False] * 2)  # before the fit, and at its first logged step
+    moments = iter([False] * 3)  # before the job and its fit, and at the first logged step
     monkeypatch.setattr(Deadline, "passed", lambda _: next(moments, True))
     document = bench(config, tmp_path / "parts", tmp_path, minutes=1.0, say=lambda _: None)
     assert document["rows"] == []

@@ -306,6 +306,7 @@ def test_the_figure_goes_from_the_farthest_to_nuts_over_several_files(tmp_path, 
     assert "NUTS, epistemic" in [text.get_text() for text in drawn[0].legends[0].get_texts()]
 
 
+@pytest.mark.filterwarnings("ignore::livi.FitWarning")  # too few steps
 def test_the_bound_of_a_rivals_sampler_is_the_linearised_one():
     posterior = fit_toy("A", "avb", 0, recipe=QUICK).posterior
     inputs, targets = as_tensors(toy_data("A"))

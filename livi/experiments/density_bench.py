@@ -13,15 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from livi import checks
-from livi.experiments.density_targets import TARGETS, available
-from livi.experiments.processes import threads
+from livi.experiments.density_targets import TARGETS, Target, available
 from livi.experiments.rows import Row, spread
-from livi.experiments.runs import Job, Say, check_names, check_seeds, empty_document, recorded_warnings, run_jobs
+from livi.experiments.runs import Job, Say, check_names, check_seeds, empty_document, recorded_fit, run_jobs
 from livi.family.entropy import Exact
 from livi.family.family import Estimation
 from livi.family.generators import MLP, Affine
 from livi.family.noise import DiagonalNoise
 from livi.inference import fit_density
+from livi.inference.interruption import completed
 from livi.network import Layout
 from livi.posterior.density import Density
 from livi.rivals import Constant, SemiImplicit
@@ -108,27 +108,21 @@ def fit_row(job: Job, config: Config) -> Row:
     name, method, seed = job
     target = TARGETS[name]
     row: Row = {"target": name, "method": method, "seed": seed, "dim": target.dim}
-    found: dict[str, Any] = dict.fromkeys((*QUANTITIES, "kl_error", "w2_floor", "bound", "draws"))
-    error: str | None = None
-    with threads(1), recorded_warnings() as caught:
-        try:
-            rng = torch.Generator().manual_seed(seed)
-            begun = time.perf_counter()
-            q = fit_density(
-                target.log_prob, target.dim, steps=config.steps, seed=seed, progress=False, **METHODS[method]
-            )
-            found["seconds"] = time.perf_counter() - begun
-            if q.plan["interrupted_at"] is not None:
-                raise KeyboardInterrupt
-            points, truth, second_truth = q.sample(DRAWS, rng), target.sample(DRAWS, rng), target.sample(DRAWS, rng)
-            found |= {"w2": sliced(points, truth), "w2_floor": sliced(second_truth, truth), "bound": q.bound.value}
-            found |= divergence(q, rng, normalised=target.normalised)
-            if seed == config.seeds[0]:  # for the figure
-                found["draws"] = [[round(float(value), 3) for value in point] for point in points[:SHOWN, :2]]
-        except Exception as failure:  # the other methods still run
-            error = f"{type(failure).__name__}: {failure}"
-    messages = list(dict.fromkeys(f"{warning.category.__name__}: {warning.message}" for warning in caught))
-    return row | found | {"warnings": messages, "error": error}
+    fit = partial(_scores, target, method, seed, config.steps, drawn=seed == config.seeds[0])
+    return recorded_fit(row, (*QUANTITIES, "kl_error", "w2_floor", "bound", "draws"), fit)
+
+
+def _scores(target: Target, method: str, seed: int, steps: int, *, drawn: bool) -> Row:
+    """Fit, and compare with draws of p; with some of the fit's own draws for a figure."""
+    rng = torch.Generator().manual_seed(seed)
+    begun = time.perf_counter()
+    q = fit_density(target.log_prob, target.dim, steps=steps, seed=seed, progress=False, **METHODS[method])
+    found: Row = {"seconds": time.perf_counter() - begun}
+    points, truth, second_truth = completed(q).sample(DRAWS, rng), target.sample(DRAWS, rng), target.sample(DRAWS, rng)
+    found |= {"w2": sliced(points, truth), "w2_floor": sliced(second_truth, truth), "bound": q.bound.value}
+    found |= divergence(q, rng, normalised=target.normalised)
+    shown = [[round(float(value), 3) for value in point] for point in points[:SHOWN, :2]]
+    return found | ({"draws": shown} if drawn else {})
 
 
 @torch.no_grad()

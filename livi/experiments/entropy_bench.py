@@ -23,9 +23,8 @@ from torch import Tensor
 
 from livi import checks
 from livi.experiments.datasets import pictures
-from livi.experiments.processes import threads
-from livi.experiments.rows import Row, spread
-from livi.experiments.runs import Job, Say, check_names, check_seeds, empty_document, run_jobs
+from livi.experiments.rows import Row, first_line, spread, succeeded
+from livi.experiments.runs import Job, Say, check_names, check_seeds, empty_document, recorded_fit, run_jobs
 from livi.experiments.toy import as_tensors, network
 from livi.experiments.toy_data import OBS_STD, PRIOR_STD, toy_data
 from livi.experiments.vae import VAE, train
@@ -89,7 +88,7 @@ class Source(NamedTuple):
 
 DATA: dict[str, Source] = {
     "weights": Source(_weights, lambda: find_spec("numpyro") is not None, 'numpyro: pip install "livi[baselines]"'),
-    "digits": Source(_digits, lambda: find_spec("sklearn") is not None, 'scikit-learn: pip install "livi[sklearn]"'),
+    "digits": Source(_digits, lambda: find_spec("sklearn") is not None, 'scikit-learn: pip install "livi[tables]"'),
     "mnist": Source(
         _mnist,
         lambda: pictures.available(pictures.data_folder(), "mnist", "train"),
@@ -159,9 +158,13 @@ def bench(config: Config, out: Path, folder: Path | None = None, *, jobs: int = 
 def run(job: Job, config: Config) -> Row:
     """Train one VAE, and estimate its decoder's entropy along the way, ready for JSON."""
     name, _, seed = job
-    begun = time.perf_counter()
+    row = recorded_fit({"data": name, "seed": seed}, ("size", "curve"), partial(_trained, name, seed, config))
+    return row | {"seconds": row["whole_seconds"]}
+
+
+def _trained(name: str, seed: int, config: Config) -> Row:
     rng = torch.Generator().manual_seed(seed)
-    with threads(1), torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         rows = DATA[name].rows()
         vae = VAE(rows.shape[1], config.latent_dim, config.hidden, config.noise)
@@ -171,8 +174,7 @@ def run(job: Job, config: Config) -> Row:
             for epoch in train(vae, rows, config.epochs, rng)
             if epoch in wanted
         ]
-    seconds = time.perf_counter() - begun
-    return {"data": name, "seed": seed, "size": rows.shape[1], "curve": curve, "seconds": seconds, "error": None}
+    return {"size": rows.shape[1], "curve": curve}
 
 
 def measured(epochs: int) -> list[int]:
@@ -289,7 +291,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
 
 def _by_data(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
     groups: dict[str, list[Mapping[str, Any]]] = {}
-    for row in rows:
+    for row in succeeded(rows):
         groups.setdefault(row["data"], []).append(row)
     return groups
 
@@ -343,6 +345,8 @@ def _cell(found: Mapping[str, float | None] | None, digits: int, sign: str = "")
 
 
 def _line(row: Mapping[str, Any]) -> str:
+    if row["error"] is not None:
+        return f"{row['data']} seed {row['seed']}: {first_line(row['error'])}"
     last = row["curve"][-1]
     parts = [f"{name} {last[name]['error_nats']:+.2f}" for name in METHODS if name in last]
     where = f"{row['data']} seed {row['seed']}: entropy {last[TRUTH]['nats']:.1f} nats"

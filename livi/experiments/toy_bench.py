@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from livi import checks
-from livi.experiments.processes import threads
+from livi.experiments.deadlines import Deadline
 from livi.experiments.rows import Row, spread
-from livi.experiments.runs import Job, empty_document, run_jobs
+from livi.experiments.runs import Job, empty_document, recorded_fit, run_jobs
 from livi.experiments.toy import CHAINS, method_named, run
 from livi.experiments.toy_data import check_name, reference
 from livi.inference import Recipe
@@ -93,21 +93,15 @@ def bench(
         summary=summary,
         line=_line,
         say=say,
-        minutes=minutes,
+        deadline=Deadline.after(minutes),
     )
 
 
 def _fit(job: Job, config: Config) -> Row:
-    drawn = job[2] == config.first_seed
     name, method, seed = job
-    try:
-        with threads(1):
-            row = run(*job, recipe=QUICK, num_draws=100, drawn=drawn) if config.quick else run(*job, drawn=drawn)
-    except Exception as failure:  # the other methods still run
-        error = f"{type(failure).__name__}: {failure}"
-        nothing = dict.fromkeys((*QUANTITIES, "curve"))
-        return {"data": name, "method": method, "seed": seed} | nothing | {"error": error}
-    return row | {"error": None}
+    less: dict[str, Any] = {"recipe": QUICK, "num_draws": 100} if config.quick else {}
+    row = {"data": name, "method": method, "seed": seed}
+    return recorded_fit(row, (*QUANTITIES, "curve"), partial(run, *job, drawn=seed == config.first_seed, **less))
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
