@@ -150,7 +150,7 @@ def test_a_method_that_fails_is_a_row_and_is_tried_again(tmp_path, monkeypatch):
     monkeypatch.setattr(benches, "fit_method", failing)
     document = bench(quick("mnist", methods=("map", "ensemble-2")), tmp_path, tmp_path)
     assert document["rows"][0]["error"] == "RuntimeError: no luck\nat all"
-    assert "map (1): failed: RuntimeError: no luck" in text(document)
+    assert "map on mnist (1): failed: RuntimeError: no luck" in text(document)
     monkeypatch.setattr(benches, "fit_method", taken)
     assert [row["error"] for row in bench(quick("mnist", methods=("map",)), tmp_path, tmp_path)["rows"]] == [None, None]
 
@@ -276,7 +276,7 @@ def test_the_text_has_means_errors_and_the_paper_s_numbers():
     rows = [made_row("livi", 1, 0.02), made_row("livi", 2, 0.04), made_row("map", 1, 0.05)]
     document = {"experiment": "mnist", "rows": rows, "notes": ["a note"]}
     told = text(document)
-    assert "| livi | 2 | 99.00 ± 0.00 | 0.0300 ± 0.0100 | 0.50 ± 0.00 |" in told
+    assert "| mnist | livi | 2 | **0.0300** ± 0.0100 | **99.00** ± 0.00 | **0.50** ± 0.00 |" in told
     assert "| livi | 60.00 / 97.00 / 10.00 |" in told
     assert "| map | 0.050 / 1.0 | 2.000 / 30.0 |" in told
     assert "| LIVI (L'') | 55.03 | 97.91 |" in told
@@ -291,8 +291,8 @@ def test_of_several_corruptions_the_text_has_their_mean_too():
     row = made_row("map", 1, 0.05)
     row["shifts"] = row["shifts"] | {"blur": other}
     told = text({"experiment": "cifar10", "rows": [row], "notes": []})
-    assert "| corruption | 0 | 90 |\n|---|---|---|\n| map | 0.050 / 1.0 | 3.000 / 20.0 |" in told
-    assert "| blur | 0 | 90 |\n|---|---|---|\n| map | 0.050 / 1.0 | 4.000 / 10.0 |" in told
+    assert "| corruption | 0 | 90 |\n| --- | --- | --- |\n| map | 0.050 / 1.0 | 3.000 / 20.0 |" in told
+    assert "| blur | 0 | 90 |\n| --- | --- | --- |\n| map | 0.050 / 1.0 | 4.000 / 10.0 |" in told
 
 
 def test_figures_have_a_curve_for_each_method():

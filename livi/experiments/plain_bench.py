@@ -11,7 +11,7 @@ from livi import checks
 from livi.experiments.datasets import uci
 from livi.experiments.plain_methods import METHODS, Task, scores
 from livi.experiments.plain_problems import PROBLEMS, Part, available, missing
-from livi.experiments.plain_text import QUANTITIES, line, summary, text
+from livi.experiments.plain_text import KIND, text
 from livi.experiments.plain_training import warm_up
 from livi.experiments.rows import Row
 from livi.experiments.runs import Job, Say, check_names, check_seeds, empty_document, recorded_fit, run_jobs
@@ -74,11 +74,11 @@ def bench(config: Config, out: Path, folder: Path | None, *, jobs: int = 1, say:
         empty_document("plain", config),
         config.jobs(),
         partial(fit_row, config=config, folder=folder),
-        key=lambda row: (row["problem"], row["method"], row["seed"]),
+        key=KIND.key,
         notes=notes(config, folder),
         jobs=jobs,
-        summary=summary,
-        line=line,
+        summary=KIND.summary,
+        line=KIND.line,
         say=say,
     )
 
@@ -107,7 +107,7 @@ def fit_row(job: Job, config: Config, folder: Path | None) -> Row:
         return scores(answer.prediction, rows, parts) | seconds
 
     warm_up()
-    return recorded_fit(row, (*QUANTITIES[problem.task], "outputs", "start_seconds"), fit)
+    return recorded_fit(row, (*KIND.quantities(problem.task), "outputs", "start_seconds"), fit)
 
 
 def notes(config: Config, folder: Path | None) -> list[str]:

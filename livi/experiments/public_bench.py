@@ -19,7 +19,7 @@ from sklearn.model_selection import train_test_split
 
 from livi import checks
 from livi.experiments.public_data import DISTRIBUTIONS, TABLES, available, split_frame
-from livi.experiments.public_text import QUANTITIES, line, summary, text
+from livi.experiments.public_text import KIND, text
 from livi.experiments.rows import Row
 from livi.experiments.runs import Job, Say, check_names, empty_document, recorded_fit, run_jobs
 from livi.experiments.table_scores import LEAST_PROBABILITY
@@ -69,19 +69,18 @@ class Config:
         return [(name, method, number) for number in numbers for name in self.data for method in self.methods]
 
 
-def bench(config: Config, out: Path, folder: Path | None = None, *, jobs: int = 1, say: Say = print) -> dict[str, Any]:
+def bench(config: Config, out: Path, *, jobs: int = 1, say: Say = print) -> dict[str, Any]:
     """Run the fits that are not yet in out/public.json, adding each one to it, and return its content."""
-    del folder  # needed by other benchmarks
     return run_jobs(
         out / FILE,
         empty_document("public", config, packages=DISTRIBUTIONS.values()),
         config.jobs(),
         partial(fit_row, config=config),
-        key=lambda row: (row["data"], row["method"], row["split"]),
+        key=KIND.key,
         notes=notes(config),
         jobs=jobs,
-        summary=summary,
-        line=line,
+        summary=KIND.summary,
+        line=KIND.line,
         say=say,
     )
 
@@ -106,12 +105,11 @@ def fit_row(job: Job, config: Config) -> Row:
             found = _boosting(tables, schema, number, config.quick)
         return found | {"seconds": time.perf_counter() - begun}
 
-    return recorded_fit(row, QUANTITIES[table.task], fit, config.threads)
+    return recorded_fit(row, KIND.quantities(table.task), fit, config.threads)
 
 
-def notes(config: Config, folder: Path | None = None) -> list[str]:
+def notes(config: Config) -> list[str]:
     """Notes above the table: what was left out, and why."""
-    del folder
     found = ["Quick: a few steps instead of fits. The numbers mean nothing."] if config.quick else []
     missing = sorted({DISTRIBUTIONS[TABLES[name].package] for name in TABLES if name not in available()})
     if missing:

@@ -23,7 +23,7 @@ from livi.experiments.table_methods import (
     rows_used,
 )
 from livi.experiments.table_scores import scores
-from livi.experiments.table_text import QUANTITIES, line, summary, text
+from livi.experiments.table_text import KIND, text
 from livi.tables.estimators.target import smallest_step
 
 __all__ = ["Config", "available_methods", "bench", "default_data", "fit_row", "notes", "text"]
@@ -101,11 +101,11 @@ def bench(config: Config, out: Path, folder: Path | None, *, jobs: int = 1, say:
         empty_document("tables", config, _MAY_DIFFER, ("scikit-learn", *(package for _, package in PACKAGES.values()))),
         wanted,
         partial(fit_row, config=config, folder=folder),
-        key=lambda row: (row["data"], row["method"], row["split"]),
+        key=KIND.key,
         notes=notes(config, folder),
         jobs=jobs,
-        summary=summary,
-        line=line,
+        summary=KIND.summary,
+        line=KIND.line,
         say=say,
     )
 
@@ -136,7 +136,7 @@ def fit_row(job: Job, config: Config, folder: Path | None) -> Row:
         step = smallest_step(split.targets) if split.task == "regression" else 0.0
         return scores(answer, split.test_targets, step) | {"seconds": seconds}
 
-    return recorded_fit(row, QUANTITIES[split.task], fit, config.threads)
+    return recorded_fit(row, KIND.quantities(split.task), fit, config.threads)
 
 
 def notes(config: Config, folder: Path | None) -> list[str]:

@@ -20,11 +20,13 @@ import torch
 from torch import Tensor
 
 from livi.experiments.deadlines import Deadline
-from livi.experiments.images.bench import SEEDS, Config, Images, result_path
+from livi.experiments.images import bench as images_bench
+from livi.experiments.images.bench import SEEDS, Config, Images
 from livi.experiments.images.methods import Fitted, Task, fit_livi
 from livi.experiments.images.problems import Sets
 from livi.experiments.images.scores import scores
-from livi.experiments.images.text import ablation_line, ablation_summary, ablations_text
+from livi.experiments.images.text import ABLATIONS, KINDS, summary
+from livi.experiments.images.text import ablations_text as text
 from livi.experiments.rows import Row
 from livi.experiments.runs import Job, Say, empty_document, recorded_fit, run_jobs
 from livi.family.family import WeightSampler
@@ -38,7 +40,7 @@ from livi.posterior.diagnostics.correlation import check_correlation
 from livi.posterior.diagnostics.layers import Layers
 from livi.posterior.posterior import Posterior
 
-__all__ = ["Ablations", "ablate", "ablations_path", "ablations_text", "correlations"]
+__all__ = ["Ablations", "bench", "correlations", "notes", "result_path", "text"]
 
 LATENTS = (16, 64, 256, 1024)
 SAMPLES = (2, 8, 16)
@@ -125,30 +127,31 @@ def default_variants(quick: bool = False) -> tuple[str, ...]:
     return (*OF_ONE_FIT, *(f"{kind} {value}" for kind, values in chosen.items() for value in values))
 
 
-def ablations_path(chosen: Ablations, out: Path) -> Path:
-    path = result_path(chosen.config(), out)
+def result_path(chosen: Ablations, out: Path) -> Path:
+    path = images_bench.result_path(chosen.config(), out)
     return path.with_name(f"{path.stem}-ablations.json")
 
 
-def ablate(
+def bench(
     chosen: Ablations, out: Path, folder: Path, *, device: str = "cpu", minutes: float | None = None, say: Say = print
 ) -> dict[str, Any]:
     """Run the variants that are not yet in out/PROBLEM-ablations.json, adding each one to it, and return its content.
 
     Arguments and stopping as in `livi.experiments.images.bench.bench`.
     """
-    config, path, deadline = chosen.config(), ablations_path(chosen, out), Deadline.after(minutes)
+    config, path, deadline = chosen.config(), result_path(chosen, out), Deadline.after(minutes)
     sets = Images(folder, device).load(config)
+    experiment = f"{chosen.problem} {ABLATIONS}"
     return run_jobs(
         path,
-        empty_document(f"{chosen.problem} ablations", chosen, ("variants", "seeds")),
+        empty_document(experiment, chosen, ("variants", "seeds")),
         chosen.jobs(),
         partial(_row, config=config, sets=sets, folder=path.with_suffix(""), deadline=deadline, kept={}, say=say),
-        key=lambda row: (row["problem"], row["variant"], row["seed"]),
-        notes=[],
+        key=KINDS[experiment].key,
+        notes=notes(chosen, folder),
         jobs=1,
-        summary=ablation_summary,
-        line=ablation_line,
+        summary=summary,
+        line=KINDS[experiment].line,
         say=say,
         deadline=deadline,
         stops_itself=True,
@@ -172,6 +175,11 @@ def _row(
         return found | ({"correlations": correlations(posterior, seed)} if variant == "as fitted" else {})
 
     return recorded_fit({"problem": problem, "variant": variant, "seed": seed}, (), fit, num_threads=None)
+
+
+def notes(chosen: Ablations, folder: Path) -> list[str]:
+    """Notes below the table: what was scored."""
+    return images_bench.scored_on(chosen.config(), folder)
 
 
 def _fitted(variant: str, task: Task, kept: dict[int, Fitted]) -> Fitted:

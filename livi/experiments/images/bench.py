@@ -16,7 +16,7 @@ from livi.experiments.deadlines import Deadline
 from livi.experiments.images.methods import QUICK_SAMPLES, Task, check_method, default_methods, fit_method
 from livi.experiments.images.problems import PROBLEMS, ImageProblem, Part, Sets, load
 from livi.experiments.images.scores import scores
-from livi.experiments.images.text import line, summary, text
+from livi.experiments.images.text import KINDS, summary, text
 from livi.experiments.rows import Row
 from livi.experiments.runs import Job, Say, check_seeds, empty_document, recorded_fit, run_jobs
 
@@ -133,11 +133,11 @@ def bench(
         empty_document(config.problem, config, _MAY_DIFFER),
         config.jobs(),
         partial(fit, say=say if jobs == 1 else _keep_quiet),
-        key=lambda row: (row["problem"], row["method"], row["seed"]),
+        key=KINDS[config.problem].key,
         notes=notes(config, folder),
         jobs=jobs,
         summary=summary,
-        line=line,
+        line=KINDS[config.problem].line,
         say=say,
         deadline=deadline,
         stops_itself=True,
@@ -182,6 +182,14 @@ def fit_row(job: Job, config: Config, images: Images, folder: Path, deadline: De
 
 def notes(config: Config, folder: Path) -> list[str]:
     """Notes below the table: what was scored, what was left out, and why."""
+    found = scored_on(config, folder)
+    if config.part == "test" and config.setting.shifts and config.setting.shifted:
+        found.append(f"Rotated or corrupted: the first {config.setting.shifted:,} scored images.")
+    return found
+
+
+def scored_on(config: Config, folder: Path) -> list[str]:
+    """Notes on the scored images and OOD sets."""
     found = ["A small network, a few images and steps. The numbers mean nothing."] if config.quick else []
     found.append(f"Scored on {config.part} images, which nothing was trained on.")
     if config.part == "validation":
@@ -189,8 +197,6 @@ def notes(config: Config, folder: Path) -> list[str]:
     missing = [name for name in config.setting.others if not pictures.available(folder, name)]
     if missing and config.part == "test":
         found.append(f"Not there: {', '.join(missing)}; run `livi data get {' '.join(missing)}`.")
-    if config.part == "test" and config.setting.shifts and config.setting.shifted:
-        found.append(f"Rotated or corrupted: the first {config.setting.shifted:,} scored images.")
     return found
 
 

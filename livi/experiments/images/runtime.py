@@ -25,7 +25,7 @@ from livi import checks
 from livi.experiments.deadlines import Deadline, OutOfTime
 from livi.experiments.images.methods import QUICK_SAMPLES, Task, check_method, default_methods, fit_method
 from livi.experiments.images.problems import PROBLEMS, Sets, build, load
-from livi.experiments.images.runtime_text import fit_line, line, summary, text
+from livi.experiments.images.runtime_text import KIND, fit_line, line, text
 from livi.experiments.images.scores import Answers
 from livi.experiments.machine import forget_peak_memory, peak_memory
 from livi.experiments.processes import side_by_side
@@ -107,10 +107,10 @@ def bench(
         document,
         config.jobs(),
         row,
-        key=lambda row: (row["problem"], row["method"], row["seed"]),
+        key=KIND.key,
         notes=notes(config),
         jobs=1,
-        summary=summary,
+        summary=KIND.summary,
         line=line,
         say=say,
         deadline=deadline,

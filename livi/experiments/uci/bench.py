@@ -19,7 +19,7 @@ from livi.experiments.runs import Job, Say, check_names, empty_document, recorde
 from livi.experiments.uci.data import Split
 from livi.experiments.uci.methods import METHODS, available_methods, check_installed, default_methods
 from livi.experiments.uci.search import Choice, choose, fitted, log_score, predicted
-from livi.experiments.uci.text import QUANTITIES, line, summary, text
+from livi.experiments.uci.text import KIND, text
 from livi.family.last_layer import ExactLastLayer
 from livi.posterior import metrics
 from livi.posterior.posterior import Posterior
@@ -131,12 +131,12 @@ def bench(
         empty_document("uci", config, _MAY_DIFFER, PACKAGES),
         wanted,
         partial(fit_row, config=config, folder=folder),
-        key=lambda row: (row["data"], row["method"], row["split"]),
+        key=KIND.key,
         notes=notes(config, folder),
         jobs=jobs,
         deadline=Deadline.after(minutes),
-        summary=summary,
-        line=line,
+        summary=KIND.summary,
+        line=KIND.line,
         say=say,
     )
 
@@ -165,7 +165,7 @@ def fit_row(job: Job, config: Config, folder: Path) -> Row:
         return _final(method, split, choice, config, number)
 
     forget_peak_memory()
-    row = recorded_fit(row, (*QUANTITIES, "fit_seconds", "chosen", "validation", "last_layer"), fit)
+    row = recorded_fit(row, (*KIND.quantities(), "fit_seconds", "chosen", "validation", "last_layer"), fit)
     return row | {"seconds": row["whole_seconds"], "memory": peak_memory()}
 
 
