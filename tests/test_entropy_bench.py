@@ -11,6 +11,7 @@ import torch
 
 import livi
 from livi import cli
+from livi.experiments import entropy_bench
 from livi.experiments.entropy_bench import Config, controls, encoder_log_density, estimates, measured
 from livi.experiments.vae import VAE, train
 
@@ -90,8 +91,8 @@ def test_the_benchmark_in_miniature(tmp_path, capsys):
     small = ["--only", "digits", "--seeds", "0,1", "--epochs", "1", "--draws", "8", "--out", str(tmp_path)]
     assert cli.main(["bench", "entropy", *small, "--figure", str(tmp_path / "curves.png")]) == 0
     out = capsys.readouterr().out
-    assert "| digits | importance sampling | " in out
-    assert "| digits | smallest | " in out
+    assert "Importance sampling, the truth, takes " in out
+    assert "| digits | smallest | 2 | " in out
     document = json.loads((tmp_path / "entropy.json").read_text())
     assert [row["seed"] for row in document["rows"]] == [0, 1]
     assert [point["epoch"] for point in document["rows"][0]["curve"]] == [0, 1]
@@ -99,6 +100,23 @@ def test_the_benchmark_in_miniature(tmp_path, capsys):
     assert (tmp_path / "curves.png").stat().st_size > 10_000
     assert cli.main(["bench", "entropy", *small]) == 0
     assert "going on after 2 of 2" in capsys.readouterr().err
+
+
+def test_a_training_that_fails_is_a_row_and_the_table_has_the_others(tmp_path, monkeypatch):
+    pytest.importorskip("sklearn")
+
+    def failing(vae, config, seed):
+        if seed == 1:
+            raise ArithmeticError("no luck")
+        return estimates(vae, config, seed)
+
+    monkeypatch.setattr(entropy_bench, "estimates", failing)
+    config = Config(data=("digits",), seeds=(0, 1), **TINY)
+    document = entropy_bench.bench(config, tmp_path, say=lambda _: None)
+    assert [row["error"] for row in document["rows"]] == [None, "ArithmeticError: no luck"]
+    told = entropy_bench.text(document)
+    assert "| digits | smallest | 1 | " in told
+    assert "| digits | every | 0, 1 failed | " in told
 
 
 def test_wrong_settings_are_refused():

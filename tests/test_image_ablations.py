@@ -75,7 +75,8 @@ def test_the_command_runs_from_files_to_table_and_picture(tmp_path, monkeypatch,
 def test_the_text_says_what_was_lost_seed_by_seed():
     def row(variant, seed, nll):
         found = {"accuracy": 0.9, "ece": 0.1, "others_mean": None, "bound": -5.0, "seconds": 1.0, "latent_dim": 64}
-        return {"variant": variant, "seed": seed, "nll": nll, "error": None, "warnings": []} | found
+        told = {"problem": "mnist", "variant": variant, "seed": seed, "error": None, "warnings": []}
+        return told | found | {"nll": nll}
 
     rows = [
         row("as fitted", 1, 0.10),
@@ -83,5 +84,6 @@ def test_the_text_says_what_was_lost_seed_by_seed():
         row("layers apart", 1, 0.13),
         row("layers apart", 2, 0.25),
     ]
-    told = ablations_text({"rows": rows, "notes": []})
-    assert "| layers apart | 2 | 64 | 90.00 ± 0.00 | 0.1900 ± 0.0600 | 0.0400 ± 0.0100 |" in told
+    told = ablations_text({"experiment": "mnist ablations", "rows": rows, "notes": []})
+    line = "| layers apart | 2 | 0.1900 ± 0.0600 | **90.00** ± 0.00 | **10.00** ± 0.00 | 64 ± 0 | -5 ± 0 | 1.0 ± 0.0 |"
+    assert f"{line} 0.0400 ± 0.0100 |" in told

@@ -2,7 +2,9 @@
 
 import json
 import math
+import pickle
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -18,6 +20,7 @@ from livi.experiments.images.methods import Fitted, Task, default_methods, fit_m
 from livi.experiments.images.problems import PROBLEMS, Labelled, Sets, load
 from livi.experiments.images.scores import comparable
 from livi.experiments.images.text import summary, text
+from livi.experiments.runs import in_time
 from livi.family.ensemble import Ensemble
 from livi.model.likelihoods import Categorical
 from livi.network import Layout
@@ -147,7 +150,7 @@ def test_a_method_that_fails_is_a_row_and_is_tried_again(tmp_path, monkeypatch):
     monkeypatch.setattr(benches, "fit_method", failing)
     document = bench(quick("mnist", methods=("map", "ensemble-2")), tmp_path, tmp_path)
     assert document["rows"][0]["error"] == "RuntimeError: no luck\nat all"
-    assert "map (1): failed: RuntimeError: no luck" in text(document)
+    assert "map on mnist (1): failed: RuntimeError: no luck" in text(document)
     monkeypatch.setattr(benches, "fit_method", taken)
     assert [row["error"] for row in bench(quick("mnist", methods=("map",)), tmp_path, tmp_path)["rows"]] == [None, None]
 
@@ -156,12 +159,13 @@ def test_a_fit_in_a_process_of_its_own_is_the_same_fit(tmp_path):
     write_mnist(tmp_path)
     config = quick("mnist", methods=("livi",))
     [row] = bench(config, tmp_path / "one", tmp_path)["rows"]
-    images, folder = benches._Images(tmp_path, "cpu"), tmp_path / "two"
-    beside = benches._fit_in_process(config.jobs()[0], config, images, folder, Deadline())
+    images, folder = benches.Images(tmp_path, "cpu"), tmp_path / "two"
+    there = partial(benches.fit_row, config=config, images=images, folder=folder, deadline=Deadline(), say=str)
+    beside = in_time(config.jobs()[0], pickle.loads(pickle.dumps(there)), Deadline())
     assert {name: beside[name] for name in ("nll", "ece", "accuracy")} == {
         name: row[name] for name in ("nll", "ece", "accuracy")
     }
-    assert benches._fit_in_process(config.jobs()[0], config, images, folder, Deadline(0.0)) is None
+    assert in_time(config.jobs()[0], there, Deadline(0.0)) is None
 
 
 # --- limited time ---------------------------------------------------------------------------------
@@ -181,7 +185,7 @@ def test_a_fit_that_is_stopped_goes_on_to_the_same_answer(tmp_path, monkeypatch)
     monkeypatch.setattr(methods, "QUICK_STEPS", 30)
     config = quick("mnist", methods=("livi",))
     [whole] = bench(config, tmp_path / "whole", tmp_path)["rows"]
-    moments = iter([False] * 2)  # before the fit, and at its first logged step
+    moments = iter([False] * 3)  # before the job and its fit, and at the first logged step
     monkeypatch.setattr(Deadline, "passed", lambda _: next(moments, True))
     document = bench(config, tmp_path / "parts", tmp_path, minutes=1.0, say=lambda _: None)
     assert document["rows"] == []
@@ -272,7 +276,7 @@ def test_the_text_has_means_errors_and_the_paper_s_numbers():
     rows = [made_row("livi", 1, 0.02), made_row("livi", 2, 0.04), made_row("map", 1, 0.05)]
     document = {"experiment": "mnist", "rows": rows, "notes": ["a note"]}
     told = text(document)
-    assert "| livi | 2 | 99.00 ± 0.00 | 0.0300 ± 0.0100 | 0.50 ± 0.00 |" in told
+    assert "| mnist | livi | 2 | **0.0300** ± 0.0100 | **99.00** ± 0.00 | **0.50** ± 0.00 |" in told
     assert "| livi | 60.00 / 97.00 / 10.00 |" in told
     assert "| map | 0.050 / 1.0 | 2.000 / 30.0 |" in told
     assert "| LIVI (L'') | 55.03 | 97.91 |" in told
@@ -287,8 +291,8 @@ def test_of_several_corruptions_the_text_has_their_mean_too():
     row = made_row("map", 1, 0.05)
     row["shifts"] = row["shifts"] | {"blur": other}
     told = text({"experiment": "cifar10", "rows": [row], "notes": []})
-    assert "| corruption | 0 | 90 |\n|---|---|---|\n| map | 0.050 / 1.0 | 3.000 / 20.0 |" in told
-    assert "| blur | 0 | 90 |\n|---|---|---|\n| map | 0.050 / 1.0 | 4.000 / 10.0 |" in told
+    assert "| corruption | 0 | 90 |\n| --- | --- | --- |\n| map | 0.050 / 1.0 | 3.000 / 20.0 |" in told
+    assert "| blur | 0 | 90 |\n| --- | --- | --- |\n| map | 0.050 / 1.0 | 4.000 / 10.0 |" in told
 
 
 def test_figures_have_a_curve_for_each_method():

@@ -19,9 +19,9 @@ from livi.experiments.images.search import (
     candidates,
     chosen_methods,
     methods_to_search,
-    search_text,
     searched,
 )
+from livi.experiments.images.search import text as search_text
 from livi.experiments.images.settings import Settings, split_name
 from livi.experiments.images.synthetic import SYNTHETIC
 from livi.model.priors import Normal
@@ -36,7 +36,16 @@ def _quickly(monkeypatch):
 
 def tried(method, seed, nll, error=None):
     found = {"confidence": 0.6, "auroc": 0.9, "fpr95": 0.2}
-    row = {"method": method, "seed": seed, "error": error, "nll": nll, "accuracy": 0.9, "ece": 0.02, "seconds": 1.0}
+    row = {
+        "problem": "mnist",
+        "method": method,
+        "seed": seed,
+        "error": error,
+        "nll": nll,
+        "accuracy": 0.9,
+        "ece": 0.02,
+        "seconds": 1.0,
+    }
     return row | {"others_mean": found}
 
 
@@ -188,9 +197,9 @@ def test_the_lowest_mean_is_chosen_among_those_fitted_under_most_seeds():
     rows = [tried("map", 0, 0.5), tried("map", 1, 0.1), tried("map@prior=1", 0, 0.35), tried("map@prior=1", 1, 0.15)]
     rows += [tried("map@prior=0.2", 0, 0.01), tried("livi", 0, None, "FitError: no"), tried("livi@prior=1", 0, 0.2)]
     assert best_candidates(rows) == {"map": "map@prior=1", "livi": "livi@prior=1"}
-    told = search_text({"rows": rows, "notes": []})
+    told = search_text({"experiment": "mnist", "rows": rows, "notes": []})
     assert "| map@prior=1 * | 2 | 0.2500 ± 0.1000 |" in told
-    assert "- livi (0): failed: FitError: no" in told
+    assert "- livi on mnist (0): failed: FitError: no" in told
 
 
 def test_a_search_goes_into_the_test_run_by_its_file(tmp_path, monkeypatch, capsys):

@@ -16,14 +16,14 @@ from livi.experiments import plain_methods, plain_problems
 from livi.experiments.plain_bench import Config, bench, fit_row, notes
 from livi.experiments.plain_methods import METHODS, Answer, scores
 from livi.experiments.plain_problems import PROBLEMS, Parts, Rows, available, build_network
-from livi.experiments.plain_text import COLUMNS, messages, summary, table, text, verdicts, worse
+from livi.experiments.plain_text import KIND, messages, task_table, text, verdicts, worse
 from livi.experiments.plain_training import PlainNetwork, Training, predict_plain, train
 from livi.inference import FitError, FitWarning
 from livi.model.likelihoods import Categorical, FunctionLikelihood, Gaussian, HeteroscedasticGaussian
 from livi.posterior.prediction import RegressionPrediction
 
-NLL, ACCURACY, _ = COLUMNS["classification"]
-COVERAGE = COLUMNS["regression"][2]
+NLL, ACCURACY, _, _ = KIND.columns["classification"]
+COVERAGE = KIND.columns["regression"][2]
 
 
 @pytest.fixture(autouse=True)
@@ -171,7 +171,7 @@ def test_the_command_runs_every_method_and_goes_on_where_it_was(tmp_path, capsys
     assert "Scored on validation rows" in out
     assert "Left out: boston, no data" in out
     assert "| moons | plain | 2 |" in out
-    assert "| three-outputs | livi | 3 |" in out
+    assert "| three-outputs, output 3 | livi | 2 |" in out
     assert "livi is at least as good as plain in NLL on" in out
     assert "12 of 12: three-outputs livi seed 4" in err
     document = json.loads((tmp_path / "plain-validation.json").read_text())
@@ -314,15 +314,27 @@ ROWS = [
 ]
 
 
-def test_the_table_marks_where_livi_is_worse_than_plain_beyond_one_standard_error():
+def test_the_table_has_means_and_standard_errors_and_seconds_in_those_of_plain():
     lines = {
         tuple(cell.strip() for cell in line.split("|")[1:3]): line
-        for line in table(ROWS, COLUMNS["classification"]).splitlines()
+        for line in task_table(ROWS, "classification").splitlines()
     }
-    assert "| 3 | 0.600 ± 0.058 | 90.0 ± 0.0 | 0.010 ± 0.000 | 2.0 ± 0.0 | 1.0 |" in lines["won", "plain"]
-    assert "| 3 | 0.500 ± 0.058 | 90.0 ± 0.0 | 0.010 ± 0.000 | 30.0 ± 0.0 | 15.0 |" in lines["won", "livi"]
-    assert "| 0.610 ± 0.105 | 80.0 ± 0.0 worse |" in lines["level", "livi"]
-    assert "| 0.610 ± 0.055 worse | 90.0 ± 0.0 |" in lines["lost", "livi"]
+    accuracy, ece = "**90.00** ± 0.00", "**1.00** ± 0.00"
+    assert f"| 3 | 0.600 ± 0.058 | {accuracy} | {ece} | 2.0 ± 0.0 | 1.0 ± 0.0 |" in lines["won", "plain"]
+    assert f"| 3 | **0.500** ± 0.058 | {accuracy} | {ece} | 30.0 ± 0.0 | 15.0 ± 0.0 |" in lines["won", "livi"]
+    assert "| **0.610** ± 0.105 | 80.00 ± 0.00 |" in lines["level", "livi"]
+    assert f"| 0.610 ± 0.055 | {accuracy} |" in lines["lost", "livi"]
+    assert "| 0, 1 failed | – | – | – | – | – |" in lines["failed", "livi"]
+
+
+def test_livi_is_worse_than_plain_beyond_one_standard_error_of_the_difference():
+    def methods(problem):
+        some = [row for row in ROWS if row["problem"] == problem]
+        return {name: [row for row in some if row["method"] == name] for name in ("plain", "livi")}
+
+    found = {name: [worse(methods(name), "livi", column) for column in (NLL, ACCURACY)] for name in ("won", "level")}
+    assert found == {"won": [False, False], "level": [False, True]}
+    assert worse(methods("lost"), "livi", NLL)
 
 
 def test_the_verdict_counts_and_names_the_problems():
@@ -350,4 +362,4 @@ def test_a_score_that_is_not_finite_is_worse_and_told():
     assert worse({"plain": rows[:2], "livi": rows[2:]}, "livi", NLL)
     assert not worse({"plain": rows[:2], "livi": rows[2:]}, "livi", ACCURACY)
     assert messages(rows) == ["livi on p (1): not finite: NLL"]
-    assert summary(rows)[1]["nll"]["mean"] == 0.5
+    assert KIND.summary(rows)[1]["nll"]["mean"] == 0.5

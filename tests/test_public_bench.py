@@ -13,7 +13,7 @@ def test_the_command_fits_scores_and_goes_on_where_it_was(tmp_path, capsys):
     command = ["bench", "public", "--quick", "--data", "diabetes,wine", "--out", str(tmp_path)]
     assert cli.main(command) == 0
     out = capsys.readouterr().out
-    for text in ("| diabetes (", "| wine (", "worst fifth", "boosting", "R2 below 0: on "):
+    for text in ("| diabetes (", "| wine (", "Worst fifth", "boosting", "R2 below 0: on "):
         assert text in out
     document = json.loads((tmp_path / "public.json").read_text(encoding="utf-8"))
     assert len(document["rows"]) == 4

@@ -179,4 +179,4 @@ def test_images_have_every_score_and_ood_sets_one_by_one(tmp_path):
     text = page(joined([tmp_path]), {})
     assert "| ECE, % | Brier | OOD: confidence, % | AUROC, % | FPR95, % | s |" in text
     assert "| **0.1500** ± 0.0000 | **50.0** ± 0.0 | **95.00** ± 0.00 | **25.0** ± 0.0 |" in text
-    assert "| method | kmnist |\n|---|---|\n| MAP | 50.00 / 95.00 / 25.00 |" in text
+    assert "| method | kmnist |\n| --- | --- |\n| MAP | 50.00 / 95.00 / 25.00 |" in text

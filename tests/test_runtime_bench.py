@@ -149,7 +149,7 @@ def test_a_method_that_always_fails_is_a_row_with_its_error(tmp_path, monkeypatc
     config = Config(methods=("map",), gradients=5, doublings=1, quick=True)
     document = bench(config, tmp_path, tmp_path, say=str)
     assert document["rows"][0]["error"] == "RuntimeError: no luck\nat all"
-    assert "- map (300): failed: RuntimeError: no luck" in text(document)
+    assert "- map on mnist (300): failed: RuntimeError: no luck" in text(document)
 
 
 def test_a_process_that_dies_is_a_fit_that_failed(monkeypatch):

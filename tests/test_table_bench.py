@@ -9,10 +9,11 @@ from uci_files import write_uci
 
 from livi import cli
 from livi.experiments import table_bench, table_methods
+from livi.experiments.scoreboard import best_of, board
 from livi.experiments.table_bench import Config, available_methods, bench, fit_row
 from livi.experiments.table_data import task_of
 from livi.experiments.table_methods import FOR_TASK, METHODS, PACKAGES
-from livi.experiments.table_text import COLUMNS, best_methods, summary, table, text, verdicts
+from livi.experiments.table_text import JUDGED, KIND, text, verdicts
 
 QUICK = Config(data=("diabetes", "wine"), methods=("ridge", "boosting"), splits=2, quick=True)
 
@@ -28,7 +29,8 @@ def suits(method, name):
 
 def same(rows, others):
     """Whether rows agree but for seconds."""
-    return [row | {"seconds": None} for row in rows] == [row | {"seconds": None} for row in others]
+    timed = {"seconds": None, "whole_seconds": None}
+    return [row | timed for row in rows] == [row | timed for row in others]
 
 
 @pytest.mark.parametrize(
@@ -41,8 +43,7 @@ def test_every_method_answers_for_its_tasks_and_the_same_again(name, method):
     config = Config(data=(name,), methods=(method,), quick=True)
     row = fit_row((name, method, 1), config, None)
     assert row["error"] is None
-    columns = COLUMNS[row["task"]]
-    missing = {column.name for column in columns if row[column.name] is None}
+    missing = {name for name in KIND.quantities(row["task"]) if row[name] is None}
     assert missing == ({"log_score", "cell_score", "crps"} if (name, method) == ("diabetes", "boosting") else set())
     assert 0.0 <= row["coverage"] <= 1.0
     json.dumps(row, allow_nan=False)
@@ -186,19 +187,25 @@ ROWS = [
 ]
 
 
+def table(rows):
+    """The lines of the first table in the text."""
+    return text({"rows": rows, "notes": []}).partition("## Regression\n\n")[2].partition("\n\n")[0].splitlines()
+
+
 def test_the_table_has_the_best_and_its_equals_in_bold():
-    lines = table(ROWS).splitlines()
-    assert lines[0].startswith("| data | method | splits | RMSE | log score |")
+    lines = table(ROWS)
+    assert lines[0] == "| data | method | splits | log score | RMSE | in 90 %, % | s | width of the interval |"
     cells = {tuple(cell.strip() for cell in line.split("|")[1:3]): line for line in lines[2:]}
     assert (
-        "| 3 | 0.500 ± 0.000 | -1.100 ± 0.100 | – | – | 90.0 ± 0.0 | 3.00 ± 0.00 | 2.0 ± 0.0 |"
+        "| 3 | -1.100 ± 0.058 | 0.500 ± 0.000 | 90.0 ± 0.0 | 2.0 ± 0.0 | 3.00 ± 0.00 |"
         in cells["won (100 × 3)", "livi"]
     )
-    assert "| **0.400** ± 0.000 | **-0.600** ± 0.100 |" in cells["won (100 × 3)", "conformal"]
+    assert "| **-0.600** ± 0.058 | **0.400** ± 0.000 |" in cells["won (100 × 3)", "conformal"]
     assert "| 1.000 ± 0.000 |" in cells["won (100 × 3)", "gp, 50 rows"]
-    assert "| **0.0123** ± 0.0000 | **-1.100** ± 0.100 |" in cells["lost (100 × 3)", "gp"]
-    assert "| **2.00** ± 0.00 | **-2.000** ± 1.000 |" in cells["level (100 × 3)", "livi"]
-    assert "| **2.00** ± 0.00 | **-1.967** ±" in cells["level (100 × 3)", "gp"]
+    assert "| **-1.100** ± 0.058 | **0.0123** ± 0.0000 |" in cells["lost (100 × 3)", "gp"]
+    assert "| **-2.000** ± 0.577 | **2.00** ± 0.00 |" in cells["level (100 × 3)", "livi"]
+    assert "| **-1.967** ± 0.524 | **2.00** ± 0.00 |" in cells["level (100 × 3)", "gp"]
+    assert "Mean ± standard error over splits." in text({"rows": ROWS, "notes": []})
 
 
 def test_the_verdicts_name_wins_draws_and_losses():
@@ -213,19 +220,21 @@ def test_one_split_has_no_standard_error():
     methods = {
         method: made_up("d", method, [value]) for method, value in (("livi", -1.0), ("gp", -1.01), ("ridge", -1.0))
     }
-    column = COLUMNS["regression"][1]
-    assert best_methods(methods, column) == ("livi", {"ridge"})
-    assert "± " not in table([row for group in methods.values() for row in group])
+    rows = [row for group in methods.values() for row in group]
+    _, log_score = JUDGED["regression"]
+    found = board(rows, log_score.name, place="data", repeat="split")["d"]
+    assert best_of(found, log_score.better) == ("livi", {"ridge"})
+    assert not any("± " in line for line in table(rows))
 
 
 def test_a_failed_fit_is_counted_and_not_averaged():
     lacking = dict.fromkeys(("rmse", "log_score", "coverage", "width", "seconds"))
     rows = [*made_up("d", "gp", [-1.0, -2.0]), *made_up("d", "gp", [0.0, 0.0, 0.0], error="LinAlgError", **lacking)[2:]]
     rows[-1]["log_score"] = None
-    [found] = summary(rows)
+    [found] = KIND.summary(rows)
     assert found["splits"] == 2
     assert found["log_score"]["mean"] == -1.5
-    assert "| 2, 1 failed |" in table(rows)
+    assert "| 2, 1 failed |" in table(rows)[2]
     assert verdicts(rows) == []
 
 

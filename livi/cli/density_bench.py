@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
-from pathlib import Path
 from typing import Any
 
-from livi.cli.benches import add_bench, given, run_bench
-from livi.cli.options import count, names, seeds
+from livi.cli.benches import add_bench, configured, given, run_bench
+from livi.cli.options import count, names
 
 DESCRIPTION = """\
 Test livi.fit_density on densities p with known answers. Fits every method to every target with every seed, writes
@@ -31,26 +30,20 @@ def add_command(benches: Any) -> None:
         benches,
         "densities",
         _run,
+        {"jobs": None, "seeds": "default: 400,401,402", "figure": None},
         summary="livi.fit_density, Gaussians and semi-implicit inference on densities with known answers",
         description=DESCRIPTION,
         epilog=EXAMPLES,
     )
     command.add_argument("--only", type=names, metavar="NAME,...", help="targets (default: all that can be made)")
-    command.add_argument("--seeds", type=seeds, metavar="SEED,...", help="default: 400,401,402")
     command.add_argument("--steps", type=count, help="steps of each fit (default: 1500)")
-    command.add_argument("--figure", type=Path, metavar="FILE", help="also draw the fits of the first seed")
 
 
 def _run(chosen: argparse.Namespace) -> int:
     bench = importlib.import_module("livi.experiments.density_bench")
-
-    def configure(_: Path | None) -> Any:
-        return bench.Config(
-            targets=bench.available() if chosen.only is None else chosen.only,
-            **given(chosen, "methods", "seeds", "steps"),
-        )
-
-    code = run_bench(chosen, bench, configure)
+    targets = bench.available() if chosen.only is None else chosen.only
+    config = configured(chosen, lambda: bench.Config(targets, **given(chosen, "methods", "seeds", "steps")))
+    run_bench(chosen, bench, config)
     if chosen.figure is not None:
         importlib.import_module("livi.report.densities").draw(chosen.out / bench.FILE, chosen.figure)
-    return code
+    return 0

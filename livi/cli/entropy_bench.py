@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
-from pathlib import Path
 from typing import Any
 
-from livi.cli.benches import add_bench, given, run_bench
-from livi.cli.options import count, names, seeds
+from livi.cli.benches import add_bench, configured, given, run_bench
+from livi.cli.options import count, names
 
 DESCRIPTION = """\
 The paper's test of the entropy approximation. Trains a VAE, and during the training estimates the entropy of its
@@ -33,27 +32,21 @@ def add_command(benches: Any) -> None:
         benches,
         "entropy",
         _run,
+        {"jobs": None, "seeds": "default: 500,501,502", "figure": "also draw the curves of the first seed"},
         summary="the entropy of a VAE's decoder during training, by every estimator and by importance sampling",
         description=DESCRIPTION,
         epilog=EXAMPLES,
     )
     command.add_argument("--only", type=names, metavar="NAME,...", help="data (default: all that are available)")
-    command.add_argument("--seeds", type=seeds, metavar="SEED,...", help="default: 500,501,502")
     command.add_argument("--epochs", type=count, help="epochs of each training (default: 100)")
     command.add_argument("--draws", type=count, help="draws for each estimate of an entropy (default: 256)")
-    command.add_argument("--figure", type=Path, metavar="FILE", help="also draw the curves of the first seed")
 
 
 def _run(chosen: argparse.Namespace) -> int:
     bench = importlib.import_module("livi.experiments.entropy_bench")
-
-    def configure(_: Path | None) -> Any:
-        return bench.Config(
-            data=bench.available() if chosen.only is None else chosen.only,
-            **given(chosen, "methods", "seeds", "epochs", "draws"),
-        )
-
-    code = run_bench(chosen, bench, configure)
+    data = bench.available() if chosen.only is None else chosen.only
+    config = configured(chosen, lambda: bench.Config(data, **given(chosen, "methods", "seeds", "epochs", "draws")))
+    run_bench(chosen, bench, config)
     if chosen.figure is not None:
         importlib.import_module("livi.report.entropy").draw(chosen.out / bench.FILE, chosen.figure)
-    return code
+    return 0

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.util
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from livi.cli.benches import LIMIT, OUT, given, speaker
-from livi.cli.options import count, names, seeds
-from livi.cli.parsing import new_command
+from livi.cli.benches import add_bench, can_draw, configured, exit_code, given, run_bench
+from livi.cli.messages import say
+from livi.cli.options import count
 
 SUMMARIES = {
     "mnist": "LeNet on MNIST: out-of-distribution and rotated images",
@@ -50,39 +49,32 @@ examples:
 """
 
 
+SHARED = {
+    "methods": "default: all that can be run",
+    "seeds": "default: 300,301,302; 300 with --quick, 0 with --search",
+    "part": None,
+    "device": None,
+    "jobs": None,
+    "limit-minutes": None,
+    "samples": None,
+    "quick": None,
+}
+
+
 def add_commands(benches: Any) -> None:
     """Add a command for each problem."""
     for name, summary in SUMMARIES.items():
-        command = new_command(
+        settings = SETTINGS if name in FROM_SCRATCH else TRAINED_SETTINGS
+        command = add_bench(
             benches,
             name,
             _run,
+            SHARED,
             summary=summary,
-            description=DESCRIPTION.format(name=name, settings=SETTINGS if name in FROM_SCRATCH else TRAINED_SETTINGS),
+            description=DESCRIPTION.format(name=name, settings=settings),
             epilog=EXAMPLES.format(name=name),
         )
         command.set_defaults(problem=name)
-        command.add_argument("--methods", type=names, metavar="NAME,...", help="default: all that can be run")
-        command.add_argument(
-            "--seeds", type=seeds, metavar="SEED,...", help="default: 300,301,302; 300 with --quick, 0 with --search"
-        )
-        command.add_argument(
-            "--part",
-            choices=("validation", "test"),
-            default="test",
-            help="which images to score; choose settings by validation ones only (default %(default)s)",
-        )
-        command.add_argument("--device", default="cpu", help="such as cuda (default %(default)s)")
-        command.add_argument(
-            "--jobs",
-            type=count,
-            default=1,
-            help="fits to run at the same time, each in a process of its own; they take several GPUs in turn",
-        )
-        command.add_argument("--limit-minutes", type=float, metavar="M", help=LIMIT)
-        command.add_argument(
-            "--samples", type=count, help="number of networks in a prediction (default: by the problem)"
-        )
         command.add_argument(
             "--fit-epochs", type=float, metavar="E", help="epochs of variational fits (default: livi's own choice)"
         )
@@ -107,74 +99,66 @@ def add_commands(benches: Any) -> None:
             "--search", action="store_true", help="choose settings of every method on validation images"
         )
         command.add_argument("--chosen", type=Path, metavar="FILE", help="take the settings that a --search has chosen")
-        command.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help=OUT)
-        command.add_argument(
-            "--quick", action="store_true", help="a small trial of everything; the numbers mean nothing"
-        )
 
 
 def _run(chosen: argparse.Namespace) -> int:
-    bench = importlib.import_module("livi.experiments.images.bench")
-    folder: Path = importlib.import_module("livi.experiments.datasets.pictures").data_folder()
-    settings = _default_seeds(chosen) | given(
-        chosen, "methods", "seeds", "gradients", "epochs", "norm", "fit_epochs", "samples", "part", "quick"
-    )
-    say, first = speaker()
-    running = {"device": chosen.device, "minutes": chosen.limit_minutes, "say": say}
     if sum([chosen.ablations, chosen.search, chosen.chosen is not None]) > 1:
         chosen.parser.error("expected one of --ablations, --search and --chosen, got several")
-    if chosen.ablations:
-        return _ablate(chosen, settings, folder, running)
-    search = importlib.import_module("livi.experiments.images.search")
-    try:
-        if chosen.chosen is not None:
-            settings["methods"] = search.chosen_methods(chosen.chosen, chosen.problem, chosen.methods or ())
-        config = bench.Config(chosen.problem, **settings)
-    except ValueError as error:
-        chosen.parser.error(str(error))
-    if chosen.search:
-        names = chosen.methods or search.methods_to_search(config.setting, chosen.quick)
-        config = search.searched(replace(config, methods=names))
-    document = bench.bench(config, chosen.out, folder, jobs=chosen.jobs, **running)
-    if not first:
+    configure = _ablations if chosen.ablations else _search if chosen.search else _benchmark
+    kind = "ablations" if chosen.ablations else "search" if chosen.search else "bench"
+    bench = importlib.import_module(f"livi.experiments.images.{kind}")
+    config = configured(chosen, lambda: configure(chosen, bench))
+    folder: Path = importlib.import_module("livi.experiments.datasets.pictures").data_folder()
+    document = run_bench(chosen, bench, config, folder, device=chosen.device)
+    if document is None:
         return 0
+    path: Path = bench.result_path(config, chosen.out)
     if chosen.search:
-        print(search.search_text(document))
-        say(f"go on with: livi bench {chosen.problem} --chosen {bench.result_path(config, chosen.out)}")
-        return 1 if any(row["error"] is not None for row in document["rows"]) else 0
-    print(bench.text(document))
-    rows = [row for row in document["rows"] if row["error"] is None]
-    if rows and importlib.util.find_spec("matplotlib") is not None:
-        for path in importlib.import_module("livi.report.image_figures").draw(
-            rows, config.setting.classes, bench.result_path(config, chosen.out).with_suffix("")
-        ):
-            say(f"drawn: {path}")
-    return 1 if any(row["error"] is not None for row in document["rows"]) else 0
+        say(f"go on with: livi bench {chosen.problem} --chosen {path}")
+    elif can_draw():
+        for drawn in _drawn(document, path.with_suffix("")):
+            say(f"drawn: {drawn}")
+    return exit_code(document)
 
 
-def _default_seeds(chosen: argparse.Namespace) -> dict[str, Any]:
-    """The seeds of a search or trial, unless others are given."""
-    if chosen.search:
-        return {"seeds": (importlib.import_module("livi.experiments.images.search").SEED,)}
-    return {"seeds": (300,)} if chosen.quick else {}
+def _settings(chosen: argparse.Namespace, seed: int = 300) -> dict[str, Any]:
+    """What was given; the only seed of a search or trial if no others are."""
+    options = ("methods", "seeds", "gradients", "epochs", "norm", "fit_epochs", "samples", "part", "quick")
+    return ({"seeds": (seed,)} if chosen.quick or chosen.search else {}) | given(chosen, *options)
 
 
-def _ablate(chosen: argparse.Namespace, settings: dict[str, Any], folder: Path, running: dict[str, Any]) -> int:
-    ablations = importlib.import_module("livi.experiments.images.ablations")
-    variants = settings.pop("methods", ())
+def _benchmark(chosen: argparse.Namespace, bench: Any) -> Any:
+    settings = _settings(chosen)
+    if chosen.chosen is not None:
+        search = importlib.import_module("livi.experiments.images.search")
+        settings["methods"] = search.chosen_methods(chosen.chosen, chosen.problem, chosen.methods or ())
+    return bench.Config(chosen.problem, **settings)
+
+
+def _search(chosen: argparse.Namespace, search: Any) -> Any:
+    config = search.Config(chosen.problem, **_settings(chosen, search.SEED))
+    names = chosen.methods or search.methods_to_search(config.setting, chosen.quick)
+    return search.searched(replace(config, methods=names))
+
+
+def _ablations(chosen: argparse.Namespace, ablations: Any) -> Any:
+    settings = _settings(chosen)
     if "gradients" in settings:
-        chosen.parser.error("--gradients: expected none beside --ablations, which have schedules of their own")
+        raise ValueError("--gradients: expected none beside --ablations, which have schedules of their own")
     if chosen.jobs > 1:
-        chosen.parser.error("--jobs: expected 1 beside --ablations, which go on with one another's fits")
-    try:
-        config = ablations.Ablations(chosen.problem, variants, **settings)
-    except ValueError as error:
-        chosen.parser.error(str(error))
-    document = ablations.ablate(config, chosen.out, folder, **running)
-    print(ablations.ablations_text(document))
-    found = [row["correlations"] for row in document["rows"] if row.get("correlations")]
-    if found and importlib.util.find_spec("matplotlib") is not None:
-        path = ablations.ablations_path(config, chosen.out).with_suffix(".png")
-        importlib.import_module("livi.report.image_figures").draw_correlations(found[0], path)
-        running["say"](f"drawn: {path}")
-    return 1 if any(row["error"] is not None for row in document["rows"]) else 0
+        raise ValueError("--jobs: expected 1 beside --ablations, which go on with one another's fits")
+    return ablations.Ablations(chosen.problem, settings.pop("methods", ()), **settings)
+
+
+def _drawn(document: dict[str, Any], base: Path) -> list[Path]:
+    """Draw the figures of a benchmark, or of its ablations."""
+    figures = importlib.import_module("livi.report.image_figures")
+    rows = [row for row in document["rows"] if row["error"] is None]
+    correlations = [row["correlations"] for row in rows if row.get("correlations")]
+    if any("variant" in row for row in rows):
+        path = base.with_suffix(".png")
+        if correlations:
+            figures.draw_correlations(correlations[0], path)
+        return [path] if correlations else []
+    problems = importlib.import_module("livi.experiments.images.problems").PROBLEMS
+    return list(figures.draw(rows, problems[document["experiment"]].classes, base)) if rows else []

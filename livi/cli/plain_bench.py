@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
-from pathlib import Path
 from typing import Any
 
-from livi.cli.benches import add_bench, given, run_bench
-from livi.cli.options import count, names, seeds
+from livi.cli.benches import add_bench, configured, given, run_bench, uci_folder
+from livi.cli.options import count, names
 
 DESCRIPTION = """\
 Is livi at least as good as the plain network that it starts from? Fits every method to every problem with every seed,
@@ -34,30 +33,18 @@ def add_command(benches: Any) -> None:
         benches,
         "plain",
         _run,
+        {"jobs": None, "seeds": "default: 300,301,302", "part": None},
         summary="livi compared with the plain network that it starts from",
         description=DESCRIPTION,
         epilog=EXAMPLES,
     )
     command.add_argument("--only", type=names, metavar="NAME,...", help="problems (default: all with available data)")
-    command.add_argument("--seeds", type=seeds, metavar="SEED,...", help="default: 300,301,302")
-    command.add_argument(
-        "--part",
-        choices=("validation", "test"),
-        default="test",
-        help="which rows to score; choose settings by validation rows only (default %(default)s)",
-    )
     command.add_argument("--steps", type=count, help="most steps of each fit, only to see that everything works")
 
 
 def _run(chosen: argparse.Namespace) -> int:
-    bench = importlib.import_module("livi.experiments.plain_bench")
-
-    def configure(folder: Path | None) -> Any:
-        return bench.Config(
-            problems=bench.available(folder) if chosen.only is None else chosen.only,
-            part=chosen.part,
-            steps=chosen.steps,
-            **given(chosen, "methods", "seeds"),
-        )
-
-    return run_bench(chosen, bench, configure)
+    bench, folder = importlib.import_module("livi.experiments.plain_bench"), uci_folder()
+    problems = bench.available(folder) if chosen.only is None else chosen.only
+    config = configured(chosen, lambda: bench.Config(problems, **given(chosen, "methods", "seeds", "part", "steps")))
+    run_bench(chosen, bench, config, folder)
+    return 0

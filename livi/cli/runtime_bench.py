@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.util
 from pathlib import Path
 from typing import Any
 
-from livi.cli.benches import LIMIT, OUT, given, speaker
-from livi.cli.options import count, names, seeds
-from livi.cli.parsing import new_command
+from livi.cli.benches import add_bench, can_draw, configured, exit_code, given, run_bench
+from livi.cli.messages import say
+from livi.cli.options import count
 
 DESCRIPTION = """\
 The paper's table of training time and memory, for LeNet on MNIST. Every method is fitted with more and more gradients,
@@ -32,40 +31,38 @@ examples:
 
 
 def add_command(benches: Any) -> None:
-    command = new_command(
+    command = add_bench(
         benches,
         "runtime",
         _run,
+        {
+            "methods": "default: all that can be run",
+            "seeds": "default: 300",
+            "device": None,
+            "samples": "number of networks in a prediction (default 100)",
+            "limit-minutes": None,
+            "quick": None,
+        },
         summary="seconds and memory that every method needs on MNIST until it no longer improves",
         description=DESCRIPTION,
         epilog=EXAMPLES,
     )
-    command.add_argument("--methods", type=names, metavar="NAME,...", help="default: all that can be run")
-    command.add_argument("--seeds", type=seeds, metavar="SEED,...", help="default: 300")
-    command.add_argument("--device", default="cpu", help="such as cuda (default %(default)s)")
     command.add_argument("--gradients", type=count, help="gradients of the first fit (default 2500; 100 with --quick)")
     command.add_argument("--doublings", type=count, help="most doublings of these (default 4; 2 with --quick)")
-    command.add_argument("--samples", type=count, help="number of networks in a prediction (default 100)")
-    command.add_argument("--limit-minutes", type=float, metavar="M", help=LIMIT)
-    command.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help=OUT)
-    command.add_argument("--quick", action="store_true", help="a small trial of everything; the numbers mean nothing")
 
 
 def _run(chosen: argparse.Namespace) -> int:
-    runtime = importlib.import_module("livi.experiments.images.runtime")
+    bench = importlib.import_module("livi.experiments.images.runtime")
     folder: Path = importlib.import_module("livi.experiments.datasets.pictures").data_folder()
-    settings: dict[str, Any] = {"gradients": 100, "doublings": 2} if chosen.quick else {}
-    settings |= given(chosen, "methods", "seeds", "gradients", "doublings", "samples")
-    try:
-        config = runtime.Config(quick=chosen.quick, **settings)
-    except ValueError as error:
-        chosen.parser.error(str(error))
-    say, _ = speaker()
-    document = runtime.bench(config, chosen.out, folder, device=chosen.device, minutes=chosen.limit_minutes, say=say)
-    print(runtime.text(document))
+    options: dict[str, Any] = {"gradients": 100, "doublings": 2} if chosen.quick else {}
+    options |= given(chosen, "methods", "seeds", "gradients", "doublings", "samples", "quick")
+    config = configured(chosen, lambda: bench.Config(**options))
+    document = run_bench(chosen, bench, config, folder=folder, device=chosen.device)
+    if document is None:
+        return 0
     rows = [row for row in document["rows"] if row["error"] is None]
-    if rows and importlib.util.find_spec("matplotlib") is not None:
-        path = runtime.result_path(config, chosen.out).with_suffix(".png")
+    if rows and can_draw():
+        path = bench.result_path(config, chosen.out).with_suffix(".png")
         importlib.import_module("livi.report.image_figures").draw_runtime(rows, path)
         say(f"drawn: {path}")
-    return 1 if any(row["error"] is not None for row in document["rows"]) else 0
+    return exit_code(document)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
-from livi.cli.benches import FIRST_SPLIT, QUICK, THREADS, add_bench, run_bench
+from livi.cli.benches import add_bench, configured, given, run_bench, uci_folder
 from livi.cli.extras import load
 from livi.cli.options import names
 
@@ -40,30 +39,26 @@ def add_command(benches: Any) -> None:
         benches,
         "tables",
         _run,
+        {
+            "jobs": None,
+            "splits": "splits of each data set (default 3; 1 with --quick)",
+            "first-split": 1,
+            "max-rows": 10_000,
+            "threads": None,
+            "quick": None,
+        },
         summary="livi's estimators compared with other methods, on tables of real data",
         description=DESCRIPTION,
         epilog=EXAMPLES,
     )
     command.add_argument("--data", type=names, metavar="NAME,...", help="data sets (default: all that are available)")
-    command.add_argument("--splits", type=int, help="splits of each data set (default 3; 1 with --quick)")
-    command.add_argument("--first-split", type=int, default=1, help=FIRST_SPLIT)
-    command.add_argument("--max-rows", type=int, default=10_000, help="most rows to train on (default %(default)s)")
-    command.add_argument("--threads", type=int, default=1, help=THREADS)
-    command.add_argument("--quick", action="store_true", help=QUICK)
 
 
 def _run(chosen: argparse.Namespace) -> int:
-    bench = load("livi.experiments.table_bench")
-
-    def configure(folder: Path | None) -> Any:
-        return bench.Config(
-            data=bench.default_data(folder) if chosen.data is None else chosen.data,
-            methods=bench.available_methods() if chosen.methods is None else chosen.methods,
-            splits=(1 if chosen.quick else 3) if chosen.splits is None else chosen.splits,
-            first_split=chosen.first_split,
-            max_rows=chosen.max_rows,
-            threads=chosen.threads,
-            quick=chosen.quick,
-        )
-
-    return run_bench(chosen, bench, configure)
+    bench, folder = load("livi.experiments.table_bench"), uci_folder()
+    data = bench.default_data(folder) if chosen.data is None else chosen.data
+    methods = bench.available_methods() if chosen.methods is None else chosen.methods
+    options: dict[str, Any] = {"splits": 1} if chosen.quick else {}
+    options |= given(chosen, "splits", "first_split", "max_rows", "threads", "quick")
+    run_bench(chosen, bench, configured(chosen, lambda: bench.Config(data, methods, **options)), folder)
+    return 0

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
-from livi.cli.benches import FIRST_SPLIT, LIMIT, add_bench, run_bench
+from livi.cli.benches import add_bench, configured, given, run_bench, uci_folder
 from livi.cli.extras import load
 from livi.cli.options import names
 
@@ -39,33 +38,22 @@ def add_command(benches: Any) -> None:
         benches,
         "uci",
         _run,
+        {"jobs": None, "splits": 20, "first-split": 0, "device": None, "limit-minutes": None},
         summary="the paper's UCI experiment: every method on nine regression sets",
         description=DESCRIPTION,
         epilog=EXAMPLES,
     )
     command.add_argument("--sets", type=names, metavar="NAME,...", help="default: all in the folder")
-    command.add_argument("--splits", type=int, default=20, help="splits of each set, at most (default 20)")
-    command.add_argument("--first-split", type=int, default=0, help=FIRST_SPLIT)
     command.add_argument("--steps", type=int, default=1000, help="steps of every fit (default %(default)s)")
     command.add_argument(
         "--search-rows", type=int, default=2000, help="most rows for the choice among candidates (default %(default)s)"
     )
-    command.add_argument("--device", default="cpu", help="such as cuda (default %(default)s)")
-    command.add_argument("--limit-minutes", type=float, metavar="M", help=LIMIT)
 
 
 def _run(chosen: argparse.Namespace) -> int:
-    bench = load("livi.experiments.uci.bench")
-
-    def configure(folder: Path | None) -> Any:
-        return bench.Config(
-            sets=bench.default_sets(folder) if chosen.sets is None else chosen.sets,
-            methods=bench.default_methods() if chosen.methods is None else chosen.methods,
-            splits=chosen.splits,
-            first_split=chosen.first_split,
-            steps=chosen.steps,
-            search_rows=chosen.search_rows,
-            device=chosen.device,
-        )
-
-    return run_bench(chosen, bench, configure, minutes=chosen.limit_minutes)
+    bench, folder = load("livi.experiments.uci.bench"), uci_folder()
+    sets = bench.default_sets(folder) if chosen.sets is None else chosen.sets
+    methods = bench.default_methods() if chosen.methods is None else chosen.methods
+    options = given(chosen, "splits", "first_split", "steps", "search_rows", "device")
+    run_bench(chosen, bench, configured(chosen, lambda: bench.Config(sets, methods, **options)), folder)
+    return 0

@@ -15,13 +15,14 @@ class OutOfTime(Exception):  # noqa: N818
 
 @dataclass(frozen=True)
 class Deadline:
-    """When to stop, as a value of `time.monotonic()`; None for never."""
+    """When to stop, as a value of `time.monotonic()`, and after how many minutes that is; None for never."""
 
     ends: float | None = None
+    minutes: float | None = None
 
     @classmethod
     def after(cls, minutes: float | None) -> Deadline:
-        return cls(None if minutes is None else time.monotonic() + 60.0 * minutes)
+        return cls(None if minutes is None else time.monotonic() + 60.0 * minutes, minutes)
 
     def passed(self) -> bool:
         return self.ends is not None and time.monotonic() >= self.ends

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,15 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from livi import checks
-from livi.experiments.density_targets import TARGETS, available
-from livi.experiments.processes import threads
-from livi.experiments.rows import Row, spread
-from livi.experiments.runs import Job, Say, check_names, check_seeds, empty_document, recorded_warnings, run_jobs
+from livi.experiments.columns import SECONDS
+from livi.experiments.density_targets import TARGETS, Target, available
+from livi.experiments.rows import Row
+from livi.experiments.runs import Job, Say, check_names, check_seeds, empty_document, recorded_fit, run_jobs
+from livi.experiments.scoreboard import Column, Kind, table
 from livi.family.entropy import Exact
 from livi.family.family import Estimation
 from livi.family.generators import MLP, Affine
 from livi.family.noise import DiagonalNoise
 from livi.inference import fit_density
+from livi.inference.interruption import completed
 from livi.network import Layout
 from livi.posterior.density import Density
 from livi.rivals import Constant, SemiImplicit
@@ -35,7 +37,20 @@ DIRECTIONS = 200
 CHECKED = 512  # draws at which log q is estimated
 MIXING = 5000  # draws of the mixing distribution, for log q of a semi-implicit density
 SHOWN = 200  # draws kept for the figure
-QUANTITIES = ("kl", "w2", "seconds")
+KIND = Kind(
+    "Densities with known answers",
+    "target",
+    "seed",
+    {
+        "": (
+            Column("kl", "KL(q to p), nats", "lower", 3),
+            Column("w2", "sliced W2", "lower", 3),
+            Column("w2_floor", "W2 of p to itself", None, 3),
+            SECONDS,
+        )
+    },
+    listed="targets",
+)
 
 
 def semi_implicit(layout: Layout) -> SemiImplicit:
@@ -80,7 +95,7 @@ class Config:
         return [(target, method, seed) for seed in self.seeds for target in self.targets for method in self.methods]
 
 
-def bench(config: Config, out: Path, folder: Path | None = None, *, jobs: int = 1, say: Say = print) -> dict[str, Any]:
+def bench(config: Config, out: Path, *, jobs: int = 1, say: Say = print) -> dict[str, Any]:
     """Run the fits that are not yet in out/densities.json, adding each one to it, and return its content."""
     for name in config.targets:
         if TARGETS[name].missing():
@@ -90,11 +105,11 @@ def bench(config: Config, out: Path, folder: Path | None = None, *, jobs: int = 
         empty_document("densities", config),
         config.jobs(),
         partial(fit_row, config=config),
-        key=lambda row: (row["target"], row["method"], row["seed"]),
-        notes=notes(config, folder),
+        key=KIND.key,
+        notes=notes(config),
         jobs=jobs,
-        summary=summary,
-        line=_line,
+        summary=KIND.summary,
+        line=KIND.line,
         say=say,
     )
 
@@ -108,27 +123,21 @@ def fit_row(job: Job, config: Config) -> Row:
     name, method, seed = job
     target = TARGETS[name]
     row: Row = {"target": name, "method": method, "seed": seed, "dim": target.dim}
-    found: dict[str, Any] = dict.fromkeys((*QUANTITIES, "kl_error", "w2_floor", "bound", "draws"))
-    error: str | None = None
-    with threads(1), recorded_warnings() as caught:
-        try:
-            rng = torch.Generator().manual_seed(seed)
-            begun = time.perf_counter()
-            q = fit_density(
-                target.log_prob, target.dim, steps=config.steps, seed=seed, progress=False, **METHODS[method]
-            )
-            found["seconds"] = time.perf_counter() - begun
-            if q.plan["interrupted_at"] is not None:
-                raise KeyboardInterrupt
-            points, truth, second_truth = q.sample(DRAWS, rng), target.sample(DRAWS, rng), target.sample(DRAWS, rng)
-            found |= {"w2": sliced(points, truth), "w2_floor": sliced(second_truth, truth), "bound": q.bound.value}
-            found |= divergence(q, rng, normalised=target.normalised)
-            if seed == config.seeds[0]:  # for the figure
-                found["draws"] = [[round(float(value), 3) for value in point] for point in points[:SHOWN, :2]]
-        except Exception as failure:  # the other methods still run
-            error = f"{type(failure).__name__}: {failure}"
-    messages = list(dict.fromkeys(f"{warning.category.__name__}: {warning.message}" for warning in caught))
-    return row | found | {"warnings": messages, "error": error}
+    fit = partial(_scores, target, method, seed, config.steps, drawn=seed == config.seeds[0])
+    return recorded_fit(row, (*KIND.quantities(), "kl_error", "bound", "draws"), fit)
+
+
+def _scores(target: Target, method: str, seed: int, steps: int, *, drawn: bool) -> Row:
+    """Fit, and compare with draws of p; with some of the fit's own draws for a figure."""
+    rng = torch.Generator().manual_seed(seed)
+    begun = time.perf_counter()
+    q = fit_density(target.log_prob, target.dim, steps=steps, seed=seed, progress=False, **METHODS[method])
+    found: Row = {"seconds": time.perf_counter() - begun}
+    points, truth, second_truth = completed(q).sample(DRAWS, rng), target.sample(DRAWS, rng), target.sample(DRAWS, rng)
+    found |= {"w2": sliced(points, truth), "w2_floor": sliced(second_truth, truth), "bound": q.bound.value}
+    found |= divergence(q, rng, normalised=target.normalised)
+    shown = [[round(float(value), 3) for value in point] for point in points[:SHOWN, :2]]
+    return found | ({"draws": shown} if drawn else {})
 
 
 @torch.no_grad()
@@ -160,43 +169,11 @@ def sliced(left: Tensor, right: Tensor) -> float:  # (S, m), (S, m)
     return float((ours - theirs).square().mean().sqrt())
 
 
-def summary(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """For each target and method: number of seeds, and mean, sd, min and max over them."""
-    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault((row["target"], row["method"]), []).append(row)
-    return [
-        {"target": target, "method": method, "seeds": sum(row.get("error") is None for row in group)}
-        | {name: spread([row[name] for row in group if row[name] is not None]) for name in (*QUANTITIES, "w2_floor")}
-        for (target, method), group in groups.items()
-    ]
-
-
-def notes(config: Config, folder: Path | None = None) -> list[str]:  # noqa: ARG001 - needed by other benchmarks
+def notes(config: Config) -> list[str]:
     left_out = [name for name in TARGETS if name not in config.targets]
     return [f"Every fit takes {config.steps} steps.", *(f"Left out: {name}." for name in left_out)]
 
 
 def text(document: Mapping[str, Any]) -> str:
-    """The results as a Markdown table: mean ± standard deviation over seeds."""
-    lines = [
-        "| target | method | seeds | KL(q to p), nats | sliced W2 | p to itself | s per fit |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for group in document["summary"]:
-        cells = [_cell(group[name], digits) for name, digits in (("kl", 3), ("w2", 3), ("w2_floor", 3), ("seconds", 0))]
-        lines.append(f"| {group['target']} | {group['method']} | {group['seeds']} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def _cell(found: Mapping[str, float | None] | None, digits: int) -> str:
-    if found is None:
-        return "–"
-    return f"{found['mean']:.{digits}f}" + ("" if found["sd"] is None else f" ± {found['sd']:.{digits}f}")
-
-
-def _line(row: Mapping[str, Any]) -> str:
-    where = f"{row['target']} {row['method']} seed {row['seed']}"
-    if row["error"] is not None:
-        return f"{where}: {row['error']}"
-    return f"{where}: KL {row['kl']:.3f}, W2 {row['w2']:.3f} ({row['w2_floor']:.3f}), {row['seconds']:.0f} s"
+    """The results as a Markdown table."""
+    return "\n\n".join([table(document["rows"], KIND, KIND.shown()), KIND.legend()])

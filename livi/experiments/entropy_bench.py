@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import correlation
+from statistics import correlation, mean
 from typing import Any, NamedTuple
 
 import torch
@@ -23,9 +23,9 @@ from torch import Tensor
 
 from livi import checks
 from livi.experiments.datasets import pictures
-from livi.experiments.processes import threads
-from livi.experiments.rows import Row, spread
-from livi.experiments.runs import Job, Say, check_names, check_seeds, empty_document, run_jobs
+from livi.experiments.rows import Row, Rows, first_line, succeeded
+from livi.experiments.runs import Job, Say, check_names, check_seeds, empty_document, recorded_fit, run_jobs
+from livi.experiments.scoreboard import Column, Kind, table
 from livi.experiments.toy import as_tensors, network
 from livi.experiments.toy_data import OBS_STD, PRIOR_STD, toy_data
 from livi.experiments.vae import VAE, train
@@ -37,6 +37,28 @@ from livi.model.priors import Normal
 from livi.rivals import fit_nuts
 
 FILE = "entropy.json"
+KIND = Kind(
+    "The entropy of a VAE's decoder along its training, against importance sampling",
+    "data",
+    "seed",
+    {
+        "": (
+            Column("last", "error at the end, nats", "lower", 3),
+            Column("largest_size", "largest error, nats", "lower", 3),
+            Column("milliseconds", "ms a look", None, 1),
+        )
+    },
+    {
+        "": (
+            Column("final", "at the end, with its sign", None, 2),
+            Column("largest", "largest, with its sign", None, 2),
+            Column("correlation", "correlation with truth", None, 4),
+            Column("nats", "entropy at the end, nats", None, 1),
+            Column("truth", "by importance sampling, nats", None, 1),
+        )
+    },
+    listed="data",
+)
 TRUTH = "importance"
 SEEDS = (500, 501, 502)
 MAX_PICTURES = 10_000
@@ -89,7 +111,7 @@ class Source(NamedTuple):
 
 DATA: dict[str, Source] = {
     "weights": Source(_weights, lambda: find_spec("numpyro") is not None, 'numpyro: pip install "livi[baselines]"'),
-    "digits": Source(_digits, lambda: find_spec("sklearn") is not None, 'scikit-learn: pip install "livi[sklearn]"'),
+    "digits": Source(_digits, lambda: find_spec("sklearn") is not None, 'scikit-learn: pip install "livi[tables]"'),
     "mnist": Source(
         _mnist,
         lambda: pictures.available(pictures.data_folder(), "mnist", "train"),
@@ -134,10 +156,10 @@ class Config:
         check_seeds(self.seeds)
 
     def jobs(self) -> list[Job]:
-        return [(name, "vae", seed) for seed in self.seeds for name in self.data]
+        return [(name, "", seed) for seed in self.seeds for name in self.data]
 
 
-def bench(config: Config, out: Path, folder: Path | None = None, *, jobs: int = 1, say: Say = print) -> dict[str, Any]:
+def bench(config: Config, out: Path, *, jobs: int = 1, say: Say = print) -> dict[str, Any]:
     """Run the trainings that are not yet in out/entropy.json, adding each one to it, and return its content."""
     for name in config.data:
         if not DATA[name].available():
@@ -147,8 +169,8 @@ def bench(config: Config, out: Path, folder: Path | None = None, *, jobs: int = 
         empty_document("entropy", config),
         config.jobs(),
         partial(run, config=config),
-        key=lambda row: (row["data"], "vae", row["seed"]),
-        notes=notes(config, folder),
+        key=KIND.key,
+        notes=notes(config),
         jobs=jobs,
         summary=summary,
         line=_line,
@@ -159,9 +181,13 @@ def bench(config: Config, out: Path, folder: Path | None = None, *, jobs: int = 
 def run(job: Job, config: Config) -> Row:
     """Train one VAE, and estimate its decoder's entropy along the way, ready for JSON."""
     name, _, seed = job
-    begun = time.perf_counter()
+    row = recorded_fit({"data": name, "seed": seed}, ("size", "curve"), partial(_trained, name, seed, config))
+    return row | {"seconds": row["whole_seconds"]}
+
+
+def _trained(name: str, seed: int, config: Config) -> Row:
     rng = torch.Generator().manual_seed(seed)
-    with threads(1), torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         rows = DATA[name].rows()
         vae = VAE(rows.shape[1], config.latent_dim, config.hidden, config.noise)
@@ -171,8 +197,7 @@ def run(job: Job, config: Config) -> Row:
             for epoch in train(vae, rows, config.epochs, rng)
             if epoch in wanted
         ]
-    seconds = time.perf_counter() - begun
-    return {"data": name, "seed": seed, "size": rows.shape[1], "curve": curve, "seconds": seconds, "error": None}
+    return {"size": rows.shape[1], "curve": curve}
 
 
 def measured(epochs: int) -> list[int]:
@@ -270,79 +295,61 @@ def _elbo(vae: VAE, rows: Tensor, rng: torch.Generator) -> float:
 # --- summary and table ----------------------------------------------------------------------------
 
 
-def summary(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """For each data set and method, the spread over seeds of errors, correlation with the truth, and cost.
+def by_estimator(row: Mapping[str, Any]) -> list[Row]:
+    """A row for each method, from the curve of one training: its errors, and its milliseconds for an entropy.
 
-    Errors are the one after the last epoch and the largest one of all; the cost is milliseconds for an entropy.
+    `last` and `largest_size` are sizes of errors: after the last epoch, and the largest of all. `final` and `largest`
+    are the same with their signs.
     """
-    return [
-        {"data": name, "method": method, "seeds": len(group)}
-        | {
-            quantity: spread([_quantities(row["curve"], method)[quantity] for row in group])
-            for quantity in ("final", "largest", "correlation", "milliseconds")
-        }
-        for name, group in _by_data(rows).items()
-        for method in METHODS
-        if method in group[0]["curve"][0]
-    ]
+    shared = {name: row.get(name) for name in ("data", "seed", "error", "warnings")}
+    curve = row.get("curve") or []
+    if not curve:
+        return [shared | {"method": "every"}]
+    methods = [name for name, found in curve[-1].items() if isinstance(found, dict) and "error_nats" in found]
+    return [shared | {"method": name} | _of_curve(curve, name) for name in methods]
 
 
-def _by_data(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    groups: dict[str, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault(row["data"], []).append(row)
-    return groups
-
-
-def _quantities(curve: Sequence[Mapping[str, Any]], method: str) -> dict[str, float]:
+def _of_curve(curve: Sequence[Mapping[str, Any]], method: str) -> Row:
     errors = [point[method]["error_nats"] for point in curve]
     ours, theirs = ([point[name]["nats"] for point in curve] for name in (method, TRUTH))
+    largest = max(errors, key=abs)
     return {
+        "last": abs(errors[-1]),
+        "largest_size": abs(largest),
         "final": errors[-1],
-        "largest": max(errors, key=abs),
-        "correlation": correlation(ours, theirs),
+        "largest": largest,
+        "correlation": correlation(ours, theirs) if min(map(len, map(set, (ours, theirs)))) > 1 else None,
         "milliseconds": 1000.0 * sum(point[method]["seconds"] for point in curve) / len(curve),
+        "nats": ours[-1],
+        "truth": theirs[-1],
     }
 
 
-def notes(config: Config, folder: Path | None = None) -> list[str]:  # noqa: ARG001 - needed by other benchmarks
+# --- summary and table ----------------------------------------------------------------------------
+
+
+def summary(rows: Rows) -> list[Row]:
+    """For each data set and method the spread over seeds of every quantity."""
+    return KIND.summary([one for row in rows for one in by_estimator(row)])
+
+
+def notes(config: Config) -> list[str]:
     left_out = [name for name in DATA if name not in config.data]
     return [f"{config.epochs} epochs, noise {config.noise}.", *(f"Left out: {name}." for name in left_out)]
 
 
 def text(document: Mapping[str, Any]) -> str:
-    """The results as a Markdown table: mean ± standard deviation over seeds, the truth above the methods."""
-    lines = [
-        "| data | method | entropy at the end, nats | error at the end | largest error | correlation with truth | ms |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    groups = _by_data(document["rows"])
-    for index, group in enumerate(document["summary"]):
-        rows = groups[group["data"]]
-        if index == 0 or document["summary"][index - 1]["data"] != group["data"]:
-            lines.append(f"| {group['data']} | importance sampling | {_last(rows, TRUTH)} | | | | {_cost(rows)} |")
-        cells = [_cell(group[name], digits, sign) for name, digits, sign in _COLUMNS]
-        lines.append(f"| {group['data']} | {group['method']} | {_last(rows, group['method'])} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-_COLUMNS = (("final", 2, "+"), ("largest", 2, "+"), ("correlation", 4, ""), ("milliseconds", 0, ""))
-
-
-def _last(rows: Sequence[Mapping[str, Any]], method: str) -> str:
-    return _cell(spread([row["curve"][-1][method]["nats"] for row in rows]), 1)
-
-
-def _cost(rows: Sequence[Mapping[str, Any]]) -> str:
-    return _cell(spread([1000.0 * point[TRUTH]["seconds"] for row in rows for point in row["curve"]]), 0)
-
-
-def _cell(found: Mapping[str, float | None] | None, digits: int, sign: str = "") -> str:
-    assert found is not None
-    return f"{found['mean']:{sign}.{digits}f}" + ("" if found["sd"] is None else f" ± {found['sd']:.{digits}f}")
+    """The results as a Markdown table, and what the truth costs."""
+    sound: Rows = succeeded(document["rows"])
+    every = [one for row in document["rows"] for one in by_estimator(row)]
+    costs = [1000.0 * point[TRUTH]["seconds"] for row in sound for point in row["curve"]]
+    cost = f"Importance sampling, the truth, takes {mean(costs):.0f} ms for an entropy." if costs else ""
+    return "\n\n".join(filter(None, [table(every, KIND, KIND.shown()), cost, KIND.legend()]))
 
 
 def _line(row: Mapping[str, Any]) -> str:
+    if row["error"] is not None:
+        return f"{row['data']} seed {row['seed']}: {first_line(row['error'])}"
     last = row["curve"][-1]
     parts = [f"{name} {last[name]['error_nats']:+.2f}" for name in METHODS if name in last]
     where = f"{row['data']} seed {row['seed']}: entropy {last[TRUTH]['nats']:.1f} nats"

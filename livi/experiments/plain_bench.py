@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,11 +11,10 @@ from livi import checks
 from livi.experiments.datasets import uci
 from livi.experiments.plain_methods import METHODS, Task, scores
 from livi.experiments.plain_problems import PROBLEMS, Part, available, missing
-from livi.experiments.plain_text import QUANTITIES, line, summary, text
+from livi.experiments.plain_text import KIND, text
 from livi.experiments.plain_training import warm_up
-from livi.experiments.processes import threads
 from livi.experiments.rows import Row
-from livi.experiments.runs import Job, Say, check_names, check_seeds, empty_document, recorded_warnings, run_jobs
+from livi.experiments.runs import Job, Say, check_names, check_seeds, empty_document, recorded_fit, run_jobs
 
 __all__ = ["Config", "available", "bench", "fit_row", "notes", "text"]
 
@@ -76,11 +74,11 @@ def bench(config: Config, out: Path, folder: Path | None, *, jobs: int = 1, say:
         empty_document("plain", config),
         config.jobs(),
         partial(fit_row, config=config, folder=folder),
-        key=lambda row: (row["problem"], row["method"], row["seed"]),
+        key=KIND.key,
         notes=notes(config, folder),
         jobs=jobs,
-        summary=summary,
-        line=line,
+        summary=KIND.summary,
+        line=KIND.line,
         say=say,
     )
 
@@ -102,19 +100,14 @@ def fit_row(job: Job, config: Config, folder: Path | None) -> Row:
         "train_rows": len(parts.train.targets),
         "scored_rows": len(rows.targets),
     }
-    found: dict[str, Any] = dict.fromkeys((*QUANTITIES[problem.task], "outputs", "start_seconds"))
-    error: str | None = None
+
+    def fit() -> Row:
+        answer = METHODS[method](Task(problem, parts, rows.inputs, seed, config.steps))
+        seconds = {"seconds": answer.seconds, "start_seconds": answer.start_seconds}
+        return scores(answer.prediction, rows, parts) | seconds
+
     warm_up()
-    begun = time.perf_counter()
-    with threads(1), recorded_warnings() as caught:
-        try:
-            answer = METHODS[method](Task(problem, parts, rows.inputs, seed, config.steps))
-            found |= scores(answer.prediction, rows, parts)
-            found |= {"seconds": answer.seconds, "start_seconds": answer.start_seconds}
-        except Exception as failure:  # the other methods still run
-            error = f"{type(failure).__name__}: {failure}"
-    messages = list(dict.fromkeys(f"{warning.category.__name__}: {warning.message}" for warning in caught))
-    return row | found | {"whole_seconds": time.perf_counter() - begun, "warnings": messages, "error": error}
+    return recorded_fit(row, (*KIND.quantities(problem.task), "outputs", "start_seconds"), fit)
 
 
 def notes(config: Config, folder: Path | None) -> list[str]:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from livi.experiments.plain_problems import Parts, Problem, Rows, build_network
 from livi.experiments.plain_training import PlainNetwork, predict_plain, train
 from livi.inference import fit
+from livi.inference.interruption import completed
 from livi.posterior import metrics
 from livi.posterior.prediction import ClassificationPrediction, RegressionPrediction
 
@@ -131,9 +132,7 @@ def _fit_posterior(task: Task, net: nn.Module, start_seconds: float | None = Non
     begun = time.perf_counter()
     posterior = fit(net, tuple(task.parts.train), task.problem.likelihood(), seed=task.seed, progress=False, **options)
     seconds = time.perf_counter() - begun
-    if posterior.plan.get("interrupted_at") is not None:
-        raise KeyboardInterrupt
-    prediction = posterior.predict(task.inputs, rng=torch.Generator().manual_seed(task.seed))
+    prediction = completed(posterior).predict(task.inputs, rng=torch.Generator().manual_seed(task.seed))
     assert isinstance(prediction, ClassificationPrediction | RegressionPrediction)
     return Answer(prediction, seconds, start_seconds)
 

@@ -18,12 +18,12 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from sklearn.model_selection import train_test_split
 
 from livi import checks
-from livi.experiments.processes import threads
 from livi.experiments.public_data import DISTRIBUTIONS, TABLES, available, split_frame
-from livi.experiments.public_text import QUANTITIES, line, summary, text
+from livi.experiments.public_text import KIND, text
 from livi.experiments.rows import Row
-from livi.experiments.runs import Job, Say, check_names, empty_document, recorded_warnings, run_jobs
+from livi.experiments.runs import Job, Say, check_names, empty_document, recorded_fit, run_jobs
 from livi.experiments.table_scores import LEAST_PROBABILITY
+from livi.inference.interruption import completed
 from livi.tables import Table
 from livi.tables.content import RegressionRows
 from livi.tables.encoding import encode, target_classes, target_numbers
@@ -69,19 +69,18 @@ class Config:
         return [(name, method, number) for number in numbers for name in self.data for method in self.methods]
 
 
-def bench(config: Config, out: Path, folder: Path | None = None, *, jobs: int = 1, say: Say = print) -> dict[str, Any]:
+def bench(config: Config, out: Path, *, jobs: int = 1, say: Say = print) -> dict[str, Any]:
     """Run the fits that are not yet in out/public.json, adding each one to it, and return its content."""
-    del folder  # needed by other benchmarks
     return run_jobs(
         out / FILE,
         empty_document("public", config, packages=DISTRIBUTIONS.values()),
         config.jobs(),
         partial(fit_row, config=config),
-        key=lambda row: (row["data"], row["method"], row["split"]),
+        key=KIND.key,
         notes=notes(config),
         jobs=jobs,
-        summary=summary,
-        line=line,
+        summary=KIND.summary,
+        line=KIND.line,
         say=say,
     )
 
@@ -95,27 +94,22 @@ def fit_row(job: Job, config: Config) -> Row:
         train = train.sample(config.max_rows, random_state=number)
     row: Row = {"data": name, "method": method, "split": number, "task": table.task}
     row |= {"train_rows": len(train), "test_rows": len(test), "model": None}
-    error: str | None = None
-    found: dict[str, Any] = dict.fromkeys(QUANTITIES[table.task])
     tables = (Table.from_frame(train, name), Table.from_frame(test, name))
-    with threads(config.threads), recorded_warnings() as caught:
-        try:
-            schema = None if method == "livi" else _schema(tables[0], name, number)  # from a short fit, not timed
-            begun = time.perf_counter()
-            if schema is None:
-                found |= _livi(tables, name, number, config.quick)
-            else:
-                found |= _boosting(tables, schema, number, config.quick)
-            found["seconds"] = time.perf_counter() - begun
-        except Exception as failure:  # the other tables still run
-            error = f"{type(failure).__name__}: {failure}"
-    messages = list(dict.fromkeys(str(warning.message) for warning in caught))
-    return row | found | {"warnings": messages, "error": error}
+
+    def fit() -> Row:
+        schema = None if method == "livi" else _schema(tables[0], name, number)  # from a short fit, not timed
+        begun = time.perf_counter()
+        if schema is None:
+            found = _livi(tables, name, number, config.quick)
+        else:
+            found = _boosting(tables, schema, number, config.quick)
+        return found | {"seconds": time.perf_counter() - begun}
+
+    return recorded_fit(row, KIND.quantities(table.task), fit, config.threads)
 
 
-def notes(config: Config, folder: Path | None = None) -> list[str]:
+def notes(config: Config) -> list[str]:
     """Notes above the table: what was left out, and why."""
-    del folder
     found = ["Quick: a few steps instead of fits. The numbers mean nothing."] if config.quick else []
     missing = sorted({DISTRIBUTIONS[TABLES[name].package] for name in TABLES if name not in available()})
     if missing:
@@ -132,8 +126,7 @@ def _livi(tables: tuple[Table, Table], name: str, seed: int, quick: bool) -> dic
     """`livi fit` with its defaults on the training rows, and `livi evaluate` on the test rows."""
     train, test = tables
     model = fit_table(train, TABLES[name].target, _options(seed, TABLES[name].task, quick), _silent)
-    if model.interrupted:
-        raise KeyboardInterrupt
+    completed(model.estimator.posterior_)
     evaluation = model.evaluate(test, _silent)
     scores = {metric.key: metric.value for metric in evaluation.metrics}
     covered = next(line.share for line in evaluation.coverage if line.level == LEVEL)

@@ -101,15 +101,25 @@ def write(path: Path, document: Mapping[str, Any]) -> None:
 
 def succeeded(rows: Rows) -> Rows:
     """The rows without an error."""
-    return [row for row in rows if row["error"] is None]
+    return [row for row in rows if row.get("error") is None]
+
+
+def method_of(row: Mapping[str, Any]) -> str:
+    """The method of a row, or its variant of one; none where a row is of all methods."""
+    return str(row.get("variant", row.get("method", "")))
 
 
 def by_method(rows: Rows, place: str) -> dict[str, dict[str, list[Mapping[str, Any]]]]:
     """The rows by this entry, such as the data set, and by method, in the order in which these appear."""
     groups: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
     for row in rows:
-        groups.setdefault(row[place], {}).setdefault(row["method"], []).append(row)
+        groups.setdefault(row[place], {}).setdefault(method_of(row), []).append(row)
     return groups
+
+
+def listed(sentences: Iterable[str]) -> str:
+    """The sentences as a list in Markdown."""
+    return "\n".join(f"- {sentence}" for sentence in sentences)
 
 
 def first_line(message: str) -> str:

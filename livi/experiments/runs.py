@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from livi import checks
-from livi.experiments.deadlines import Deadline
+from livi.experiments.deadlines import NO_DEADLINE, Deadline, OutOfTime
 from livi.experiments.machine import machine, versions
+from livi.experiments.processes import threads
 from livi.experiments.rows import Row, complete, load_or_new
 from livi.experiments.spreading import run_all
 
@@ -68,24 +71,27 @@ def run_jobs(
     summary: Callable[[Sequence[Row]], list[Row]],
     line: Callable[[Row], str],
     say: Say,
-    minutes: float | None = None,
+    deadline: Deadline = NO_DEADLINE,
+    stops_itself: bool = False,
 ) -> dict[str, Any]:
     """Run the jobs that are not yet in the file, adding to it after every fit, and return its content.
 
-    A wanted job whose row has an `error` is tried again, and so is one for which `fit` returned None.
+    A wanted job whose row has an `error` is tried again, and so is one for which `fit` returned None or raised
+    `OutOfTime`.
 
     Args:
         document: the content of an empty file, see `empty_document`.
         jobs: number of fits at a time, each in a process of its own; under torchrun its processes share the fits
             instead, and the first one writes.
         line: the text to print about a row.
-        minutes: time after which to stop; the next run continues.
+        deadline: when to stop; the next run continues.
+        stops_itself: a fit watches the deadline and ends by itself, so that one in a process is not terminated then.
 
     Raises:
         ValueError: the file there is one of another benchmark or configuration.
     """
     checks.positive_int("jobs", jobs)
-    until = Deadline.after(minutes)
+    fit_in_time, until = partial(in_time, fit=fit, deadline=deadline), NO_DEADLINE if stops_itself else deadline
     path.parent.mkdir(parents=True, exist_ok=True)
     document = load_or_new(path, document) | {"notes": notes, "jobs": jobs}
     again = set(wanted)
@@ -95,14 +101,52 @@ def run_jobs(
         document,
         wanted,
         key=key,
-        run=lambda left: run_all(fit, left, jobs, until),
+        run=lambda left: run_all(fit_in_time, left, jobs, until),
         summary=summary,
         line=line,
         say=say,
     )
-    if until.passed():
-        say(f"{minutes:g} minutes are over; the same command goes on from here")
+    if deadline.minutes is not None and not again.issubset(map(key, document["rows"])):
+        say(f"{deadline.minutes:g} minutes are over; the same command goes on from here")
     return document
+
+
+def in_time(job: Job, fit: Callable[[Job], Row | None], deadline: Deadline) -> Row | None:
+    """The row of a job; None if the deadline passes before its fit begins, or before it ends."""
+    if deadline.passed():
+        return None
+    try:
+        return fit(job)
+    except OutOfTime:
+        return None
+
+
+def recorded_fit(row: Row, scores: Iterable[str], fit: Callable[[], Row], num_threads: int | None = 1) -> Row:
+    """The row of a fit, ready for JSON: what it found, its `whole_seconds`, its `warnings` and its `error`.
+
+    A fit that fails, perhaps in another package, is a row as well, so that the others still run.
+
+    Args:
+        row: what was fitted to what.
+        scores: what `fit` finds; None for all of it if it fails.
+        num_threads: CPU threads of the fit; None for as many as there are.
+
+    Raises:
+        OutOfTime: the fit stopped at a deadline; the next run continues it.
+    """
+    found: Row = dict.fromkeys(scores)
+    error: str | None = None
+    begun = time.perf_counter()
+    with nullcontext() if num_threads is None else threads(num_threads), recorded_warnings() as caught:
+        try:
+            found |= fit()
+        except OutOfTime:
+            raise
+        except Exception as failure:
+            error = f"{type(failure).__name__}: {failure}"
+    seconds = time.perf_counter() - begun
+    messages = list(dict.fromkeys(f"{warning.category.__name__}: {warning.message}" for warning in caught))
+    return row | found | {"whole_seconds": seconds, "warnings": messages, "error": error}
 
 
 @contextmanager

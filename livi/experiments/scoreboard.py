@@ -1,17 +1,18 @@
 """Tables of methods by data set: means with standard errors over repeats, the best in bold, and ranks.
 
-Repeats are splits or seeds. Two methods are compared repeat by repeat, since a hard split is hard for both.
+Repeats are splits or seeds. Two methods are compared repeat by repeat, since a hard split is hard for both. Every
+benchmark says once, as its `Kind`, what its rows are of and what is shown of them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import mean, stdev
 from typing import Any, Literal
 
-from livi.experiments.rows import Rows
+from livi.experiments.rows import Row, Rows, by_method, first_line, method_of, spread, succeeded
 
 Values = dict[Any, float]  # by repeat
 Board = dict[str, dict[str, Values]]  # by place, such as a data set, and method
@@ -27,6 +28,123 @@ class Column:
     digits: int | None = None
     percent: bool = False
 
+    def in_words(self, value: float) -> str:
+        """The column's title with a single value.
+
+        >>> Column("accuracy", "accuracy, %", "higher", 1, percent=True).in_words(0.97125)
+        'accuracy 97.1 %'
+        """
+        name, _, unit = self.title.partition(", ")
+        number = f"{(100.0 if self.percent else 1.0) * value:.{decimals([value], self)}f}"
+        return " ".join(filter(None, (name, number, unit)))
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How the rows of an experiment are read and shown.
+
+    Args:
+        place: the entry that names a data set, target or problem.
+        repeat: the entry that numbers its repeats.
+        columns: of every table, by task where there are several; the first one is drawn too.
+        further: columns of the benchmark's own table alone, by task.
+        listed: the option of the command that lists the places.
+    """
+
+    title: str
+    place: str
+    repeat: str
+    columns: Mapping[str, tuple[Column, ...]]
+    further: Mapping[str, tuple[Column, ...]] = field(default_factory=dict)
+    listed: str | None = None
+
+    def of_task(self, row: Mapping[str, Any]) -> str:
+        return str(row.get("task", "")) if "" not in self.columns else ""
+
+    def shown(self, task: str = "") -> tuple[Column, ...]:
+        """All columns of a task."""
+        return (*self.columns[task], *self.further.get(task, ()))
+
+    def quantities(self, task: str = "") -> tuple[str, ...]:
+        return tuple(column.name for column in self.shown(task))
+
+    def key(self, row: Mapping[str, Any]) -> tuple[str, str, int]:
+        """Which run a row is of."""
+        return row[self.place], method_of(row), row[self.repeat]
+
+    def summary(self, rows: Rows) -> list[Row]:
+        """For each place and method the number of repeats, and mean, sd, min and max over them of every quantity."""
+        return [
+            {self.place: place, "variant" if "variant" in group[0] else "method": method}
+            | ({} if "" in self.columns else {"task": group[0]["task"]})
+            | {f"{self.repeat}s": len(succeeded(group))}
+            | {name: spread(_values(group, name)) for name in self.quantities(self.of_task(group[0]))}
+            for place, methods in by_method(rows, self.place).items()
+            for method, group in methods.items()
+        ]
+
+    def line(self, row: Mapping[str, Any]) -> str:
+        """One line about a row, for the progress of a run."""
+        start = " ".join(filter(None, map(str, self.key(row)[:2]))) + f" {self.repeat} {row[self.repeat]}: "
+        if row["error"] is not None:
+            return start + first_line(row["error"])
+        columns = [column for column in self.shown(self.of_task(row)) if row.get(column.name) is not None]
+        return start + ", ".join(column.in_words(row[column.name]) for column in columns)
+
+    def messages(self, rows: Rows) -> list[str]:
+        """The warnings and errors of fits, each with its places and repeats."""
+        found: dict[tuple[str, str], dict[str, list[str]]] = {}
+        for row in rows:
+            failed = [] if row["error"] is None else [f"failed: {row['error']}"]
+            for message in (*row.get("warnings", ()), *failed):
+                places = found.setdefault((method_of(row), first_line(message)), {})
+                places.setdefault(row[self.place], []).append(str(row[self.repeat]))
+        where = {
+            told: [f"{place} ({', '.join(some)})" for place, some in places.items()] for told, places in found.items()
+        }
+        return [f"{method} on {', '.join(places)}: {message}" for (method, message), places in where.items()]
+
+    def legend(self) -> str:
+        return (
+            f"Mean ± standard error over {self.repeat}s. Bold: the best mean, and every other within one standard\n"
+            f"error of it, that of the difference over the {self.repeat}s. –: no result."
+        )
+
+
+def table(
+    rows: Rows, kind: Kind, columns: Iterable[Column], named: Callable[[Rows], tuple[str, str]] | None = None
+) -> str:
+    """A line for each place and method: repeats, and mean ± standard error of every column that has values.
+
+    Args:
+        rows: of one task; those that failed are counted only.
+        named: the words for place and method, from their rows; by default their own names.
+    """
+    sound = succeeded(rows)
+    boards = {
+        column: found
+        for column in columns
+        if (found := board(sound, column.name, place=kind.place, repeat=kind.repeat))
+    }
+    lines = []
+    for place, methods in by_method(rows, kind.place).items():
+        shown = [cells(found.get(place, {}), column) for column, found in boards.items()]
+        for method, group in methods.items():
+            words = (place, method) if named is None else named(group)
+            lines.append([*words, _count(group), *(one.get(method, "–") for one in shown)])
+    head = [kind.place, "method", f"{kind.repeat}s", *(column.title for column in boards)]
+    return markdown(head, lines) if lines else ""
+
+
+def _count(rows: Rows) -> str:
+    """The number of repeats, and of those that failed."""
+    sound = len(succeeded(rows))
+    return f"{sound}, {len(rows) - sound} failed" if sound < len(rows) else f"{sound}"
+
+
+def _values(rows: Rows, name: str) -> list[float]:
+    return [row[name] for row in succeeded(rows) if row.get(name) is not None]
+
 
 def board(rows: Rows, name: str, *, place: str, repeat: str) -> Board:
     """The values of one quantity by place, method and repeat, in the order in which these appear.
@@ -37,7 +155,7 @@ def board(rows: Rows, name: str, *, place: str, repeat: str) -> Board:
     found: Board = {}
     for row in rows:
         if row.get(name) is not None:
-            found.setdefault(row[place], {}).setdefault(row["method"], {})[row[repeat]] = row[name]
+            found.setdefault(row[place], {}).setdefault(method_of(row), {})[row[repeat]] = row[name]
     return found
 
 
@@ -113,14 +231,6 @@ def _cell(values: Sequence[float], column: Column, digits: int, *, bold: bool = 
     middle, error = f"{factor * mean(values):.{digits}f}", standard_error(values)
     middle = f"**{middle}**" if bold else middle
     return middle if error is None else f"{middle} ± {factor * error:.{digits}f}"
-
-
-def mean_and_error(values: Sequence[float], formatted: Callable[[float], str]) -> str:
-    """A cell: mean ± standard error, or the mean alone of a single value."""
-    if not values:
-        return "–"
-    error = standard_error(values)
-    return formatted(mean(values)) + ("" if error is None else f" ± {formatted(error)}")
 
 
 def decimals(means: Iterable[float], column: Column) -> int:

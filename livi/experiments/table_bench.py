@@ -10,9 +10,8 @@ from typing import Any
 
 from livi import checks
 from livi.experiments.datasets import uci
-from livi.experiments.processes import threads
 from livi.experiments.rows import Row
-from livi.experiments.runs import Job, Say, check_names, empty_document, recorded_warnings, run_jobs
+from livi.experiments.runs import Job, Say, check_names, empty_document, recorded_fit, run_jobs
 from livi.experiments.table_data import BUNDLED, NAMES, Run, read_split, splits_of, task_of
 from livi.experiments.table_methods import (
     FOR_TASK,
@@ -24,7 +23,7 @@ from livi.experiments.table_methods import (
     rows_used,
 )
 from livi.experiments.table_scores import scores
-from livi.experiments.table_text import QUANTITIES, line, summary, text
+from livi.experiments.table_text import KIND, text
 from livi.tables.estimators.target import smallest_step
 
 __all__ = ["Config", "available_methods", "bench", "default_data", "fit_row", "notes", "text"]
@@ -102,11 +101,11 @@ def bench(config: Config, out: Path, folder: Path | None, *, jobs: int = 1, say:
         empty_document("tables", config, _MAY_DIFFER, ("scikit-learn", *(package for _, package in PACKAGES.values()))),
         wanted,
         partial(fit_row, config=config, folder=folder),
-        key=lambda row: (row["data"], row["method"], row["split"]),
+        key=KIND.key,
         notes=notes(config, folder),
         jobs=jobs,
-        summary=summary,
-        line=line,
+        summary=KIND.summary,
+        line=KIND.line,
         say=say,
     )
 
@@ -129,19 +128,15 @@ def fit_row(job: Job, config: Config, folder: Path | None) -> Row:
         "used_rows": rows_used(method, split.task, len(split.inputs), config.quick),
         "test_rows": len(split.test_inputs),
     }
-    found: dict[str, float | None]
-    error: str | None = None
-    with threads(config.threads), recorded_warnings() as caught:
+
+    def fit() -> Row:
         begun = time.perf_counter()
-        try:
-            answer = METHODS[method](split, Run(number, config.quick))
-            seconds = time.perf_counter() - begun
-            step = smallest_step(split.targets) if split.task == "regression" else 0.0
-            found = scores(answer, split.test_targets, step) | {"seconds": seconds}
-        except Exception as failure:  # perhaps of another package; the other methods still run
-            found, error = dict.fromkeys(QUANTITIES[split.task]), f"{type(failure).__name__}: {failure}"
-    messages = list(dict.fromkeys(str(warning.message) for warning in caught))
-    return row | found | {"warnings": messages, "error": error}
+        answer = METHODS[method](split, Run(number, config.quick))
+        seconds = time.perf_counter() - begun
+        step = smallest_step(split.targets) if split.task == "regression" else 0.0
+        return scores(answer, split.test_targets, step) | {"seconds": seconds}
+
+    return recorded_fit(row, KIND.quantities(split.task), fit, config.threads)
 
 
 def notes(config: Config, folder: Path | None) -> list[str]:

@@ -23,6 +23,7 @@ from livi.experiments.table_data import Run, Split
 from livi.experiments.table_peers import fit_bde, fit_catboost, fit_ngboost
 from livi.experiments.table_scores import LEVEL, Answer, Band, Classes, band, classes, normal_band
 from livi.experiments.table_vbll import fit_vbll
+from livi.inference.interruption import completed
 from livi.model.likelihoods import Categorical, Gaussian
 from livi.posterior.prediction import ClassificationPrediction, RegressionPrediction
 from livi.rivals import fit_ensemble
@@ -50,8 +51,7 @@ def fit_livi(split: Split, run: Run, **options: Any) -> Answer:
         LIVIRegressor(**options) if split.task == "regression" else LIVIClassifier(**options)
     )
     model.fit(split.inputs, split.targets)
-    if model.posterior_.plan.get("interrupted_at") is not None:
-        raise KeyboardInterrupt
+    completed(model.posterior_)
     rows = split.test_inputs
     if isinstance(model, LIVIClassifier):
         return classes(model.predict_proba(rows), model.predict_set(rows, 1.0 - LEVEL))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +18,8 @@ from livi.family.family import Family
 from livi.family.implicit import ImplicitPosterior
 from livi.family.last_layer import ExactLastLayer
 from livi.family.objective import Bound
-from livi.inference import FitWarning, Recipe, fit
+from livi.inference import Recipe, fit
+from livi.inference.interruption import completed
 from livi.model.likelihoods import Gaussian
 from livi.model.priors import Normal
 from livi.posterior.posterior import Posterior
@@ -123,12 +123,11 @@ def _polished(method: str, *args: Any, seed: int, recipe: Recipe | None = None, 
 
 @dataclass(frozen=True)
 class Fitted:
-    """A posterior, with wall-clock and CPU seconds of its fit, MAP start included, and the warnings of the fit."""
+    """A posterior, with wall-clock and CPU seconds of its fit, MAP start included."""
 
     posterior: Posterior
     seconds: float
     cpu_seconds: float
-    warnings: tuple[str, ...]
 
 
 def run(
@@ -155,25 +154,17 @@ def fit_toy(name: str, method: str, seed: int, *, recipe: Recipe | None = None) 
     if recipe is not None and method in ("swag", "ivon", "langevin"):  # their own steps come after those of the recipe
         options["steps"] = max(recipe.steps, 150)
     started, cpu_started = time.perf_counter(), time.process_time()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        posterior = fit_method(
-            network(seed, DROPOUT if method == "mc_dropout" else 0.0),
-            as_tensors(toy_data(name)),
-            Gaussian(OBS_STD),
-            prior=Normal(PRIOR_STD),
-            seed=seed,
-            progress=False,
-            **options,
-        )
+    posterior = fit_method(
+        network(seed, DROPOUT if method == "mc_dropout" else 0.0),
+        as_tensors(toy_data(name)),
+        Gaussian(OBS_STD),
+        prior=Normal(PRIOR_STD),
+        seed=seed,
+        progress=False,
+        **options,
+    )
     seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_started
-    for warning in caught:
-        if not issubclass(warning.category, FitWarning):
-            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-    if posterior.plan.get("interrupted_at") is not None:
-        raise KeyboardInterrupt
-    messages = tuple(str(warning.message) for warning in caught if issubclass(warning.category, FitWarning))
-    return Fitted(posterior, seconds, cpu_seconds, messages)
+    return Fitted(completed(posterior), seconds, cpu_seconds)
 
 
 def measure(name: str, method: str, seed: int, fitted: Fitted, *, num_draws: int = NUM_DRAWS) -> dict[str, Any]:
@@ -187,7 +178,7 @@ def measure(name: str, method: str, seed: int, fitted: Fitted, *, num_draws: int
         gap_std, gap_std_nuts: standard deviation of f, averaged over the gap between the clusters.
         seconds, cpu_seconds: of the fit alone, MAP start included; CPU seconds do not depend on other processes.
         chains: diagnostics of the Markov chains, see `PolishReport`; None without chains.
-        recipe, warnings: the schedule of the fit, and its warnings.
+        recipe: the schedule of the fit.
     """
     data, truth, posterior = toy_data(name), reference(name), fitted.posterior
     inputs, targets = as_tensors(data)
@@ -209,7 +200,6 @@ def measure(name: str, method: str, seed: int, fitted: Fitted, *, num_draws: int
         "cpu_seconds": fitted.cpu_seconds,
         "chains": _chains(posterior),
         "recipe": posterior.plan["recipe"],
-        "warnings": list(fitted.warnings),
     }
 
 

@@ -1,24 +1,40 @@
-"""The toy experiment over seeds: rows written as they come, and a table of their means and standard deviations."""
+"""The toy experiment over seeds: rows written as they come, and a table of their means."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from livi import checks
-from livi.experiments.processes import threads
-from livi.experiments.rows import Row, spread
-from livi.experiments.runs import Job, empty_document, run_jobs
+from livi.experiments.columns import SECONDS
+from livi.experiments.deadlines import Deadline
+from livi.experiments.rows import Row, Rows, by_method, listed
+from livi.experiments.runs import Job, Say, empty_document, recorded_fit, run_jobs
+from livi.experiments.scoreboard import Column, Kind, table
 from livi.experiments.toy import CHAINS, method_named, run
 from livi.experiments.toy_data import check_name, reference
 from livi.inference import Recipe
 from livi.rivals import METHODS as RIVALS
 
 FILE = "toy.json"
-QUANTITIES = ("elbo", "w2_to_nuts", "gap_std", "seconds", "cpu_seconds")
+KIND = Kind(
+    "Toy regression (Figure 1), against NUTS",
+    "data",
+    "seed",
+    {
+        "": (
+            Column("w2_to_nuts", "W2 to NUTS", "lower", 3),
+            Column("elbo", "ELBO, nats", "higher", 1),
+            Column("gap_std", "std in the gap", None, 2),
+            SECONDS,
+        )
+    },
+    {"": (Column("cpu_seconds", "CPU s", None, 1),)},
+    listed="data",
+)
 QUICK = Recipe(steps=30, map_steps=50, map_restarts=2, num_samples=16)
 
 
@@ -63,14 +79,9 @@ def default_methods(components: int = 5) -> tuple[str, ...]:
 
 
 def bench(
-    config: Config,
-    folder: str | Path,
-    say: Callable[[str], None] = print,
-    *,
-    jobs: int = 1,
-    minutes: float | None = None,
+    config: Config, out: Path, *, jobs: int = 1, minutes: float | None = None, say: Say = print
 ) -> dict[str, Any]:
-    """Run the fits that are not yet in folder/toy.json, adding each one to it, and return its content.
+    """Run the fits that are not yet in out/toy.json, adding each one to it, and return its content.
 
     Args:
         jobs: number of fits at a time, each in a process of its own, with one thread.
@@ -79,100 +90,56 @@ def bench(
     Raises:
         ValueError: the file there belongs to another configuration.
     """
-    left_out = [name for name in RIVALS if name == "nuts" or not RIVALS[name].installed]
-    notes = [f"Left out: {name}." for name in left_out if name not in config.methods]
-    notes += [f"{method} is Markov chain Monte Carlo." for method in config.methods if method in CHAINS]
     return run_jobs(
-        Path(folder) / FILE,
+        out / FILE,
         empty_document("toy", config) | {"quick_recipe": asdict(QUICK) if config.quick else None},
         config.jobs(),
         partial(_fit, config=config),
-        key=_key,
-        notes=notes,
+        key=KIND.key,
+        notes=notes(config),
         jobs=jobs,
-        summary=summary,
-        line=_line,
+        summary=KIND.summary,
+        line=KIND.line,
         say=say,
-        minutes=minutes,
+        deadline=Deadline.after(minutes),
     )
 
 
 def _fit(job: Job, config: Config) -> Row:
-    drawn = job[2] == config.first_seed
     name, method, seed = job
-    try:
-        with threads(1):
-            row = run(*job, recipe=QUICK, num_draws=100, drawn=drawn) if config.quick else run(*job, drawn=drawn)
-    except Exception as failure:  # the other methods still run
-        error = f"{type(failure).__name__}: {failure}"
-        nothing = dict.fromkeys((*QUANTITIES, "curve"))
-        return {"data": name, "method": method, "seed": seed} | nothing | {"error": error}
-    return row | {"error": None}
+    less: dict[str, Any] = {"recipe": QUICK, "num_draws": 100} if config.quick else {}
+    row = {"data": name, "method": method, "seed": seed}
+    return recorded_fit(row, (*KIND.quantities(), "curve"), partial(run, *job, drawn=seed == config.first_seed, **less))
 
 
-def summary(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """For each data set and method: number of seeds, and mean, sd, min and max over them of every quantity."""
-    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault((row["data"], row["method"]), []).append(row)
+def notes(config: Config) -> list[str]:
+    left_out = [name for name in RIVALS if name == "nuts" or not RIVALS[name].installed]
+    found = [f"Left out: {name}." for name in left_out if name not in config.methods]
+    return [*found, *(f"{method} is Markov chain Monte Carlo." for method in config.methods if method in CHAINS)]
+
+
+def text(document: Mapping[str, Any]) -> str:
+    """The results as a Markdown table, and below it what NUTS has, and whether Markov chains agree."""
+    rows = document["rows"]
+    sentences = [*map(_reference, dict.fromkeys(row["data"] for row in rows)), *_agreement(rows)]
+    return "\n\n".join([table(rows, KIND, KIND.shown()), listed(sentences), KIND.legend()])
+
+
+def _reference(name: str) -> str:
+    truth = reference(name)
+    return (
+        f"NUTS on {name}: W2 to itself {truth.w2_runs:.3f}, std in the gap {truth.gap_std:.2f}, "
+        f"{sum(truth.measured['seconds']):.0f} s for two runs, R-hat at most {truth.rhat.max():.2f}, "
+        f"effective draws at least {truth.ess.min():.0f}."
+    )
+
+
+def _agreement(rows: Rows) -> list[str]:
+    """The largest R-hat and smallest effective sample size of predictions over all seeds, of methods with chains."""
+    chained = by_method([row for row in rows if row.get("chains")], "data")
     return [
-        {"data": data, "method": method, "seeds": sum(row.get("error") is None for row in group)}
-        | {name: spread([row[name] for row in group if row.get(name) is not None]) for name in QUANTITIES}
-        for (data, method), group in sorted(groups.items(), key=lambda item: item[0][0])
+        f"{method} on {name}: R-hat at most {max(row['chains']['rhat'][1] for row in group):.2f}, "
+        f"effective draws at least {min(row['chains']['effective'][1] for row in group):.0f}."
+        for name, methods in chained.items()
+        for method, group in methods.items()
     ]
-
-
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The summary as markdown: mean ± sd over seeds, with the smallest and the largest in brackets."""
-    lines = [
-        "| data | method | seeds | ELBO (nats) | W2 to NUTS | std in the gap | s per fit | CPU s | R-hat, ESS |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    shown = []
-    for group in summary(rows):
-        if group["data"] not in shown:
-            shown.append(group["data"])
-            truth = reference(group["data"])
-            lines.append(
-                f"| {group['data']} | NUTS | | | {truth.w2_runs:.3f} (itself) | {truth.gap_std:.2f} | "
-                f"{sum(truth.measured['seconds']):.0f} (two runs) | | {truth.rhat.max():.2f}, {truth.ess.min():.0f} |"
-            )
-        cells = [_cell(group[name], digits) for name, digits in zip(QUANTITIES, (1, 3, 2, 0, 0), strict=True)]
-        cells.append(_agreement([row for row in rows if all(row[name] == group[name] for name in ("data", "method"))]))
-        lines.append(f"| {group['data']} | {group['method']} | {group['seeds']} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def _key(row: Mapping[str, Any]) -> tuple[str, str, int]:
-    return row["data"], row["method"], row["seed"]
-
-
-def _agreement(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The largest R-hat and smallest effective sample size of predictions over all seeds; empty without chains."""
-    chains = [row["chains"] for row in rows if row.get("chains")]
-    if not chains:
-        return ""
-    return f"{max(each['rhat'][1] for each in chains):.2f}, {min(each['effective'][1] for each in chains):.0f}"
-
-
-def _cell(spread: Mapping[str, float | None] | None, digits: int) -> str:
-    if spread is None:
-        return "–"
-    if spread["sd"] is None:
-        return f"{spread['mean']:.{digits}f}"
-    return (
-        f"{spread['mean']:.{digits}f} ± {spread['sd']:.{digits}f} [{spread['min']:.{digits}f}, "
-        f"{spread['max']:.{digits}f}]"
-    )
-
-
-def _line(row: Mapping[str, Any]) -> str:
-    if row["error"] is not None:
-        return f"{row['data']} {row['method']} seed {row['seed']}: {row['error']}"
-    bound = "" if row["elbo"] is None else f"ELBO {row['elbo']:.1f}, "
-    chains = row.get("chains")
-    agreed = f", R-hat {chains['rhat'][1]:.2f}, {chains['effective'][1]:.0f} effective draws" if chains else ""
-    return (
-        f"{row['data']} {row['method']} seed {row['seed']}: {bound}W2 {row['w2_to_nuts']:.3f}, {row['seconds']:.0f} s"
-        f"{agreed}"
-    )

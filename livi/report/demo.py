@@ -17,9 +17,11 @@ import torch
 
 from livi.experiments.machine import machine, versions
 from livi.experiments.processes import side_by_side
+from livi.experiments.runs import recorded_warnings
 from livi.experiments.toy import as_tensors, fit_toy, measure, network, reference, toy_data
 from livi.experiments.toy_bench import QUICK
 from livi.experiments.toy_data import NAMES, Reference
+from livi.model.warning import FitWarning
 from livi.network import Layout
 from livi.posterior.diagnostics import CorrelationCheck, DensityCheck, Diagnosis, Effort, ShapeCheck, weight_name
 from livi.posterior.posterior import Posterior, load
@@ -124,12 +126,14 @@ def _fit(method: str, config: Config, folder: Path) -> dict[str, Any]:
     torch.set_default_dtype(torch.float32)
     torch.set_num_threads(1)
     started = time.process_time()
-    fitted = fit_toy(config.data, method, config.seed, recipe=QUICK if config.quick else None)
+    with recorded_warnings() as caught:
+        fitted = fit_toy(config.data, method, config.seed, recipe=QUICK if config.quick else None)
     cpu_seconds = time.process_time() - started
     draws = {"num_draws": 100} if config.quick else {}
     row = measure(config.data, method, config.seed, fitted, **draws)
     fitted.posterior.save(_file(folder, method))
-    return row | {"cpu_seconds": cpu_seconds}
+    heard = [str(warning.message) for warning in caught if issubclass(warning.category, FitWarning)]
+    return row | {"cpu_seconds": cpu_seconds, "warnings": heard}
 
 
 def _diagnose(posterior: Posterior, config: Config) -> Diagnosis:

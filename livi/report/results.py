@@ -9,129 +9,41 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from livi.experiments.images.runtime_text import COLUMNS as RUNTIME
+from livi.experiments.columns import ACCURACY, COVERAGE, CRPS, NLL, RMSE, SECONDS
+from livi.experiments.density_bench import KIND as DENSITIES
+from livi.experiments.entropy_bench import KIND as ENTROPY
+from livi.experiments.entropy_bench import by_estimator
+from livi.experiments.images.runtime_text import KIND as RUNTIME
 from livi.experiments.images.scores import comparable, shared_sets_note
-from livi.experiments.scoreboard import Column
+from livi.experiments.images.text import KINDS as IMAGES
+from livi.experiments.plain_text import KIND as PLAIN
+from livi.experiments.public_text import KIND as PUBLIC
+from livi.experiments.rows import method_of, succeeded
+from livi.experiments.scoreboard import Kind
+from livi.experiments.table_text import KIND as TABLES
+from livi.experiments.toy_bench import KIND as TOY
 from livi.experiments.uci.methods import METHODS as UCI_METHODS
+from livi.experiments.uci.text import KIND as UCI
 
 Row = Mapping[str, Any]
 
 # Settings that select runs but do not change them: files that differ in these alone become one table.
 WANTED = ("data", "sets", "targets", "problems", "problem", "methods", "seeds", "splits", "first_seed", "first_split")
-ABLATIONS = "ablations"  # the second word of an experiment, and an option of the first one's command
 USUAL = {"part": "test", "norm": "batch", "threads": 1}  # defaults, which are left out of commands
 
 
-@dataclass(frozen=True)
-class Kind:
-    """How the rows of an experiment are read.
-
-    Args:
-        place: the field that names a data set, target or problem.
-        repeat: the field that numbers its repeats.
-        columns: what is shown, by task where there are several, the first one as a figure too.
-        listed: the option of the command that lists the places.
-    """
-
-    title: str
-    place: str
-    repeat: str
-    columns: Mapping[str, tuple[Column, ...]]
-    listed: str | None = None
-
-    def of_task(self, row: Row) -> str:
-        return str(row.get("task", "")) if "" not in self.columns else ""
-
-
-_SECONDS = Column("seconds", "s", None, 1)
-_COVERAGE = Column("coverage", "in 90 %, %", None, 1, percent=True)
-_LOG_SCORE, _RMSE = Column("log_score", "log score", "higher", 3), Column("rmse", "RMSE", "lower")
-_NLL, _ECE = Column("nll", "NLL", "lower", 3), Column("ece", "ECE, %", "lower", 2, percent=True)
-_ACCURACY = Column("accuracy", "accuracy, %", "higher", 2, percent=True)
-_TABLES = {
-    "regression": (_LOG_SCORE, _RMSE, Column("crps", "CRPS", "lower"), _COVERAGE, _SECONDS),
-    "classification": (_LOG_SCORE, _ACCURACY, _ECE, _COVERAGE, _SECONDS),
-}
-_IMAGE_SCORES = (Column("nll", "NLL", "lower", 4), _ACCURACY, _ECE)
-_BRIER = Column("brier", "Brier", "lower", 4)
-_CONFIDENCE = Column("ood_confidence", "OOD: confidence, %", "lower", 1, percent=True)
-_AUROC = Column("ood_auroc", "AUROC, %", "higher", 2, percent=True)
-_FPR95 = Column("ood_fpr95", "FPR95, %", "lower", 1, percent=True)
-_IMAGES = {"": (*_IMAGE_SCORES, _BRIER, _CONFIDENCE, _AUROC, _FPR95, _SECONDS)}
-_SIZES = (Column("latent_dim", "latents", None, 0), Column("bound", "bound, nats", None, 0))
-_ABLATIONS = {"": (*_IMAGE_SCORES, _AUROC, *_SIZES, _SECONDS)}
-
 KINDS: dict[str, Kind] = {
-    "uci": Kind("UCI regression sets", "data", "split", {"": (Column("log_score", "log likelihood", "higher", 2),)}),
-    "toy": Kind(
-        "Toy regression (Figure 1), against NUTS",
-        "data",
-        "seed",
-        {
-            "": (
-                Column("w2_to_nuts", "W2 to NUTS", "lower", 3),
-                Column("elbo", "ELBO, nats", "higher", 1),
-                Column("gap_std", "std in the gap", None, 2),
-                _SECONDS,
-            )
-        },
-        "data",
-    ),
-    "densities": Kind(
-        "Densities with known answers",
-        "target",
-        "seed",
-        {
-            "": (
-                Column("kl", "KL(q to p), nats", "lower", 3),
-                Column("w2", "sliced W2", "lower", 3),
-                Column("w2_floor", "W2 of p to itself", None, 3),
-                _SECONDS,
-            )
-        },
-        "targets",
-    ),
-    "entropy": Kind(
-        "The entropy of a VAE's decoder along its training, against importance sampling",
-        "data",
-        "seed",
-        {
-            "": (
-                Column("last", "error at the end, nats", "lower", 3),
-                Column("largest", "largest error, nats", "lower", 3),
-                Column("milliseconds", "ms a look", None, 1),
-            )
-        },
-        "data",
-    ),
-    "tables": Kind("Tables, beside other methods", "data", "split", _TABLES, "data"),
-    "public": Kind("Public tables, beside boosting", "data", "split", _TABLES, "data"),
-    "plain": Kind(
-        "livi beside the plain network that it starts from",
-        "problem",
-        "seed",
-        {"regression": (_NLL, _RMSE, _COVERAGE, _SECONDS), "classification": (_NLL, _ACCURACY, _ECE, _SECONDS)},
-        "problems",
-    ),
-    "mnist": Kind("MNIST, LeNet", "problem", "seed", _IMAGES),
-    "fashion-mnist": Kind("Fashion-MNIST, LeNet", "problem", "seed", _IMAGES),
-    "cifar10": Kind("CIFAR-10, WRN-16-4", "problem", "seed", _IMAGES),
-    "cifar100": Kind("CIFAR-100, WRN-28-10", "problem", "seed", _IMAGES),
-    **{
-        f"{name} {ABLATIONS}": Kind(f"{title}: what correlations and sizes buy", "problem", "seed", _ABLATIONS)
-        for name, title in {
-            "mnist": "MNIST",
-            "fashion-mnist": "Fashion-MNIST",
-            "cifar10": "CIFAR-10",
-            "cifar100": "CIFAR-100",
-        }.items()
-    },
-    "runtime": Kind("Run time and memory until validation NLL stops falling", "problem", "seed", {"": RUNTIME}),
+    "uci": UCI,
+    "toy": TOY,
+    "densities": DENSITIES,
+    "entropy": ENTROPY,
+    "tables": TABLES,
+    "public": PUBLIC,
+    "plain": PLAIN,
+    **IMAGES,
+    "runtime": RUNTIME,
     "compare": Kind(
-        "Methods compared on one table",
-        "data",
-        "seed",
-        {"": (_NLL, _RMSE, _ACCURACY, Column("crps", "CRPS", "lower"), _COVERAGE, _SECONDS)},
+        "Methods compared on one table", "data", "seed", {"": (NLL, RMSE, ACCURACY, CRPS, COVERAGE, SECONDS)}
     ),
 }
 
@@ -153,11 +65,8 @@ class Result:
 
     @property
     def sound(self) -> list[dict[str, Any]]:
-        """Runs that did not fail, with means over OOD sets as further numbers, which have columns of their own."""
-        return [
-            row | {f"ood_{name}": value for name, value in (row.get("others_mean") or {}).items()}
-            for row in comparable([row for row in self.rows if row.get("error") is None])
-        ]
+        """Runs that did not fail."""
+        return comparable(succeeded(self.rows))
 
     @property
     def remarks(self) -> list[str]:
@@ -177,7 +86,7 @@ class Result:
             known += [one for one in new if one not in known]
 
     def _key(self, row: Row) -> tuple[Any, ...]:
-        return row[self.kind.place], row["method"], row[self.kind.repeat]
+        return self.kind.key(row)
 
 
 def result_files(folders: Iterable[str | Path]) -> list[Path]:
@@ -234,7 +143,7 @@ def command_of(document: Mapping[str, Any]) -> str:
             "splits": len(splits),
         } | given
     elif kind.listed is None:
-        given |= {"methods": list(dict.fromkeys(map(_method, rows)))}
+        given |= {"methods": list(dict.fromkeys(map(method_of, rows)))}
         given |= {"seeds": list(dict.fromkeys(row["seed"] for row in rows))}
         given["device"] = "cuda" if document.get("machine", {}).get("gpu") else None
     first, *second = experiment.split()
@@ -276,24 +185,10 @@ def _option(name: str, value: Any) -> list[str]:
     return [option, ",".join(map(str, value)) if isinstance(value, list) else str(value)]
 
 
-def _method(row: Row) -> str:
-    """The method of a row, or its variant."""
-    return str(row.get("variant", row.get("method")))
-
-
 def _flat(row: Row) -> list[dict[str, Any]]:
-    """A row for each method; for curves of entropies, with the sizes of their errors."""
-    curve = row.get("curve")
-    if not isinstance(curve, list):  # the toy experiment's curve is a function to be drawn
-        return [dict(row) | {"method": _method(row)}]
-    methods = [name for name, found in curve[-1].items() if isinstance(found, dict) and "error_nats" in found]
-    errors = {method: [abs(point[method]["error_nats"]) for point in curve] for method in methods}
-    return [
-        {"data": row["data"], "method": method, "seed": row["seed"], "error": row["error"]}
-        | {"last": errors[method][-1], "largest": max(errors[method])}
-        | {"milliseconds": 1000.0 * sum(point[method]["seconds"] for point in curve) / len(curve)}
-        for method in methods
-    ]
+    """The row with its method or variant; a row for each method where it has the curves of all."""
+    # The toy experiment's curve is a function to be drawn.
+    return by_estimator(row) if isinstance(row.get("curve"), list) else [dict(row) | {"method": method_of(row)}]
 
 
 def _document(path: Path) -> dict[str, Any] | None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from livi.experiments import scoreboard
 from livi.experiments.images.runtime_text import paper_table as paper_runtimes
 from livi.experiments.images.text import OOD_SETS, PAPER, ood_table, paper_table
-from livi.experiments.scoreboard import board, cells, markdown
+from livi.experiments.rows import method_of
 from livi.experiments.uci.text import text as uci_text
 from livi.report.results import Result
 from livi.report.titles import titled
@@ -76,19 +76,9 @@ def tables(result: Result) -> list[str]:
 
 
 def table(result: Result, task: str) -> str:
-    """A line for each place and method: repeats, and mean ± standard error of every quantity that has values."""
+    """A line for each place and method of a task; methods have their titles."""
     kind = result.kind
-    rows: list[dict[str, Any]] = [row for row in result.sound if kind.of_task(row) == task]
-    boards = {
-        column: found
-        for column in kind.columns[task]
-        if (found := board(rows, column.name, place=kind.place, repeat=kind.repeat))
-    }
-    lines = []
-    for place in dict.fromkeys(row[kind.place] for row in rows):
-        columns = [cells(found.get(place, {}), column) for column, found in boards.items()]
-        for method in dict.fromkeys(row["method"] for row in rows if row[kind.place] == place):
-            count = sum((row[kind.place], row["method"]) == (place, method) for row in rows)
-            lines.append([place, titled(method), f"{count}", *(one.get(method, "–") for one in columns)])
-    head = [kind.place, "method", f"{kind.repeat}s", *(column.title for column in boards)]
-    return markdown(head, lines) if lines else ""
+    rows = [row for row in result.sound if kind.of_task(row) == task]
+    return scoreboard.table(
+        rows, kind, kind.columns[task], lambda group: (group[0][kind.place], titled(method_of(group[0])))
+    )

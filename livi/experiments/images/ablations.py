@@ -10,7 +10,6 @@ components K            a mixture of K generators, trained jointly, for about as
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -20,15 +19,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from livi import checks
-from livi.experiments.deadlines import Deadline, OutOfTime
-from livi.experiments.images.bench import SEEDS, Config, result_path
+from livi.experiments.deadlines import Deadline
+from livi.experiments.images import bench as images_bench
+from livi.experiments.images.bench import SEEDS, Config, Images
 from livi.experiments.images.methods import Fitted, Task, fit_livi
-from livi.experiments.images.problems import Sets, load
+from livi.experiments.images.problems import Sets
 from livi.experiments.images.scores import scores
-from livi.experiments.images.text import ablation_line, ablation_summary, ablations_text
-from livi.experiments.rows import Row, load_or_new
-from livi.experiments.runs import Job, Say, empty_document, recorded_warnings, run_jobs
+from livi.experiments.images.text import ABLATIONS, KINDS, summary
+from livi.experiments.images.text import ablations_text as text
+from livi.experiments.rows import Row
+from livi.experiments.runs import Job, Say, empty_document, recorded_fit, run_jobs
 from livi.family.family import WeightSampler
 from livi.family.generators import Generator
 from livi.inference import Recipe
@@ -40,7 +40,7 @@ from livi.posterior.diagnostics.correlation import check_correlation
 from livi.posterior.diagnostics.layers import Layers
 from livi.posterior.posterior import Posterior
 
-__all__ = ["Ablations", "ablate", "ablations_path", "ablations_text", "correlations"]
+__all__ = ["Ablations", "bench", "correlations", "notes", "result_path", "text"]
 
 LATENTS = (16, 64, 256, 1024)
 SAMPLES = (2, 8, 16)
@@ -127,37 +127,35 @@ def default_variants(quick: bool = False) -> tuple[str, ...]:
     return (*OF_ONE_FIT, *(f"{kind} {value}" for kind, values in chosen.items() for value in values))
 
 
-def ablations_path(chosen: Ablations, out: Path) -> Path:
-    path = result_path(chosen.config(), out)
+def result_path(chosen: Ablations, out: Path) -> Path:
+    path = images_bench.result_path(chosen.config(), out)
     return path.with_name(f"{path.stem}-ablations.json")
 
 
-def ablate(
+def bench(
     chosen: Ablations, out: Path, folder: Path, *, device: str = "cpu", minutes: float | None = None, say: Say = print
 ) -> dict[str, Any]:
     """Run the variants that are not yet in out/PROBLEM-ablations.json, adding each one to it, and return its content.
 
     Arguments and stopping as in `livi.experiments.images.bench.bench`.
     """
-    config, path, deadline = chosen.config(), ablations_path(chosen, out), Deadline.after(minutes)
-    sets = load(config.setting, folder, part=config.part, quick=config.quick, device=checks.device(device))
-    document = empty_document(f"{chosen.problem} ablations", chosen, ("variants", "seeds"))
-    try:
-        return run_jobs(
-            path,
-            document,
-            chosen.jobs(),
-            partial(_row, config=config, sets=sets, folder=path.with_suffix(""), deadline=deadline, kept={}, say=say),
-            key=lambda row: (row["problem"], row["variant"], row["seed"]),
-            notes=[],
-            jobs=1,
-            summary=ablation_summary,
-            line=ablation_line,
-            say=say,
-        )
-    except OutOfTime:
-        say(f"{minutes:g} minutes are over; the same command goes on from here")
-        return load_or_new(path, document)
+    config, path, deadline = chosen.config(), result_path(chosen, out), Deadline.after(minutes)
+    sets = Images(folder, device).load(config)
+    experiment = f"{chosen.problem} {ABLATIONS}"
+    return run_jobs(
+        path,
+        empty_document(experiment, chosen, ("variants", "seeds")),
+        chosen.jobs(),
+        partial(_row, config=config, sets=sets, folder=path.with_suffix(""), deadline=deadline, kept={}, say=say),
+        key=KINDS[experiment].key,
+        notes=notes(chosen, folder),
+        jobs=1,
+        summary=summary,
+        line=KINDS[experiment].line,
+        say=say,
+        deadline=deadline,
+        stops_itself=True,
+    )
 
 
 def _row(
@@ -166,24 +164,22 @@ def _row(
     """Fit and score one variant. The first three share one fit, which stays in `kept`."""
     problem, variant, seed = job
     task = config.task(sets, seed, folder, deadline, say)
-    row: Row = {"problem": problem, "variant": variant, "seed": seed, "error": None}
-    begun = time.perf_counter()
-    with recorded_warnings() as caught:
-        try:
-            fitted = _fitted(variant, task, kept)
-            [posterior] = fitted.posteriors
-            found = scores(fitted, sets, quick=True)
-            row |= {name: found[name] for name in ("accuracy", "nll", "ece", "brier", "others_mean")}
-            row |= {"seconds": fitted.seconds, "latent_dim": posterior.plan["latent_dim"]}
-            row |= {"bound": _last_bound(posterior) if variant not in INDEPENDENT else None}
-            if variant == "as fitted":
-                row["correlations"] = correlations(posterior, seed)
-        except OutOfTime:
-            raise
-        except Exception as failure:  # the other variants still run
-            row["error"] = f"{type(failure).__name__}: {failure}"
-    messages = list(dict.fromkeys(f"{warning.category.__name__}: {warning.message}" for warning in caught))
-    return row | {"whole_seconds": time.perf_counter() - begun, "warnings": messages}
+
+    def fit() -> Row:
+        fitted = _fitted(variant, task, kept)
+        [posterior] = fitted.posteriors
+        scored = scores(fitted, sets, quick=True)
+        found = {name: scored[name] for name in ("accuracy", "nll", "ece", "brier", "others_mean")}
+        found |= {"seconds": fitted.seconds, "latent_dim": posterior.plan["latent_dim"]}
+        found |= {"bound": _last_bound(posterior) if variant not in INDEPENDENT else None}
+        return found | ({"correlations": correlations(posterior, seed)} if variant == "as fitted" else {})
+
+    return recorded_fit({"problem": problem, "variant": variant, "seed": seed}, (), fit, num_threads=None)
+
+
+def notes(chosen: Ablations, folder: Path) -> list[str]:
+    """Notes below the table: what was scored."""
+    return images_bench.scored_on(chosen.config(), folder)
 
 
 def _fitted(variant: str, task: Task, kept: dict[int, Fitted]) -> Fitted:

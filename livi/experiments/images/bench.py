@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import time
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -13,13 +12,13 @@ import torch
 
 from livi import checks
 from livi.experiments.datasets import pictures
-from livi.experiments.deadlines import Deadline, OutOfTime
+from livi.experiments.deadlines import Deadline
 from livi.experiments.images.methods import QUICK_SAMPLES, Task, check_method, default_methods, fit_method
 from livi.experiments.images.problems import PROBLEMS, ImageProblem, Part, Sets, load
 from livi.experiments.images.scores import scores
-from livi.experiments.images.text import line, summary, text
-from livi.experiments.rows import Row, load_or_new
-from livi.experiments.runs import Job, Say, check_seeds, empty_document, recorded_warnings, run_jobs
+from livi.experiments.images.text import KINDS, summary, text
+from livi.experiments.rows import Row
+from livi.experiments.runs import Job, Say, check_seeds, empty_document, recorded_fit, run_jobs
 
 __all__ = ["Config", "bench", "fit_row", "notes", "result_path", "text"]
 
@@ -126,91 +125,71 @@ def bench(
         FileNotFoundError: the images to train on are not there.
         ValueError: they are damaged, or the file in `out` belongs to another configuration.
     """
-    path, deadline = result_path(config, out), Deadline.after(minutes)
-    images = _Images(folder, device)
-    sets = images.load(config)
-    document = empty_document(config.problem, config, _MAY_DIFFER)
-    fit_here = partial(fit_row, config=config, sets=sets, folder=path.with_suffix(""), deadline=deadline, say=say)
-    fit_there = partial(_fit_in_process, config=config, images=images, folder=path.with_suffix(""), deadline=deadline)
-    time_is_over = f"{minutes:g} minutes are over; the same command goes on from here" if minutes is not None else ""
-    try:
-        found = run_jobs(
-            path,
-            document,
-            config.jobs(),
-            fit_here if jobs == 1 else fit_there,
-            key=lambda row: (row["problem"], row["method"], row["seed"]),
-            notes=notes(config, folder),
-            jobs=jobs,
-            summary=summary,
-            line=line,
-            say=say,
-        )
-    except OutOfTime:
-        say(time_is_over)
-        return load_or_new(path, document) | {"notes": notes(config, folder)}
-    done = {(row["problem"], row["method"], row["seed"]) for row in found["rows"]}
-    if deadline.passed() and not done.issuperset(config.jobs()):  # processes themselves print nothing
-        say(time_is_over)
-    return found
+    path, deadline, images = result_path(config, out), Deadline.after(minutes), Images(folder, device)
+    images.load(config)  # what is missing or damaged raises here
+    fit = partial(fit_row, config=config, images=images, folder=path.with_suffix(""), deadline=deadline)
+    return run_jobs(
+        path,
+        empty_document(config.problem, config, _MAY_DIFFER),
+        config.jobs(),
+        partial(fit, say=say if jobs == 1 else _keep_quiet),
+        key=KINDS[config.problem].key,
+        notes=notes(config, folder),
+        jobs=jobs,
+        summary=summary,
+        line=KINDS[config.problem].line,
+        say=say,
+        deadline=deadline,
+        stops_itself=True,
+    )
 
 
 @dataclass(frozen=True)
-class _Images:
+class Images:
     """The folder with the images, and the device to load them to."""
 
     folder: Path
     device: str
 
     def load(self, config: Config) -> Sets:
-        return load(
-            config.setting, self.folder, part=config.part, quick=config.quick, device=checks.device(self.device)
-        )
+        """The images of a problem, which are read once in every process."""
+        return _loaded(self, config.problem, config.part, config.quick)
 
 
-_loaded = lru_cache(maxsize=1)(_Images.load)  # once in every process
-
-
-def _fit_in_process(job: Job, config: Config, images: _Images, folder: Path, deadline: Deadline) -> Row | None:
-    """`fit_row` in a process of its own; None if the deadline passes before it ends."""
-    if deadline.passed():
-        return None
-    try:
-        return fit_row(job, config, _loaded(images, config), folder, deadline, _keep_quiet)
-    except OutOfTime:
-        return None
+@lru_cache(maxsize=1)
+def _loaded(images: Images, problem: str, part: Part, quick: bool) -> Sets:
+    return load(PROBLEMS[problem], images.folder, part=part, quick=quick, device=checks.device(images.device))
 
 
 def _keep_quiet(text: str) -> None:
     """Print nothing: lines of several fits at once would be mixed up."""
 
 
-def fit_row(job: Job, config: Config, sets: Sets, folder: Path, deadline: Deadline, say: Say) -> Row:
+def fit_row(job: Job, config: Config, images: Images, folder: Path, deadline: Deadline, say: Say) -> Row:
     """Fit one method and score it, ready for JSON. Every random draw follows from the seed."""
     problem, method, seed = job
-    task = config.task(sets, seed, folder, deadline, say)
-    row: Row = {"problem": problem, "method": method, "seed": seed, "error": None}
-    begun = time.perf_counter()
+    task = config.task(images.load(config), seed, folder, deadline, say)
+
+    def fit() -> Row:
+        fitted = fit_method(method, task)
+        memory = _peak_memory(task.device)
+        found = {"seconds": fitted.seconds, "start_seconds": fitted.start_seconds, "memory": memory}
+        return found | scores(fitted, task.sets, quick=config.quick)
+
     _reset_memory(task.device)
-    with recorded_warnings() as caught:
-        try:
-            fitted = fit_method(method, task)
-            row |= {
-                "seconds": fitted.seconds,
-                "start_seconds": fitted.start_seconds,
-                "memory": _peak_memory(task.device),
-            }
-            row |= scores(fitted, sets, quick=config.quick)
-        except OutOfTime:
-            raise
-        except Exception as failure:  # the other methods still run
-            row["error"] = f"{type(failure).__name__}: {failure}"
-    messages = list(dict.fromkeys(f"{warning.category.__name__}: {warning.message}" for warning in caught))
-    return row | {"whole_seconds": time.perf_counter() - begun, "warnings": messages}
+    return recorded_fit({"problem": problem, "method": method, "seed": seed}, (), fit, num_threads=None)
 
 
 def notes(config: Config, folder: Path) -> list[str]:
     """Notes below the table: what was scored, what was left out, and why."""
+    found = scored_on(config, folder)
+    if config.part == "test" and config.setting.shifts and config.setting.shifted:
+        found.append(f"Rotated or corrupted: the first {config.setting.shifted:,} scored images.")
+    return found
+
+
+def scored_on(config: Config, folder: Path) -> list[str]:
+    """Notes on the scored images and OOD sets."""
     found = ["A small network, a few images and steps. The numbers mean nothing."] if config.quick else []
     found.append(f"Scored on {config.part} images, which nothing was trained on.")
     if config.part == "validation":
@@ -218,8 +197,6 @@ def notes(config: Config, folder: Path) -> list[str]:
     missing = [name for name in config.setting.others if not pictures.available(folder, name)]
     if missing and config.part == "test":
         found.append(f"Not there: {', '.join(missing)}; run `livi data get {' '.join(missing)}`.")
-    if config.part == "test" and config.setting.shifts and config.setting.shifted:
-        found.append(f"Rotated or corrupted: the first {config.setting.shifted:,} scored images.")
     return found
 
 

@@ -33,6 +33,7 @@ from livi.experiments.images.settings import Settings, check_settings, split_nam
 from livi.experiments.images.training import Trained, Training, train
 from livi.family.entropy import SmallestSingularValue
 from livi.inference import Recipe
+from livi.inference.interruption import completed, interrupted
 from livi.inference.options import joined_options
 from livi.inference.plans import Choices
 from livi.inference.rules import Size, default_recipe
@@ -342,14 +343,11 @@ def _timed(
     if task.device.type == "cuda":
         torch.cuda.synchronize(task.device)
     seconds = before["seconds"] + (0.0 if before["finished"] else time.perf_counter() - begun)
-    interrupted = posterior.plan.get("interrupted_at") is not None
     if noted is not None:
-        replace_file(noted, [json.dumps({"seconds": seconds, "finished": not interrupted}).encode()])
-    if interrupted:
-        if task.deadline.passed():
-            raise OutOfTime
-        raise KeyboardInterrupt
-    return Fitted([posterior], task.samples, seconds, start_seconds)
+        replace_file(noted, [json.dumps({"seconds": seconds, "finished": not interrupted(posterior)}).encode()])
+    if interrupted(posterior) and task.deadline.passed():
+        raise OutOfTime
+    return Fitted([completed(posterior)], task.samples, seconds, start_seconds)
 
 
 def _arguments(task: Task, net: nn.Module | None = None) -> tuple[nn.Module, tuple[Tensor, Tensor], Categorical]:

@@ -25,12 +25,12 @@ from livi import checks
 from livi.experiments.deadlines import Deadline, OutOfTime
 from livi.experiments.images.methods import QUICK_SAMPLES, Task, check_method, default_methods, fit_method
 from livi.experiments.images.problems import PROBLEMS, Sets, build, load
-from livi.experiments.images.runtime_text import fit_line, line, summary, text
+from livi.experiments.images.runtime_text import KIND, fit_line, line, text
 from livi.experiments.images.scores import Answers
 from livi.experiments.machine import forget_peak_memory, peak_memory
 from livi.experiments.processes import side_by_side
-from livi.experiments.rows import Row, load_or_new
-from livi.experiments.runs import Job, Say, empty_document, recorded_warnings, run_jobs
+from livi.experiments.rows import Row
+from livi.experiments.runs import Job, Say, empty_document, recorded_fit, run_jobs
 from livi.posterior.storage import replace_file
 
 __all__ = ["Config", "bench", "long_enough", "measure", "notes", "result_path", "text"]
@@ -102,22 +102,20 @@ def bench(
         deadline=deadline,
         say=say,
     )
-    try:
-        return run_jobs(
-            path,
-            document,
-            config.jobs(),
-            row,
-            key=lambda row: (row["problem"], row["method"], row["seed"]),
-            notes=notes(config),
-            jobs=1,
-            summary=summary,
-            line=line,
-            say=say,
-        )
-    except OutOfTime:
-        say(f"{minutes:g} minutes are over; the same command goes on from here")
-        return load_or_new(path, document) | {"notes": notes(config)}
+    return run_jobs(
+        path,
+        document,
+        config.jobs(),
+        row,
+        key=KIND.key,
+        notes=notes(config),
+        jobs=1,
+        summary=KIND.summary,
+        line=line,
+        say=say,
+        deadline=deadline,
+        stops_itself=True,
+    )
 
 
 def notes(config: Config) -> list[str]:
@@ -211,21 +209,23 @@ def measure(method: str, seed: int, gradients: int, *, config: Config, folder: P
     samples = config.samples or (QUICK_SAMPLES if config.quick else sets.problem.samples)
     task = Task(sets, seed, folder, quick=config.quick, samples=samples, gradients=gradients)
     _warm_up(sets)
-    before, begun = _reset_memory(task.device), time.process_time()
-    row: Row = {"gradients": gradients, "error": None}
-    with recorded_warnings() as caught:
-        try:
-            fitted = fit_method(method, task)
-        except Exception as failure:  # longer fits may succeed
-            return row | {"error": f"{type(failure).__name__}: {failure}"}
-    memory = _peak(task.device)
-    row |= {"seconds": fitted.seconds, "cpu_seconds": time.process_time() - begun, "memory": memory}
-    row |= {"memory_of_fit": None if memory is None or before is None else memory - before}
-    answers = Answers.of(fitted, sets.scored.inputs)
-    logs = [round(value, DIGITS) for value in answers.log_prob(sets.scored.labels).tolist()]
-    messages = list(dict.fromkeys(str(warning.message) for warning in caught))
-    scores = {name: answers.scores(sets.scored.labels)[name] for name in ("nll", "accuracy")}
-    return row | scores | {"log_prob": logs, "warnings": messages}
+    before = _reset_memory(task.device)
+
+    def fit() -> Row:
+        begun = time.process_time()
+        fitted = fit_method(method, task)
+        cpu_seconds, memory = time.process_time() - begun, _peak(task.device)
+        answers = Answers.of(fitted, sets.scored.inputs)
+        scores = {name: answers.scores(sets.scored.labels)[name] for name in ("nll", "accuracy")}
+        return scores | {
+            "seconds": fitted.seconds,
+            "cpu_seconds": cpu_seconds,
+            "memory": memory,
+            "memory_of_fit": None if memory is None or before is None else memory - before,
+            "log_prob": [round(value, DIGITS) for value in answers.log_prob(sets.scored.labels).tolist()],
+        }
+
+    return recorded_fit({"gradients": gradients}, (), fit, num_threads=None)
 
 
 def _warm_up(sets: Sets) -> None:

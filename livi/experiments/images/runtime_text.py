@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from livi.experiments.rows import Row, Rows, first_line, spread, succeeded
-from livi.experiments.scoreboard import Column, board, cells, markdown
+from livi.experiments.rows import Rows, first_line, listed, succeeded
+from livi.experiments.scoreboard import Column, Kind, markdown, table
 
 COLUMNS = (
     Column("seconds", "s", "lower", 1),
@@ -17,6 +17,7 @@ COLUMNS = (
     Column("gradients", "gradients", None, 0),
     Column("whole_seconds", "s of all lengths", None, 0),
 )
+KIND = Kind("Run time and memory until validation NLL stops falling", "problem", "seed", {"": COLUMNS})
 # Runtime analysis in the supplement of Uppal et al. (2023), NVIDIA RTX A4000, MNIST: minutes, GB.
 PAPER = {
     "AVB": (64.1, 2.63),
@@ -26,51 +27,24 @@ PAPER = {
     "MNF": (18.7, 1.77),
 }
 LEGEND = """\
-Mean ± standard error over seeds. s: seconds of the shortest fit that one of twice the gradients did not improve on, by
-more than a standard error of the NLL of validation images. MB: tensors on a GPU, else the whole process; of which the
-fit: beyond what images and PyTorch took before it began."""
+s: seconds of the shortest fit that one of twice the gradients did not improve on, by more than a standard error of the
+NLL of validation images. MB: tensors on a GPU, else the whole process; of which the fit: beyond what images and PyTorch
+took before it began."""
 
 
 def text(document: Mapping[str, Any]) -> str:
     """The whole report: the table, the paper's, and the notes."""
     rows = succeeded(document["rows"])
-    parts = ["## Until validation NLL stops falling: LeNet on MNIST", table(rows), LEGEND] if rows else []
+    parts = ["## Until validation NLL stops falling: LeNet on MNIST", table(rows, KIND, COLUMNS)] if rows else []
+    parts += [KIND.legend(), LEGEND] if rows else []
     parts += ["## The paper's numbers", paper_table()]
-    notes = [*document["notes"], *_messages(document["rows"])]
-    return "\n\n".join([*parts, "## Notes", "\n".join(f"- {sentence}" for sentence in notes)])
-
-
-def table(rows: Rows) -> str:
-    boards = {column: board(rows, column.name, place="problem", repeat="seed") for column in COLUMNS}
-    columns = {column: cells(next(iter(found.values())), column) for column, found in boards.items() if found}
-    lines = [
-        [
-            method,
-            f"{sum(row['method'] == method for row in rows)}",
-            *(found.get(method, "–") for found in columns.values()),
-        ]
-        for method in dict.fromkeys(row["method"] for row in rows)
-    ]
-    return markdown(["method", "seeds", *(column.title for column in columns)], lines)
+    notes = [*document["notes"], *_still_improving(rows), *KIND.messages(document["rows"])]
+    return "\n\n".join([*parts, "## Notes", listed(notes)])
 
 
 def paper_table() -> str:
     lines = [[name, f"{minutes:g}", f"{memory:g}"] for name, (minutes, memory) in PAPER.items()]
     return markdown(["Uppal et al. (2023), RTX A4000", "minutes", "GB"], lines)
-
-
-def summary(rows: Rows) -> list[Row]:
-    """For each method the number of seeds, and mean, sd, min and max over them of every quantity."""
-    methods = dict.fromkeys(row["method"] for row in rows)
-    groups = {name: [row for row in succeeded(rows) if row["method"] == name] for name in methods}
-    return [
-        {"method": method, "seeds": len(group)}
-        | {
-            column.name: spread([row[column.name] for row in group if row[column.name] is not None])
-            for column in COLUMNS
-        }
-        for method, group in groups.items()
-    ]
 
 
 def line(row: Mapping[str, Any]) -> str:
@@ -89,14 +63,9 @@ def fit_line(row: Mapping[str, Any]) -> str:
     return f"{row['gradients']:,} gradients: NLL {row['nll']:.4f} in {row['seconds']:.1f} s{memory}"
 
 
-def _messages(rows: Rows) -> list[str]:
-    """Notes on single methods: failures, fits that were still improving, warnings."""
-    found = []
-    for row in rows:
-        name = f"{row['method']} ({row['seed']})"
-        if row["error"] is not None:
-            found.append(f"{name}: failed: {first_line(row['error'])}")
-        elif not row["settled"]:
-            found.append(f"{name}: still improving at {row['gradients']:,} gradients, the most that were tried.")
-        found += [f"{name}: {first_line(message)}" for message in row["warnings"]]
-    return found
+def _still_improving(rows: Rows) -> list[str]:
+    return [
+        f"{row['method']} ({row['seed']}): still improving at {row['gradients']:,} gradients, the most that were tried."
+        for row in rows
+        if not row["settled"]
+    ]

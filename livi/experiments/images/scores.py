@@ -53,14 +53,18 @@ def scores(fitted: Predicts, sets: Sets, *, quick: bool = False) -> dict[str, An
 
 
 def comparable(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The rows with `others_mean` over the OOD sets that all of them have, since sets are not equally hard."""
+    """The rows with `others_mean` over the OOD sets that all of them have, since sets are not equally hard.
+
+    Each of these means is an entry of its own too, as `others_auroc`.
+    """
     shared = shared_sets(rows)
-    return [
+    found = [
         dict(row) | {"others_mean": _means({name: row["others"][name] for name in shared})}
         if row.get("others")
         else dict(row)
         for row in rows
     ]
+    return [row | {f"others_{name}": (row.get("others_mean") or {}).get(name) for name in OTHERS} for row in found]
 
 
 def shared_sets(rows: Sequence[Mapping[str, Any]]) -> list[str]:

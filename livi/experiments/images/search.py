@@ -14,12 +14,28 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from livi.experiments.images.bench import Config
+from livi.experiments.columns import SECONDS
+from livi.experiments.images.bench import Config, bench, notes, result_path
 from livi.experiments.images.methods import default_methods
 from livi.experiments.images.problems import PROBLEMS, ImageProblem
+from livi.experiments.images.scores import comparable
 from livi.experiments.images.settings import split_name
-from livi.experiments.rows import Rows
-from livi.experiments.scoreboard import Column, board, cells, markdown
+from livi.experiments.images.text import KINDS
+from livi.experiments.rows import Rows, listed
+from livi.experiments.scoreboard import Column, Kind, table
+
+__all__ = [
+    "bench",
+    "best_candidates",
+    "candidates",
+    "chosen_methods",
+    "methods_to_search",
+    "model_of",
+    "notes",
+    "result_path",
+    "searched",
+    "text",
+]
 
 SEED = 0  # default of a search: not one of the seeds that are reported
 PRIORS, PRIORS_OF_TRAINED = (1.0, 0.5, 0.2), (0.1, 0.4, 1.0)  # for fits from scratch, and from networks of SGD
@@ -28,10 +44,11 @@ COLUMNS = (  # none in bold, since only NLL decides, and only among candidates w
     Column("nll", "NLL", None, 4),
     Column("accuracy", "accuracy, %", None, 2, percent=True),
     Column("ece", "ECE, %", None, 2, percent=True),
-    Column("confidence", "confidence on synthetic OOD images, %", None, 1, percent=True),
-    Column("auroc", "AUROC, %", None, 2, percent=True),
-    Column("seconds", "s", None, 1),
+    Column("others_confidence", "confidence on synthetic OOD images, %", None, 1, percent=True),
+    Column("others_auroc", "AUROC, %", None, 2, percent=True),
+    SECONDS,
 )
+KIND = Kind("Candidates", "model", "seed", {"": COLUMNS})
 LEGEND = """\
 Mean ± standard error over seeds. The candidate with the lowest mean NLL of validation images is chosen, marked *; of
 those with most seeds, where some have fewer. Synthetic OOD images are validation images altered in six ways."""
@@ -123,28 +140,14 @@ def _chosen(path: Path, name: str, best: Mapping[str, str]) -> str:
     return best[model].replace(model, name, 1)
 
 
-def search_text(document: Mapping[str, Any]) -> str:
+def text(document: Mapping[str, Any]) -> str:
     """A table with a line for each candidate; the chosen one of each method is marked."""
     best = best_candidates(document["rows"])
-    rows = [
-        dict(row)
-        | {"base": split_name(row["method"])[0]}
-        | {"confidence": row["others_mean"]["confidence"], "auroc": row["others_mean"]["auroc"]}
-        for row in document["rows"]
-        if row["error"] is None
-    ]
-    lines = []
-    for base, chosen in best.items():
-        own = [row for row in rows if row["base"] == base]
-        columns = [cells(board(own, column.name, place="base", repeat="seed")[base], column) for column in COLUMNS]
-        for name in dict.fromkeys(row["method"] for row in own):
-            count = sum(row["method"] == name for row in own)
-            lines.append([f"{name} *" if name == chosen else name, f"{count}", *(found[name] for found in columns)])
-    failed = [
-        f"{row['method']} ({row['seed']}): failed: {str(row['error']).splitlines()[0]}"
-        for row in document["rows"]
-        if row["error"] is not None
-    ]
-    head = ["candidate", "seeds", *(column.title for column in COLUMNS)]
-    notes = "\n".join(f"- {note}" for note in [*document["notes"], *failed])
-    return "\n\n".join([markdown(head, lines), LEGEND, notes])
+    rows = [row | {"model": split_name(row["method"])[0]} for row in comparable(document["rows"])]
+
+    def named(group: Rows) -> tuple[str, str]:
+        model, method = group[0]["model"], group[0]["method"]
+        return model, f"{method} *" if method == best.get(model) else method
+
+    notes = listed([*document["notes"], *KINDS[document["experiment"]].messages(rows)])
+    return "\n\n".join([table(rows, KIND, COLUMNS, named), LEGEND, notes])

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from statistics import mean
 from typing import Any
 
+from livi.experiments.columns import ACCURACY, ECE, SECONDS
 from livi.experiments.images.scores import (
     ALL_CORRUPTIONS,
     OTHERS,
-    QUANTITIES,
     comparable,
     shared_sets_note,
     shift_curve,
 )
-from livi.experiments.rows import Row, Rows, first_line, spread, succeeded
-from livi.experiments.scoreboard import mean_and_error
+from livi.experiments.rows import Row, Rows, by_method, listed, succeeded
+from livi.experiments.scoreboard import Column, Kind, markdown, table
 
 # Tables 1 and 3 and one of the supplement of Uppal et al. (2023). MNIST and CIFAR10: mean confidence and AUROC in per
 # cent over the OOD sets FMNIST, KMNIST, EMNIST (its digits), and SVHN, LSUN, CIFAR100. CIFAR100: accuracy in per cent,
@@ -51,122 +51,78 @@ PAPER_COLUMNS = {
     "cifar10": ("OOD: confidence, %", "AUROC, %"),
     "cifar100": ("accuracy, %", "NLL", "ECE"),
 }
+_SCORES = (Column("nll", "NLL", "lower", 4), ACCURACY, ECE)
+_CONFIDENCE = Column("others_confidence", "OOD: confidence, %", "lower", 1, percent=True)
+_AUROC = Column("others_auroc", "AUROC, %", "higher", 2, percent=True)
+_FPR95 = Column("others_fpr95", "FPR95, %", "lower", 1, percent=True)
+_COLUMNS = (*_SCORES, Column("brier", "Brier", "lower", 4), _CONFIDENCE, _AUROC, _FPR95, SECONDS)
+_FURTHER = (Column("start_seconds", "+ start", None, 0), Column("memory", "GB", None, 1))
+_SIZES = (Column("latent_dim", "latents", None, 0), Column("bound", "bound, nats", None, 0))
+_INCREASE = Column("increase", "NLL, more than as fitted", None, 4)
+ABLATIONS = "ablations"  # the second word of an experiment, and an option of the first one's command
+_NETWORKS = {
+    "mnist": ("MNIST", "LeNet"),
+    "fashion-mnist": ("Fashion-MNIST", "LeNet"),
+    "cifar10": ("CIFAR-10", "WRN-16-4"),
+    "cifar100": ("CIFAR-100", "WRN-28-10"),
+}
+KINDS = {
+    name: Kind(f"{images}, {net}", "problem", "seed", {"": _COLUMNS}, {"": _FURTHER})
+    for name, (images, net) in _NETWORKS.items()
+} | {
+    f"{name} {ABLATIONS}": Kind(
+        f"{images}: what correlations and sizes buy",
+        "problem",
+        "seed",
+        {"": (*_SCORES, _AUROC, *_SIZES, SECONDS)},
+        {"": (_INCREASE,)},
+    )
+    for name, (images, _) in _NETWORKS.items()
+}
 OOD_SETS = "OOD sets one by one: confidence, % / AUROC, % / FPR95, %"
 LEGEND = """\
-Mean ± standard error over seeds. Lower is better for NLL, ECE (15 bins of equal width, every prediction counted),
-Brier, confidence on out-of-distribution (OOD) images and FPR95; higher for accuracy and AUROC. AUROC and FPR95: how
-well confidence tells OOD from scored images, averaged over the OOD sets. s: seconds of fitting, and those of the
-networks that the fits started from. GB: of tensors on the GPU at the most. –: no result."""
+Lower is better for NLL, ECE (15 bins of equal width, every prediction counted), Brier, confidence on
+out-of-distribution (OOD) images and FPR95; higher for accuracy and AUROC. AUROC and FPR95: how well confidence tells
+OOD from scored images, averaged over the OOD sets. s: seconds of fitting, and those of the networks that the fits
+started from. GB: of tensors on the GPU at the most."""
 
 
 def text(document: Mapping[str, Any]) -> str:
     """The whole report: scores, OOD sets one by one, rotation or corruptions, the paper's numbers, and the notes."""
-    rows: Rows = comparable(succeeded(document["rows"]))
+    kind, rows = KINDS[document["experiment"]], comparable(succeeded(document["rows"]))
     shifts = {name for row in rows for name in row["shifts"]}
-    parts = ["## Scores", _table(rows), LEGEND] if rows else []
+    parts = ["## Scores", table(rows, kind, kind.shown()), kind.legend(), LEGEND] if rows else []
     if any(row["others"] for row in rows):
         parts += [f"## {OOD_SETS}", ood_table(rows)]
     if shifts:
         parts += [f"## {'Rotation' if shifts == {'rotation'} else 'Corruption'}: NLL / ECE, %", _shifts(rows)]
     if document["experiment"] in PAPER:
         parts += ["## The paper's numbers", paper_table(document["experiment"]), _caution(document["experiment"])]
-    notes = [*document["notes"], *shared_sets_note(rows), *_messages(document["rows"])]
-    return "\n\n".join([*parts, "## Notes", "\n".join(f"- {sentence}" for sentence in notes)])
+    notes = [*document["notes"], *shared_sets_note(rows), *kind.messages(document["rows"])]
+    return "\n\n".join([*parts, "## Notes", listed(notes)])
 
 
 def summary(rows: Rows) -> list[Row]:
-    """For each method the number of seeds, and mean, sd, min and max over them of every quantity."""
-    return [
-        {"method": method, "seeds": len(succeeded(group))}
-        | {name: spread(_values(group, name)) for name in (*QUANTITIES, "seconds")}
-        | {f"others_{name}": spread(_values(group, "others_mean", name)) for name in OTHERS}
-        for method, group in _grouped(comparable(rows)).items()
-    ]
-
-
-def line(row: Mapping[str, Any]) -> str:
-    """One line about a row, for the progress of a run."""
-    start = f"{row['problem']} {row['method']} seed {row['seed']}: "
-    if row["error"] is not None:
-        return f"{start}failed: {first_line(row['error'])}"
-    words = [f"accuracy {row['accuracy']:.2%}", f"NLL {row['nll']:.4f}", f"ECE {row['ece']:.2%}"]
-    if row["others_mean"] is not None:
-        words.append(f"OOD confidence {row['others_mean']['confidence']:.1%}, AUROC {row['others_mean']['auroc']:.2%}")
-    return start + ", ".join([*words, f"{row['seconds']:.1f} s"])
+    """For each method or variant the number of seeds, and mean, sd, min and max over them of every quantity."""
+    experiment = rows[0]["problem"]
+    return KINDS[f"{experiment} {ABLATIONS}" if "variant" in rows[0] else experiment].summary(comparable(rows))
 
 
 def ablations_text(document: Mapping[str, Any]) -> str:
     """A table with a line for each variant: scores, and how much higher the NLL is than as fitted, seed by seed."""
-    rows = succeeded(document["rows"])
-    as_fitted = {row["seed"]: row["nll"] for row in rows if row["variant"] == "as fitted"}
-    titles = ["seeds", "latents", "accuracy, %", "NLL", "more than as fitted", "ECE, %", "AUROC, %", "bound", "s"]
-    lines = _head(["variant", *titles])
-    for variant, group in _grouped(rows, "variant").items():
-        increases = [row["nll"] - as_fitted[row["seed"]] for row in group if row["seed"] in as_fitted]
-        cells = [
-            f"{group[0]['latent_dim']:,}",
-            mean_and_error(_values(group, "accuracy"), _percent),
-            mean_and_error(_values(group, "nll"), lambda value: f"{value:.4f}"),
-            "" if variant == "as fitted" else mean_and_error(increases, lambda value: f"{value:.4f}"),
-            mean_and_error(_values(group, "ece"), _percent),
-            mean_and_error(_values(group, "others_mean", "auroc"), _percent),
-            mean_and_error(_values(group, "bound"), lambda value: f"{value:,.0f}"),
-            mean_and_error(_values(group, "seconds"), lambda value: f"{value:.0f}"),
-        ]
-        lines.append(_line([variant, str(len(group)), *cells]))
-    notes = [*document["notes"], *_messages(document["rows"], "variant")]
-    return "\n\n".join(["\n".join(lines), *(f"- {sentence}" for sentence in notes)])
+    kind, rows = KINDS[document["experiment"]], comparable(document["rows"])
+    as_fitted = {row["seed"]: row["nll"] for row in succeeded(rows) if row["variant"] == "as fitted"}
+    rows = [row | {"increase": _increase(row, as_fitted.get(row["seed"]))} for row in rows]
+    notes = [*document["notes"], *kind.messages(rows)]
+    return "\n\n".join([table(rows, kind, kind.shown()), kind.legend(), *([listed(notes)] if notes else [])])
 
 
-def ablation_summary(rows: Rows) -> list[Row]:
-    """For each variant the number of seeds, and mean, sd, min and max over them of every quantity."""
-    return [
-        {"variant": variant, "seeds": len(succeeded(group))}
-        | {name: spread(_values(group, name)) for name in (*QUANTITIES, "bound", "seconds")}
-        for variant, group in _grouped(rows, "variant").items()
-    ]
-
-
-def ablation_line(row: Mapping[str, Any]) -> str:
-    """One line about a row, for the progress of a run."""
-    start = f"{row['problem']} {row['variant']} seed {row['seed']}: "
-    if row["error"] is not None:
-        return f"{start}failed: {first_line(row['error'])}"
-    return f"{start}accuracy {row['accuracy']:.2%}, NLL {row['nll']:.4f}, ECE {row['ece']:.2%}, {row['seconds']:.1f} s"
+def _increase(row: Mapping[str, Any], as_fitted: float | None) -> float | None:
+    known = row["error"] is None and row["variant"] != "as fitted" and as_fitted is not None
+    return row["nll"] - as_fitted if known else None
 
 
 # --- parts ----------------------------------------------------------------------------------------
-
-
-def _table(rows: Rows) -> str:
-    titles = [
-        "accuracy, %",
-        "NLL",
-        "ECE, %",
-        "Brier",
-        "OOD: confidence, %",
-        "AUROC, %",
-        "FPR95, %",
-        "s",
-        "+ start",
-        "GB",
-    ]
-    lines = _head(["method", "seeds", *titles])
-    for method, group in _grouped(rows).items():
-        cells = [
-            mean_and_error(_values(group, "accuracy"), _percent),
-            mean_and_error(_values(group, "nll"), lambda value: f"{value:.4f}"),
-            mean_and_error(_values(group, "ece"), _percent),
-            mean_and_error(_values(group, "brier"), lambda value: f"{value:.4f}"),
-            *(mean_and_error(_values(group, "others_mean", name), _percent) for name in OTHERS),
-            *(
-                mean_and_error(_values(group, name), lambda value: f"{value:.0f}")
-                for name in ("seconds", "start_seconds")
-            ),
-            mean_and_error(_values(group, "memory"), lambda value: f"{value:.1f}"),
-        ]
-        lines.append(_line([method, str(len(succeeded(group))), *cells]))
-    return "\n".join(lines)
 
 
 def ood_table(rows: Rows, titled: Callable[[str], str] = str) -> str:
@@ -176,16 +132,15 @@ def ood_table(rows: Rows, titled: Callable[[str], str] = str) -> str:
         titled: gives the title of a method.
     """
     names = list(dict.fromkeys(name for row in rows for name in row["others"]))
-    lines = _head(["method", *names])
-    for method, group in _grouped(rows).items():
-        cells = [
-            " / ".join(_percent(mean(_values(group, "others", name, each))) for each in OTHERS)
-            if _values(group, "others", name, OTHERS[0])
-            else "–"
-            for name in names
-        ]
-        lines.append(_line([titled(method), *cells]))
-    return "\n".join(lines)
+    lines = []
+    for method, group in _methods(rows):
+        found = [[row["others"][name] for row in group if name in row["others"]] for name in names]
+        lines.append([titled(method), *map(_ood_cell, found)])
+    return markdown(["method", *names], lines)
+
+
+def _ood_cell(found: Rows) -> str:
+    return " / ".join(f"{100.0 * mean(row[name] for row in found):.2f}" for name in OTHERS) if found else "–"
 
 
 def _shifts(rows: Rows) -> str:
@@ -199,11 +154,11 @@ def _shift(rows: Rows, shift: str) -> str:
     some = [row for row, levels in curves if levels is not None]
     levels = next(levels for _, levels in curves if levels is not None)
     indices = range(0, len(levels), math.ceil(len(levels) / 7))
-    lines = _head([shift, *(f"{levels[index]:g}" for index in indices)])
-    for method, group in _grouped(some).items():
+    lines = []
+    for method, group in _methods(some):
         nll, ece = ([mean(values) for values in zip(*found, strict=True)] for found in _curves(group, shift))
-        lines.append(_line([method, *(f"{nll[index]:.3f} / {100 * ece[index]:.1f}" for index in indices)]))
-    return "\n".join(lines)
+        lines.append([method, *(f"{nll[index]:.3f} / {100 * ece[index]:.1f}" for index in indices)])
+    return markdown([shift, *(f"{levels[index]:g}" for index in indices)], lines)
 
 
 def _curves(group: Rows, shift: str) -> list[list[list[float]]]:
@@ -212,8 +167,8 @@ def _curves(group: Rows, shift: str) -> list[list[list[float]]]:
 
 
 def paper_table(problem: str) -> str:
-    lines = _head(["Uppal et al. (2023)", *PAPER_COLUMNS[problem]])
-    return "\n".join([*lines, *(_line([name, *map(str, values)]) for name, values in PAPER[problem].items())])
+    lines = [[name, *map(str, values)] for name, values in PAPER[problem].items()]
+    return markdown(["Uppal et al. (2023)", *PAPER_COLUMNS[problem]], lines)
 
 
 def _caution(problem: str) -> str:
@@ -225,42 +180,5 @@ def _caution(problem: str) -> str:
     return f"Not quite comparable: {other}its ECE leaves out predictions of a confidence of 0.99 or more."
 
 
-def _messages(rows: Rows, by: str = "method") -> list[str]:
-    """The warnings and errors of fits, each with its seeds."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for row in rows:
-        error = [] if row["error"] is None else [f"failed: {row['error']}"]
-        for message in (*row["warnings"], *error):
-            found.setdefault((row[by], first_line(message)), []).append(str(row["seed"]))
-    return [f"{name} ({', '.join(seeds)}): {message}" for (name, message), seeds in found.items()]
-
-
-def _values(rows: Rows, *names: str) -> list[float]:
-    """The finite values under these nested names, of all rows that have them."""
-    found = []
-    for row in rows:
-        value: Any = row
-        for name in names:
-            value = value.get(name) if isinstance(value, Mapping) else None
-        if value is not None and math.isfinite(value):
-            found.append(value)
-    return found
-
-
-def _percent(value: float) -> str:
-    return f"{100.0 * value:.2f}"
-
-
-def _grouped(rows: Rows, by: str = "method") -> dict[str, list[Mapping[str, Any]]]:
-    groups: dict[str, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault(row[by], []).append(row)
-    return groups
-
-
-def _head(titles: Sequence[str]) -> list[str]:
-    return [_line(titles), f"|{'---|' * len(titles)}"]
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def _methods(rows: Rows) -> list[tuple[str, list[Mapping[str, Any]]]]:
+    return [each for methods in by_method(rows, "problem").values() for each in methods.items()]

@@ -12,14 +12,14 @@ import torch
 
 from livi import checks
 from livi.experiments.datasets import uci
+from livi.experiments.deadlines import Deadline
 from livi.experiments.machine import forget_peak_memory, peak_memory
-from livi.experiments.processes import threads
 from livi.experiments.rows import Row
-from livi.experiments.runs import Job, Say, check_names, empty_document, recorded_warnings, run_jobs
+from livi.experiments.runs import Job, Say, check_names, empty_document, recorded_fit, run_jobs
 from livi.experiments.uci.data import Split
 from livi.experiments.uci.methods import METHODS, available_methods, check_installed, default_methods
 from livi.experiments.uci.search import Choice, choose, fitted, log_score, predicted
-from livi.experiments.uci.text import QUANTITIES, line, summary, text
+from livi.experiments.uci.text import KIND, text
 from livi.family.last_layer import ExactLastLayer
 from livi.posterior import metrics
 from livi.posterior.posterior import Posterior
@@ -131,12 +131,12 @@ def bench(
         empty_document("uci", config, _MAY_DIFFER, PACKAGES),
         wanted,
         partial(fit_row, config=config, folder=folder),
-        key=lambda row: (row["data"], row["method"], row["split"]),
+        key=KIND.key,
         notes=notes(config, folder),
         jobs=jobs,
-        minutes=minutes,
-        summary=summary,
-        line=line,
+        deadline=Deadline.after(minutes),
+        summary=KIND.summary,
+        line=KIND.line,
         say=say,
     )
 
@@ -159,19 +159,14 @@ def fit_row(job: Job, config: Config, folder: Path) -> Row:
         "test_rows": len(split.whole.scored_targets),
         "device": config.device,
     }
-    found: dict[str, Any] = dict.fromkeys((*QUANTITIES, "fit_seconds", "chosen", "validation", "last_layer"))
-    error: str | None = None
+
+    def fit() -> Row:
+        choice = choose(METHODS[method], split, steps=config.steps, seed=number, device=config.device)
+        return _final(method, split, choice, config, number)
+
     forget_peak_memory()
-    begun = time.perf_counter()
-    with threads(1), recorded_warnings() as caught:
-        try:
-            choice = choose(METHODS[method], split, steps=config.steps, seed=number, device=config.device)
-            found |= _final(method, split, choice, config, number)
-        except Exception as failure:  # the other methods still run
-            error = f"{type(failure).__name__}: {failure}"
-    messages = list(dict.fromkeys(str(warning.message) for warning in caught))
-    spent = {"seconds": time.perf_counter() - begun, "memory": peak_memory()}
-    return row | found | spent | {"warnings": messages, "error": error}
+    row = recorded_fit(row, (*KIND.quantities(), "fit_seconds", "chosen", "validation", "last_layer"), fit)
+    return row | {"seconds": row["whole_seconds"], "memory": peak_memory()}
 
 
 def notes(config: Config, folder: Path | None) -> list[str]:

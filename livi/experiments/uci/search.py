@@ -10,6 +10,7 @@ from torch import Tensor
 
 from livi.experiments.uci.data import Fold, Split
 from livi.experiments.uci.methods import Candidate, Method
+from livi.inference.interruption import completed
 from livi.model.likelihoods import Gaussian
 from livi.posterior.posterior import Posterior
 from livi.posterior.prediction import RegressionPrediction
@@ -72,7 +73,7 @@ def fitted(
     device: str = "cpu",
 ) -> Posterior:
     """The posterior of a method with a candidate's prior, fitted in about this number of steps."""
-    posterior = method.fit(
+    posterior: Posterior = method.fit(
         candidate.network(fold.inputs.shape[1], seed).to(device),
         fold.data,
         Gaussian(1.0, learned=True) if noise is None else Gaussian(noise),
@@ -82,9 +83,7 @@ def fitted(
         progress=False,
         **method.options(steps, len(fold.targets)),
     )
-    if posterior.plan.get("interrupted_at") is not None:
-        raise KeyboardInterrupt
-    return posterior
+    return completed(posterior)
 
 
 def predicted(posterior: Posterior, fold: Fold, seed: int) -> RegressionPrediction:

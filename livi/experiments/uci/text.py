@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import Any
 
-from livi.experiments.rows import Row, Rows, spread, succeeded
+from livi.experiments.columns import CRPS, RMSE
+from livi.experiments.rows import Rows, listed, succeeded
 from livi.experiments.scoreboard import (
     Board,
     Column,
+    Kind,
     across,
     best_of,
     board,
@@ -22,14 +24,19 @@ from livi.experiments.uci.methods import METHODS, OURS, is_livi
 from livi.experiments.uci.published import DROPOUT, FIGURES, PAPER, SETS, Published, figure
 from livi.experiments.uci.significance import corrected_difference
 
-QUANTITIES = ("log_score", "rmse", "crps", "coverage", "noise", "seconds", "memory")
 LOG_SCORE = Column("log_score", "log likelihood", "higher", 2)
-RMSE = Column("rmse", "RMSE", "lower")
 OTHERS = (
-    Column("crps", "CRPS", "lower"),
+    CRPS,
     Column("coverage", "Test targets in 90 % intervals, %", None, 1, percent=True),
     Column("seconds", "Seconds of a run on one core: all fits and predictions", None, 0),
     Column("memory", "MB of a run at the most, PyTorch itself included", None, 0),
+)
+KIND = Kind(
+    "UCI regression sets",
+    "data",
+    "split",
+    {"": (LOG_SCORE,)},
+    {"": (RMSE, *OTHERS, Column("noise", "noise"))},
 )
 COMPARED = (OURS, "livi-polished")  # with the rivals
 TITLES = {name: method.title for name, method in METHODS.items()}
@@ -47,13 +54,13 @@ def text(document: Mapping[str, Any], level: int = 2) -> str:
     """
     sign = "#" * level
     rows = succeeded(document["rows"])
-    failed = [line(row) for row in document["rows"] if row["error"] is not None]
-    parts = [_listed([*document["notes"], *failed])]
+    failed = [KIND.line(row) for row in document["rows"] if row["error"] is not None]
+    parts = [listed([*document["notes"], *failed])]
     if rows:
         parts += [f"{sign} Test log likelihood (higher is better)", table(rows, LOG_SCORE), LEGEND, sources(rows)]
         parts += [f"{sign} Test RMSE (lower is better)", table(rows, RMSE)]
         parts += [f"{sign} LIVI and the best rival", against_rivals(rows)]
-        parts += [_listed(verdicts(rows, ours)) for ours in COMPARED]
+        parts += [listed(verdicts(rows, ours)) for ours in COMPARED]
         for column in OTHERS:
             parts += [f"{sign} {column.title}", table(rows, column)]
         parts += [f"{sign} What validation chose", choices(rows)]
@@ -122,33 +129,6 @@ def choices(rows: Rows) -> str:
     return markdown(["method", "runs"], lines)
 
 
-def summary(rows: Rows) -> list[Row]:
-    """For each set and method the number of splits, and mean, sd, min and max over them of every quantity."""
-    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault((row["data"], row["method"]), []).append(row)
-    return [
-        {"data": data, "method": method, "splits": sum(row["error"] is None for row in group)}
-        | {name: spread([row[name] for row in group if row[name] is not None]) for name in QUANTITIES}
-        for (data, method), group in groups.items()
-    ]
-
-
-def line(row: Mapping[str, Any]) -> str:
-    """One line about a row, for the progress of a run."""
-    where = f"{row['data']} {row['method']} split {row['split']}: "
-    if row["error"] is not None:
-        return f"{where}{row['error'].splitlines()[0]}"
-    return (
-        f"{where}log likelihood {row['log_score']:.3f}, RMSE {row['rmse']:.4g}, {row['chosen']}, "
-        f"{row['seconds']:.0f} s ({row['fit_seconds']:.0f} s the last fit)"
-    )
-
-
-def _listed(sentences: Sequence[str]) -> str:
-    return "\n".join(f"- {sentence}" for sentence in sentences)
-
-
 def _at_least(boards: Board, ours: str, rival: str, title: str) -> str:
     both = {name: differences(methods[ours], methods[rival]) for name, methods in boards.items() if rival in methods}
     compared = {name: found for name, found in both.items() if found}  # with splits that both have
@@ -164,7 +144,7 @@ def _sentence(ours: str, rival: str, count: int, behind: Sequence[str]) -> str:
 
 def _board(rows: Rows, name: str) -> Board:
     """Sets in the order of the published tables, methods in that of METHODS."""
-    found = board(rows, name, place="data", repeat="split")
+    found = board(rows, name, place=KIND.place, repeat=KIND.repeat)
     ordered = sorted(found, key=SETS.index)
     return {place: {method: found[place][method] for method in METHODS if method in found[place]} for place in ordered}
 

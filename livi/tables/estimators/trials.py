@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from livi.inference.interruption import completed
 from livi.posterior.prediction import RegressionPrediction
 from livi.tables.estimators.choice import (
     LOOK_STEPS,
@@ -90,8 +91,7 @@ class Trials:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about a fit that is short on purpose
                 trial.fit(self.X[rows], self.y[rows], self.weights[rows])
-            if trial.posterior_.plan.get("interrupted_at") is not None:
-                raise KeyboardInterrupt
+            completed(trial.posterior_)
             self._fits[model, steps] = trial
         return self._fits[model, steps]
 
