@@ -12,10 +12,10 @@ from livi.model.likelihoods import (
     Bernoulli,
     Categorical,
     ClassificationLikelihood,
-    ContaminatedGaussian,
     Likelihood,
-    LogNormal,
-    Multilabel,
+    Logits,
+    LogNormals,
+    Normals,
     RegressionLikelihood,
 )
 from livi.network import Layout
@@ -73,31 +73,31 @@ def prediction_of(likelihood: Likelihood, outputs: Any, rng: torch.Generator | N
 
 
 def _prediction_of(likelihood: Likelihood, outputs: Any, rng: torch.Generator | None) -> Prediction:
-    if isinstance(likelihood, RegressionLikelihood):
-        if getattr(likelihood.log_prob, "__func__", None) is RegressionLikelihood.log_prob:
-            return RegressionPrediction(*likelihood.moments(check_outputs(outputs)))
-        if type(likelihood) is ContaminatedGaussian:
-            return RegressionPrediction(*likelihood.moments(check_outputs(outputs)), NoiseShape(likelihood.parts()))
-        if type(likelihood) is LogNormal:
-            return LogNormalPrediction(RegressionPrediction(*likelihood.log_moments(precise(check_outputs(outputs)))))
-        if not isinstance(likelihood, Drawable):
-            return DensityPrediction(check_outputs(outputs), likelihood)
-        seed = 0 if rng is None else int(torch.randint(2**31, (), generator=rng, device=rng.device))
-        return DrawnPrediction(check_outputs(outputs), likelihood, seed)
     if isinstance(likelihood, ClassificationLikelihood):
-        return _classification(likelihood, check_outputs(outputs))
-    return SampledOutputs(outputs, likelihood)
+        return _classification(likelihood, precise(check_outputs(outputs)))
+    if not isinstance(likelihood, RegressionLikelihood):
+        return SampledOutputs(outputs, likelihood)
+    outputs = precise(check_outputs(outputs))
+    form = likelihood.closed_form(outputs)
+    if isinstance(form, Normals):
+        return RegressionPrediction(form.means, form.stds, NoiseShape(form.parts))
+    if isinstance(form, LogNormals):
+        return LogNormalPrediction(RegressionPrediction(form.means, form.stds))
+    if not isinstance(likelihood, Drawable):
+        return DensityPrediction(outputs, likelihood)
+    seed = 0 if rng is None else int(torch.randint(2**31, (), generator=rng, device=rng.device))
+    return DrawnPrediction(outputs, likelihood, seed)
 
 
 def _classification(likelihood: ClassificationLikelihood, outputs: Tensor) -> ClassificationPrediction:
-    if type(likelihood) is Categorical:
-        return ClassificationPrediction(outputs, Categorical(ignore_index=likelihood.ignore_index))
-    if type(likelihood) in (Bernoulli, Multilabel):
-        return ClassificationPrediction(outputs, Bernoulli())
-    # Of any other likelihood only the probabilities are known. Those that sum to one over axis 2 are of classes.
-    samples = likelihood.probabilities(outputs)
-    if isinstance(likelihood, Categorical):
-        prediction = ClassificationPrediction.from_probabilities(samples, exclusive=True)
-        return ClassificationPrediction(prediction.logits, Categorical(ignore_index=likelihood.ignore_index))
-    exclusive = not isinstance(likelihood, Bernoulli) and sum_to_one(samples)
-    return ClassificationPrediction.from_probabilities(samples, exclusive=exclusive)
+    form, exclusive = likelihood.closed_form(outputs), likelihood.exclusive
+    if isinstance(form, Logits):
+        logits = form.logits
+    else:  # only the probabilities are known
+        samples = likelihood.probabilities(outputs)
+        exclusive = sum_to_one(samples) if exclusive is None else exclusive
+        logits = ClassificationPrediction.from_probabilities(samples, exclusive=exclusive).logits
+    if not exclusive:
+        return ClassificationPrediction(logits, Bernoulli())
+    ignored = {"ignore_index": likelihood.ignore_index} if isinstance(likelihood, Categorical) else {}
+    return ClassificationPrediction(logits, Categorical(**ignored))
