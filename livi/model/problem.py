@@ -16,7 +16,7 @@ from livi import checks
 from livi.model.data import Augment, Batch, Data, TensorData, Unpack, as_data
 from livi.model.data.merging import merged
 from livi.model.defaults import default_prior
-from livi.model.likelihoods import ClassificationLikelihood, Likelihood, Weighted
+from livi.model.likelihoods import ClassificationLikelihood, Likelihood
 from livi.model.priors import Prior
 from livi.model.trial import in_usable_batches, try_first_batch, warn_of_doubts
 from livi.model.units import in_natural_units, unscaled
@@ -277,8 +277,8 @@ def log_likelihood(
 
 
 def are_labels(likelihood: Likelihood) -> bool:
-    """Whether this is a likelihood of labels, perhaps with weights of the examples."""
-    return isinstance(likelihood.base if isinstance(likelihood, Weighted) else likelihood, ClassificationLikelihood)
+    """Whether this is a likelihood of labels, perhaps with weights of the examples, and not one of features."""
+    return isinstance(likelihood.observed, ClassificationLikelihood) and not likelihood.needs_all_examples
 
 
 def chosen_for(choice: Choice[T], layout: Layout) -> T | None:

@@ -111,6 +111,11 @@ class Posterior:
     def layout(self) -> Layout:
         return self.sampler.layout
 
+    @property
+    def exact_layer(self) -> ExactLastLayer | None:
+        """The sampler, where it infers the last layer given all other weights and holds the data; else None."""
+        return self.sampler if isinstance(self.sampler, ExactLastLayer) else None
+
     @in_turn
     def sample(self, num_samples: int, rng: torch.Generator | None = None) -> Tensor:  # (S, m)
         """Weight vectors from the posterior."""
@@ -198,7 +203,7 @@ class Posterior:
         """
         layout, _ = self._for_new_examples()
         weighted = layout is not self.layout  # or the exact last layer has kept the weights to itself
-        weighted |= isinstance(self.sampler, ExactLastLayer) and self.sampler.likelihood.counts is not None
+        weighted |= self.exact_layer is not None and self.exact_layer.likelihood.counts is not None
         if weighted and isinstance(batch, tuple) and len(batch) == 2:
             batch = batch[0]
         found = as_tensors(batch, layout.device, layout.dtype)
@@ -298,8 +303,8 @@ class Posterior:
                     "diagnose(x, y, num_data=...), with the number of all."
                 ) from reason
             inputs, targets = whole.inputs, whole.targets
-        if isinstance(self.sampler, ExactLastLayer):
-            own = (self.sampler.all_inputs(), self.sampler.targets)
+        if self.exact_layer is not None:
+            own = (self.exact_layer.all_inputs(), self.exact_layer.targets)
             found = diagnose(self.earlier(), *own, **options)
             if targets is None:
                 return found
@@ -315,9 +320,9 @@ class Posterior:
 
     def earlier(self) -> Posterior:
         """The posterior of all weights but an exact last layer, whose likelihood is the evidence of that layer."""
-        sampler = self.sampler
-        if not isinstance(sampler, ExactLastLayer):
-            raise TypeError(f"earlier: expected an exact last layer, got {type(sampler).__name__}; fit with one.")
+        sampler = self.exact_layer
+        if sampler is None:
+            raise TypeError(f"earlier: expected an exact last layer, got {type(self.sampler).__name__}; fit with one.")
         return Posterior(sampler.earlier, sampler.likelihood, sampler.prior, history=self.history, plan=self.plan)
 
     @in_turn

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from livi.family.last_layer import Marginal
 from livi.model.data import Batch
 from livi.model.problem import Problem
 from livi.network import Vmap, as_call
@@ -27,7 +26,7 @@ def differentiated_joint(problem: Problem, chains: int) -> Differentiated:
     inputs, targets = problem.data.first()
     total = len(targets)
     work = work_on_example(problem)
-    if isinstance(problem.likelihood, Marginal):
+    if problem.likelihood.needs_all_examples:
         return _in_turn(
             differentiated(lambda theta: torch.stack(problem.on_batch(theta, (inputs, targets))).sum(0)),
             BLOCK / (total * work),

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from livi import checks
 from livi.family.implicit import ImplicitPosterior
-from livi.family.last_layer import ExactLastLayer, Marginal
+from livi.family.last_layer import ExactLastLayer
 from livi.model.data import Unpack
 from livi.model.priors import Normal, Relevance
 from livi.model.problem import Problem
@@ -191,9 +191,9 @@ def _log_joint(problem: Problem, theta: Tensor) -> Tensor:  # (S, m') -> (S,)
 
 def _log_prob_of_scales(problem: Problem) -> float:
     """The part of the log joint that is log p of the prior's scales, which are held fixed here."""
-    likelihood = problem.likelihood
-    priors = [problem.prior, likelihood.prior if isinstance(likelihood, Marginal) else None]
-    return sum(float(prior.log_prob_of_scales()) for prior in priors if isinstance(prior, Normal | Relevance))
+    prior = problem.prior
+    own = prior.log_prob_of_scales() if isinstance(prior, Normal | Relevance) else 0.0
+    return float(own) + float(problem.likelihood.log_prob_of_scales())
 
 
 def _report(

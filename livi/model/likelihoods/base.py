@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,22 @@ class TargetError(ValueError):
 
 class Likelihood(Specified, nn.Module):
     """log p(targets | outputs): (S, B, ...), (B, ...) -> (S, B)."""
+
+    needs_all_examples: ClassVar[bool] = False
+    """Whether examples depend on each other, so that a batch must be the whole data set."""
+
+    @property
+    def observed(self) -> Likelihood:
+        """The likelihood of a new example's targets given the network's outputs. Here: this one."""
+        return self
+
+    def without_weights(self, outputs: Any) -> tuple[Likelihood, Any, Tensor | None]:
+        """The likelihood behind weights of the examples, the outputs that it takes, and those weights, if any."""
+        return self, outputs, None
+
+    def log_prob_of_scales(self) -> Tensor | float:  # ()
+        """The log density of scales of its own prior, where `log_prob` counts one. Here: 0."""
+        return 0.0
 
     def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
         raise NotImplementedError

@@ -12,7 +12,6 @@ from torch import Tensor
 from livi.family.entropy import EntropyEstimator
 from livi.family.family import Draw, Estimation, Family
 from livi.family.implicit import ImplicitPosterior
-from livi.family.last_layer import Marginal
 from livi.family.objective import BoundTerms
 from livi.network import Strategy, apply_many, as_call
 from livi.posterior.diagnostics.estimate import NO_PRIOR, Estimate, Skipped, from_batches
@@ -125,7 +124,7 @@ def mean_over_examples(
         own = rows_of(layout, buffers, rows)
         return density(apply_many(layout, theta[rows], *some, buffers=own, strategy=strategy, **named), answers)
 
-    divisible = not isinstance(posterior.likelihood, Marginal)
+    divisible = not posterior.likelihood.needs_all_examples
     chunks = in_chunks(densities, ((*args, targets), kwargs), len(theta), divisible=divisible)
     sums = [torch.stack([found.double().sum(1) for found in parts]).sum(0) for parts in chunks]
     return torch.cat(sums) / len(targets)

@@ -12,7 +12,6 @@ from torch import Tensor
 from livi.draws import normal
 from livi.family.entropy.estimate import gaussian_constants
 from livi.family.implicit import ImplicitPosterior
-from livi.family.last_layer import Marginal
 from livi.family.noise import FixedNoise
 from livi.model.likelihoods import Bernoulli, Categorical
 from livi.network import Strategy
@@ -108,7 +107,7 @@ def _prior(
         return Skipped(f"not finite: {broken} of {values.numel()} draws from the prior give the data no probability")
     short = values.max() - values
     share = (short.max() / short.sum()).nan_to_num(1.0 / values.numel())
-    exact_layer = isinstance(posterior.likelihood, Marginal)
+    exact_layer = posterior.likelihood.needs_all_examples
     return PriorBound(from_batches(values.mean(1)), values.numel(), share.item(), exact_layer)
 
 
