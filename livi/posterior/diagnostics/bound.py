@@ -13,6 +13,7 @@ from livi.family.entropy import EntropyEstimator
 from livi.family.family import Draw, Estimation, Family
 from livi.family.implicit import ImplicitPosterior
 from livi.family.objective import BoundTerms
+from livi.model.problem import scaled_up
 from livi.network import Strategy, apply_many, as_call
 from livi.posterior.diagnostics.estimate import NO_PRIOR, Estimate, Skipped, from_batches
 from livi.posterior.diagnostics.layers import Layers
@@ -56,7 +57,7 @@ def check_bound(
         prior = posterior.prior
         terms.append(
             BoundTerms(
-                log_likelihood=num_data * fit.mean(),
+                log_likelihood=scaled_up(fit.mean(), num_data),
                 log_prior=_unknown(fit) if prior is None else prior.log_prob(batch.theta).mean(),
                 entropy=_entropy(posterior, batch, estimator, rng, fit),
             )

@@ -16,6 +16,7 @@ from livi.family.entropy.estimate import gaussian_constants
 from livi.family.family import Family
 from livi.family.objective import BoundTerms
 from livi.model.priors import Normal, Prior, Relevance
+from livi.model.problem import scaled_up
 from livi.network import Strategy
 from livi.posterior.diagnostics.bound import log_likelihood, mean_log_likelihood
 from livi.posterior.diagnostics.estimate import NO_PRIOR, NUM_BATCHES, Estimate, Skipped, from_batches
@@ -54,8 +55,9 @@ class _Problem:
         std = log_std.exp()
         theta = mean + std * eps  # (s, m)
         averaged = log_likelihood if torch.is_grad_enabled() else mean_log_likelihood
+        fit = averaged(self.posterior, theta, inputs, targets, self.strategy).mean()
         return BoundTerms(
-            log_likelihood=self.num_data * averaged(self.posterior, theta, inputs, targets, self.strategy).mean(),
+            log_likelihood=scaled_up(fit, self.num_data),
             log_prior=_expected_log_prior(self.prior, mean, std, theta),
             entropy=gaussian_constants(std, len(mean)),
         )

@@ -14,6 +14,7 @@ from livi.family.entropy.estimate import gaussian_constants
 from livi.family.implicit import ImplicitPosterior
 from livi.family.noise import FixedNoise
 from livi.model.likelihoods import Bernoulli, Categorical
+from livi.model.problem import scaled_up
 from livi.network import Strategy
 from livi.posterior.diagnostics.bound import mean_log_likelihood, mean_over_examples
 from livi.posterior.diagnostics.estimate import NO_PRIOR, NUM_BATCHES, Estimate, Skipped, from_batches
@@ -100,7 +101,7 @@ def _prior(
             theta = prior.sample(rows, layout.num_params, rng).to(layout.device, layout.dtype)
         except NotImplementedError:
             return Skipped(f"not applicable: {type(prior).__name__} cannot be drawn from")
-        batches.append(num_data * mean_log_likelihood(posterior, theta, inputs, targets, strategy))
+        batches.append(scaled_up(mean_log_likelihood(posterior, theta, inputs, targets, strategy), num_data))
     values = torch.stack(batches)  # (batches, rows)
     broken = int((~torch.isfinite(values)).sum())
     if broken:
@@ -124,7 +125,7 @@ def _equal(
         return likelihood.log_prob(zeros, answers).where(torch.isclose(chances, chances.flatten()[:1]).all(), math.nan)
 
     theta = posterior.sampler.layout.flatten()[None]
-    value = num_data * mean_over_examples(undecided, posterior, theta, inputs, targets, strategy).item()
+    value = scaled_up(mean_over_examples(undecided, posterior, theta, inputs, targets, strategy).item(), num_data)
     if math.isnan(value):
         return Skipped(f"not applicable: outputs of 0 are not equal probabilities to {type(likelihood).__name__}")
     return value
