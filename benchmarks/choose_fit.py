@@ -33,7 +33,6 @@ from livi.family.generators.sizing import latent_side
 from livi.inference import FitError
 from livi.network import Layout
 from livi.posterior.metrics import nll
-from livi.posterior.prediction import predict
 
 Options = dict[str, Any]
 
@@ -223,7 +222,7 @@ def run(name: str, seed: int, choices: list[str], group: str, device: str) -> li
     train, held = slice(0, problem.count), slice(-problem.held_out, None)
     net = train_plainly(problem, x[train], y[train], seed)
     layout = Layout(net)
-    own = predict(_Point(layout), problem.likelihood(), x[held], theta=layout.flatten())
+    own = livi.Posterior(_Point(layout), problem.likelihood()).predict(x[held], num_samples=1)
     found = [{"choice": "plain", "problem": name, "seed": seed, "nll": nll(own, y[held])}]
     for choice in choices:
         row: dict[str, Any] = {"choice": choice, "problem": name, "seed": seed}
@@ -246,7 +245,7 @@ def run(name: str, seed: int, choices: list[str], group: str, device: str) -> li
 
 
 class _Point:
-    """A single network as a sampler, for `predict`."""
+    """A single network as a sampler."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout

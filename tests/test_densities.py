@@ -92,7 +92,20 @@ def test_the_diagnosis_finds_a_bound_that_is_none(bent):
     found = bent.diagnose(64, num_importance=16, rng=torch.Generator().manual_seed(0))
     above = replace(found, bound=Estimate(found.elbo.value + 1.0, 0.01))
     assert "above the ELBO" in above.verdict()
-    assert "no usable mean" in replace(found, bound=found.elbo, pareto_shape=0.9).verdict()
+    assert "no usable mean" in replace(found, bound=found.elbo, pareto_shape=0.9, effective=0.5).verdict()
+
+
+def test_the_diagnosis_judges_weights_by_their_number_and_by_what_they_leave(bent):
+    found = bent.diagnose(100, num_importance=16, rng=torch.Generator().manual_seed(0))
+    uneven = replace(found, bound=found.elbo, effective=0.5)
+    assert found.samples == 100
+    assert replace(uneven, pareto_shape=0.45).reliable
+    heavy = replace(uneven, pareto_shape=0.6)  # which would do for many draws
+    assert not heavy.reliable
+    assert "the mean of 100 is of use up to 0.50" in heavy.verdict()
+    assert replace(heavy, samples=10_000).reliable
+    assert "leave 15.0 effective draws of 100" in replace(uneven, effective=0.15).verdict()
+    assert replace(found, pareto_shape=0.9, effective=0.98).reliable  # all but equal weights
 
 
 def test_a_generator_that_folds_has_that_counted_against_it():

@@ -7,8 +7,8 @@ import torch
 from samplers import convolutional, sampler_for, x_for
 from torch import nn
 
-from livi import Categorical, Gaussian, Loop, Vmap, apply_many, estimate_statistics
-from livi.posterior.prediction import FunctionDraws, evaluate, predict
+from livi import Categorical, Loop, Posterior, Vmap, apply_many, estimate_statistics
+from livi.posterior.prediction import FunctionDraws, evaluate
 from livi.posterior.prediction import chunks as chunking
 
 
@@ -163,7 +163,7 @@ def test_examples_that_depend_on_each_other_are_not_split(monkeypatch):
 def test_an_error_of_the_module_itself_reaches_the_user():
     sampler = sampler_for(nn.Linear(3, 1))
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
-        predict(sampler, Gaussian(), torch.ones(4, 2), num_samples=2)
+        evaluate(sampler.layout, sampler.theta, torch.ones(4, 2))
 
 
 @pytest.mark.parametrize("memory_limit", [1, 20_000, None])
@@ -172,7 +172,8 @@ def test_batch_norm_statistics_go_with_their_samples(per_sample, memory_limit):
     sampler = sampler_for(convolutional())
     x = x_for(11, 1, 6, 6)
     buffers = estimate_statistics(sampler.layout, sampler.theta, [2.0 * x + 1.0], per_sample=per_sample)
-    prediction = predict(sampler, Categorical(), x, num_samples=6, buffers=buffers, memory_limit=memory_limit)
+    posterior = Posterior(sampler, Categorical(), buffers=buffers)
+    prediction = posterior.predict(x, num_samples=6, memory_limit=memory_limit)
     for i, row in enumerate(sampler.theta):
         own = {name: buffer[i] if per_sample else buffer for name, buffer in buffers.items()}
         torch.testing.assert_close(prediction.logits[i], sampler.layout.apply(row, x, buffers=own))

@@ -20,6 +20,7 @@ from livi import (
     ImplicitPosterior,
     Layout,
     Multilabel,
+    Posterior,
     apply_many,
 )
 from livi.family.family import WeightSampler
@@ -31,11 +32,15 @@ from livi.posterior.prediction import (
     DrawnPrediction,
     RegressionPrediction,
     SampledOutputs,
-    predict,
+    evaluate,
 )
 from livi.posterior.prediction.density import NUM_DRAWS
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+
+
+def predict(sampler, likelihood, inputs, **options):
+    return Posterior(sampler, likelihood).predict(inputs, **options)
 
 
 # --- oracles --------------------------------------------------------------------------------------
@@ -72,16 +77,14 @@ def test_prediction_matches_conjugate_bayesian_linear_regression(rng):
         assert ((prediction.quantile(q) - at).abs() < 5 * error).all()
 
 
-@pytest.mark.parametrize("shape", ["row", "vector"])
-def test_one_weight_vector_has_no_epistemic_uncertainty(shape):
-    sampler = sampler_for(nn.Linear(3, 2))
-    theta = sampler.layout.flatten()
-    x = x_for(4, 3)
-    prediction = predict(sampler, Gaussian(0.3), x, theta=theta[None] if shape == "row" else theta)
+def test_one_weight_vector_has_no_epistemic_uncertainty():
+    layout, x = Layout(nn.Linear(3, 2)), x_for(4, 3)
+    sampler = Draws(layout, layout.flatten()[None])
+    prediction = predict(sampler, Gaussian(0.3), x, num_samples=1)
     torch.testing.assert_close(prediction.mean, sampler.layout.module(x).detach())
     assert (prediction.epistemic_std == 0).all()
     torch.testing.assert_close(prediction.total_std, torch.full((4, 2), 0.3))
-    assert (predict(sampler, Categorical(), x, theta=theta).mutual_information == 0).all()
+    assert (predict(sampler, Categorical(), x, num_samples=1).mutual_information == 0).all()
 
 
 def test_an_implicit_posterior_is_a_weight_sampler_and_an_rng_fixes_the_prediction():
@@ -350,10 +353,11 @@ def test_cuda_memory_stays_below_the_limit(memory_limit):
     sampler = sampler_for(net.to("cuda", torch.float32))
     theta = sampler.layout.flatten().expand(20, -1).clone()
     x = x_for(300, 3, 32, 32).to("cuda", torch.float32)
-    predict(sampler, Categorical(), x[:2], theta=theta[:2])  # cuDNN and cuBLAS take their workspaces
+    posterior = Posterior(Draws(sampler.layout, theta), Categorical())
+    posterior.predict(x[:2], num_samples=2)  # cuDNN and cuBLAS take their workspaces
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    predict(sampler, Categorical(), x, theta=theta, memory_limit=memory_limit)
+    posterior.predict(x, num_samples=20, memory_limit=memory_limit)
     assert torch.cuda.max_memory_allocated() - before < memory_limit
 
 
@@ -366,13 +370,13 @@ def test_unusable_arguments_are_refused_with_a_remedy():
     with pytest.raises(ValueError, match="num_samples: expected at least 1, got 0"):
         predict(sampler, Gaussian(), x, num_samples=0)
     with pytest.raises(ValueError, match=r"inputs: expected torch.float64 on cpu .* got torch.float32 .*`inputs.to\("):
-        predict(sampler, Gaussian(), x.float(), num_samples=6)
+        evaluate(sampler.layout, sampler.theta, x.float())
     with pytest.raises(ValueError, match=r"on cpu .* on meta; convert with"):
-        predict(sampler, Gaussian(), x.to("meta"), num_samples=6)
+        evaluate(sampler.layout, sampler.theta, x.to("meta"))
     with pytest.raises(TypeError, match=r"numpy array of float64; convert with `torch.as_tensor"):
-        predict(sampler, Gaussian(), np.ones((5, 3)), num_samples=6)
+        evaluate(sampler.layout, sampler.theta, np.ones((5, 3)))
     with pytest.raises(ValueError, match="at least one example"):
-        predict(sampler, Gaussian(), x[:0], num_samples=6)
+        evaluate(sampler.layout, sampler.theta, x[:0])
     with pytest.raises(
         TypeError, match=r"rng: expected a torch.Generator or None, got int 0; pass torch.Generator\(\)"
     ):

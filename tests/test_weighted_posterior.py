@@ -9,6 +9,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import livi
+from livi.family.last_layer import LinearGaussian
 from livi.posterior.metrics import score
 from livi.posterior.prediction import ClassificationPrediction, DrawnPrediction, RegressionPrediction
 
@@ -77,3 +78,15 @@ def test_diagnosis_takes_the_weights(case):
     posterior, targets, _, _ = case
     given = ((X[10:], WEIGHTS[10:]), targets[10:])
     assert posterior.diagnose(*given, num_samples=4).findings
+
+
+def test_wrappers_say_what_they_stand_in_front_of():
+    gaussian = livi.Gaussian(0.5)
+    weighted, features = livi.Weighted(gaussian), LinearGaussian(gaussian)
+    assert gaussian.observed is weighted.observed is gaussian
+    assert features.observed is features.noise
+    assert features.needs_all_examples
+    assert not weighted.needs_all_examples
+    outputs, weights = torch.zeros(2, 3, 1), torch.ones(2, 3)
+    assert gaussian.without_weights(outputs) == (gaussian, outputs, None)
+    assert weighted.without_weights((outputs, weights)) == (gaussian, outputs, weights)

@@ -1,4 +1,4 @@
-"""The evidence lower bound: the only place that scales by N/B, and the only place that tempers."""
+"""The evidence lower bound, and the only place that tempers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from livi.family.latents import Latents, Orthogonal
 from livi.family.share import Share
 from livi.model.likelihoods import Likelihood
 from livi.model.priors import Prior
-from livi.model.problem import log_likelihood
+from livi.model.problem import log_likelihood, scaled_up
 from livi.network import Loop, Strategy
 
 EntropyPart: TypeAlias = Literal["value", "gradient", "none"]  # what of the entropy a step needs
@@ -25,7 +25,7 @@ EntropyPart: TypeAlias = Literal["value", "gradient", "none"]  # what of the ent
 class BoundTerms:
     """The three terms of L' (15) or L'' (18), in nats for the whole data set, each a differentiable scalar.
 
-    `log_likelihood` is N/B times the batch's, so the terms add up to the bound on log p(D) whatever the batch size.
+    `log_likelihood` is the batch's, `scaled_up`, so the terms add up to the bound on log p(D) whatever the batch size.
     """
 
     log_likelihood: Tensor  # E_q log p(D | theta)
@@ -128,7 +128,7 @@ class Bound(nn.Module):
         draw = self._draw(rng)
         nats, reports = self._entropy(draw, rng, entropy)
         return BoundTerms(
-            log_likelihood=self.num_data * self.log_likelihood(draw.theta, inputs, targets).mean(),
+            log_likelihood=scaled_up(self.log_likelihood(draw.theta, inputs, targets).mean(), self.num_data),
             log_prior=self.prior.log_prob(draw.theta).mean(),
             entropy=nats,
             reports=reports,
@@ -167,7 +167,8 @@ class Bound(nn.Module):
         if isinstance(self.strategy, Loop):
             log_likelihood, slopes = self._one_by_one(draw.theta, inputs, targets, examples)
         else:
-            log_likelihood, slopes = examples * self.log_likelihood(draw.theta, inputs, targets).mean(), None
+            log_likelihood = scaled_up(self.log_likelihood(draw.theta, inputs, targets).mean(), examples)
+            slopes = None
         log_prior = self.prior.log_prob(draw.theta).mean()
         log_prior = log_prior if share is None else log_prior / share.ranks
         loss = scale * BoundTerms(log_likelihood, log_prior, nats).tempered(kl_weight, entropy_weight)
@@ -189,7 +190,7 @@ class Bound(nn.Module):
         total, slopes = theta.new_zeros(()), []
         for row in theta.detach():
             leaf = row[None].requires_grad_()
-            value = examples * self.log_likelihood(leaf, inputs, targets).mean() / len(theta)
+            value = scaled_up(self.log_likelihood(leaf, inputs, targets).mean(), examples) / len(theta)
             torch.autograd.backward(-value / self.num_data)
             total = total + value.detach()
             slopes.append(leaf.grad)

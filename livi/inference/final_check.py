@@ -12,6 +12,7 @@ from livi.family.family import Family
 from livi.family.implicit import ImplicitPosterior
 from livi.family.objective import Bound
 from livi.model.data import Data
+from livi.model.problem import scaled_up
 from livi.model.warning import warn
 from livi.sampling.chains import log_density_range
 
@@ -56,7 +57,7 @@ def _over_data(
         values = torch.cat([bound.log_likelihood(theta, inputs, targets) for theta in blocks])  # (S, B)
         total += float(what(values).sum().double())
         seen += len(targets)
-    return data.num_data * total / max(1, seen)
+    return scaled_up(total / max(1, seen), data.num_data)
 
 
 def constant_log_likelihood(bound: Bound, data: Data) -> float | None:
@@ -64,7 +65,7 @@ def constant_log_likelihood(bound: Bound, data: Data) -> float | None:
     targets: list[Tensor] = [target for (_, target), _ in zip(data.epoch(0), range(BATCHES), strict=False)]
     seen = sum(map(len, targets))
     value = bound.likelihood.constant_log_prob(torch.cat(targets))
-    return None if value is None else data.num_data * value / seen
+    return None if value is None else scaled_up(value / seen, data.num_data)
 
 
 def lost_likelihood(bound: Bound, data: Data, start_log_likelihood: float, rng: torch.Generator) -> str:

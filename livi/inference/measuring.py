@@ -13,7 +13,6 @@ from torch.utils import _pytree as pytree
 
 from livi.family.entropy import Capturable
 from livi.family.implicit import ImplicitPosterior
-from livi.family.last_layer import Marginal
 from livi.family.moments import bytes_of_moments
 from livi.family.objective import Bound, BoundTerms, EntropyPart
 from livi.inference.capture import replay_seconds
@@ -201,7 +200,7 @@ def _batch_bytes(batch: Batch) -> int:
 def _too_large(bound: Bound, batch: Batch) -> str:
     device = bound.family.layout.device
     free = f", with {torch.cuda.mem_get_info(device)[0] / 1e9:.1f} GB free on {device}" if device.type == "cuda" else ""
-    halved = "" if isinstance(bound.likelihood, Marginal) else ", or pass autocast=torch.bfloat16"
+    halved = "" if bound.likelihood.needs_all_examples else ", or pass autocast=torch.bfloat16"
     return (
         f"expected one step to fit into memory, got {bound.family.num_params:,} stochastic weights, "
         f"{bound.num_samples} samples and a batch of {len(batch[1])}{free}; lower batch_size or the Recipe's "

@@ -17,7 +17,6 @@ from livi.family.entropy import EntropyEstimator
 from livi.family.family import Family
 from livi.family.generators import Generator
 from livi.family.implicit import ImplicitPosterior
-from livi.family.last_layer import Marginal
 from livi.family.latents import Latents, Orthogonal
 from livi.family.noise import Noise
 from livi.family.objective import Bound
@@ -37,7 +36,6 @@ from livi.inference.rules import (
     wants_polish,
 )
 from livi.model.data import Data, LoaderData, TensorData, shapes_in_words
-from livi.model.likelihoods import Weighted
 from livi.model.likelihoods.located import Located
 from livi.model.problem import Choice, Problem, chosen_for
 from livi.network import Layout
@@ -153,7 +151,7 @@ class Plan:
             **posterior.facts(),
             "variational_params": weights,
             "prior": type(self.bound.prior).__name__,
-            "likelihood": type(likelihood.observed if isinstance(likelihood, Marginal) else likelihood).__name__,
+            "likelihood": type(likelihood.observed if likelihood.needs_all_examples else likelihood).__name__,
             "entropy": repr(self.bound.entropy),
             "latents": repr(self.bound.latents),
             "strategy": repr(self.problem.strategy),
@@ -210,9 +208,7 @@ class Plan:
     @property
     def standardised(self) -> list[str]:
         """Which of "inputs" and "targets" are fitted in other units than the user's."""
-        likelihood: Any = self.bound.likelihood
-        likelihood = likelihood.observed if isinstance(likelihood, Marginal) else likelihood
-        likelihood = likelihood.base if isinstance(likelihood, Weighted) else likelihood
+        likelihood = self.bound.likelihood.observed
         located = isinstance(likelihood, Located) and likelihood.centre is not None
         return ["inputs"] * (self.layout.scaling is not None) + ["targets"] * located
 

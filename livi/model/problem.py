@@ -16,7 +16,7 @@ from livi import checks
 from livi.model.data import Augment, Batch, Data, TensorData, Unpack, as_data
 from livi.model.data.merging import merged
 from livi.model.defaults import default_prior
-from livi.model.likelihoods import ClassificationLikelihood, Likelihood, Weighted
+from livi.model.likelihoods import ClassificationLikelihood, Likelihood
 from livi.model.priors import Prior
 from livi.model.trial import in_usable_batches, try_first_batch, warn_of_doubts
 from livi.model.units import in_natural_units, unscaled
@@ -28,6 +28,7 @@ from livi.network.parameters import Forward
 FULL_BATCH_WORK = 2e6  # multiplications of the network on all examples, up to which a step uses them all
 
 T = TypeVar("T")
+Average = TypeVar("Average", float, Tensor)
 Choice: TypeAlias = T | Callable[[Layout], T] | None  # an object, a function of the layout that makes one, or a default
 
 
@@ -159,7 +160,8 @@ class Problem:
 
     def on_batch(self, theta: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:  # (S, m) -> (S,), (S,)
         """log p(D | theta), scaled up from the batch to all examples, and log p(theta)."""
-        return self.data.num_data * self.log_likelihood(theta, batch).mean(1), self.prior.log_prob(theta)
+        fit = scaled_up(self.log_likelihood(theta, batch).mean(1), self.data.num_data)
+        return fit, self.prior.log_prob(theta)
 
     @torch.no_grad()
     def on_data(self, theta: Tensor, most: int = 40) -> tuple[Tensor, Tensor]:  # (S, m) -> (S,), (S,)
@@ -229,6 +231,11 @@ def _without_repeats(data: TensorData) -> Iterator[Batch]:
             yield inputs, targets
 
 
+def scaled_up(average: Average, num_data: float) -> Average:
+    """What all N examples add up to, estimated from an average over some: the scaling of sums over a batch by N/B."""
+    return num_data * average
+
+
 def network_outputs(
     layout: Layout,
     theta: Tensor,  # (S, m)
@@ -277,8 +284,8 @@ def log_likelihood(
 
 
 def are_labels(likelihood: Likelihood) -> bool:
-    """Whether this is a likelihood of labels, perhaps with weights of the examples."""
-    return isinstance(likelihood.base if isinstance(likelihood, Weighted) else likelihood, ClassificationLikelihood)
+    """Whether this is a likelihood of labels, perhaps with weights of the examples, and not one of features."""
+    return isinstance(likelihood.observed, ClassificationLikelihood) and not likelihood.needs_all_examples
 
 
 def chosen_for(choice: Choice[T], layout: Layout) -> T | None:

@@ -158,8 +158,7 @@ def _doubts(
             f"the outputs do not depend on {', '.join(unused[:4])}: their posterior will be the prior. "
             "Exclude them by pattern if that is not meant; saturated units from unstandardised inputs look the same."
         )
-    if isinstance(likelihood, Weighted):
-        likelihood, outputs = likelihood.base, outputs[0]
+    likelihood, outputs, _ = likelihood.without_weights(outputs)
     if isinstance(outputs, Tensor):
         yield from _on_probabilities(likelihood, outputs)
         if isinstance(likelihood, Bernoulli) and _from_0_to_1(outputs) and _always_from_0_to_1(layout, batch[0]):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from livi.model.data import Batch, Data, TensorData
-from livi.model.likelihoods import Likelihood, Weighted, pass_weights
+from livi.model.likelihoods import Likelihood, pass_weights
 from livi.model.likelihoods.located import Located, columns_of, far_from_one
 from livi.network import InputScaling, Layout, as_call
 
@@ -139,7 +139,7 @@ def speaks_units(likelihood: Likelihood, located: Likelihood, layout: Layout, ba
     there, here = (one.log_prob(each, targets).sum() for one in both)
     if there > here:
         return False
-    own, each = (both[1].base, each[0]) if isinstance(both[1], Weighted) else (both[1], each)
+    own, each, _ = both[1].without_weights(each)
     if not isinstance(own, Located):
         return True  # a logarithm has no centre
     predicted, wanted = (columns_of(part).square().mean(0).sqrt() for part in (own.moments(each)[0][0], targets))

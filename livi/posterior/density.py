@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 
 from livi import checks
-from livi.draws import normal, permutation
+from livi.draws import normal
 from livi.family.entropy import DensityEstimate
 from livi.family.family import Family, WeightSampler
 from livi.family.generators import Generator
 from livi.family.implicit import ImplicitPosterior
 from livi.model.density import LogProb, NoData, Point
 from livi.posterior import storage
-from livi.posterior.diagnostics.estimate import Estimate, jackknife
-from livi.posterior.pareto import UNRELIABLE, effective, pareto_shape
+from livi.posterior.diagnostics.estimate import Estimate
+from livi.posterior.importance_weights import ImportanceWeights, Worth
 
 STARTS = 8  # latents from which the search for those behind a point begins
 
@@ -35,7 +35,9 @@ class DensityDiagnosis:
         log_normaliser: log of the mean weight, an estimate of log Z.
         divergence: KL(q || p), as far as q's draws can see: log_normaliser minus elbo.
         effective: effective share of the draws as an importance sample of p.
-        pareto_shape: of the largest weights' tail; beyond 0.7 nothing here that counts on weights can be relied on.
+        pareto_shape: of the largest weights' tail; beyond `largest_shape` nothing here that counts on weights can be
+            relied on, but where weights are all but equal.
+        samples: draws of q that were weighted.
     """
 
     bound: Estimate
@@ -44,10 +46,21 @@ class DensityDiagnosis:
     divergence: Estimate
     effective: float
     pareto_shape: float
+    samples: int
+
+    @property
+    def worth(self) -> Worth:
+        return Worth(self.samples, self.effective * self.samples, self.pareto_shape)
+
+    @property
+    def largest_shape(self) -> float:
+        """The largest Pareto shape with which so many weights have a usable mean, 0.7 or less."""
+        return self.worth.largest_shape
 
     @property
     def reliable(self) -> bool:
-        return self.pareto_shape < UNRELIABLE
+        """The weights have a usable mean, and more than a handful of draws have a say in it."""
+        return self.worth.reliable
 
     def verdict(self) -> str:
         if not math.isfinite(self.elbo.value):
@@ -63,8 +76,8 @@ class DensityDiagnosis:
             )
         if not self.reliable:
             return (
-                "q misses a part of p that its own draws hint at: weights p/q have no usable mean. Take more steps, a "
-                "wider start, or components."
+                "q misses a part of p that its own draws hint at: weights p/q have no usable mean, for "
+                f"{self.worth.trouble()}. Take more steps, a wider start, or components."
             )
         return (
             f"q is close to p as far as its draws can see: about {self.divergence} nats from it. A mode that no draw "
@@ -78,7 +91,7 @@ class DensityDiagnosis:
             "log normaliser": f"{self.log_normaliser}, by importance sampling",
             "KL(q || p)": str(self.divergence),
             "effective share": f"{self.effective:.0%}",
-            "Pareto shape": f"{self.pareto_shape:.2f}, of at most {UNRELIABLE}",
+            "Pareto shape": f"{self.pareto_shape:.2f}, of at most {self.largest_shape:.2f}",
         }
         width = max(map(len, rows))
         return "\n".join([*(f"{name:<{width}}  {text}" for name, text in rows.items()), self.verdict()])
@@ -157,15 +170,15 @@ class Density:
             log_q = sampler.log_prob(
                 draw.theta, starts=torch.cat([own[None], others]), num_importance=num_importance, rng=rng
             ).log_prob
-            weights = (self.target(draw.theta) - log_q).double()
-        shuffled = weights[permutation(count, 0).to(weights.device)]
+            weights = ImportanceWeights((self.target(draw.theta) - log_q).double())
         return DensityDiagnosis(
             bound=self.bound,
-            elbo=_estimate(shuffled, lambda rows: rows.mean()),
-            log_normaliser=_estimate(shuffled, _log_mean_exp),
-            divergence=_estimate(shuffled, lambda rows: _log_mean_exp(rows) - rows.mean()),
-            effective=effective(weights) / count,
-            pareto_shape=pareto_shape(weights),
+            elbo=weights.bound,
+            log_normaliser=weights.log_evidence,
+            divergence=weights.divergence,
+            effective=weights.worth.effective / count,
+            pareto_shape=weights.worth.pareto_shape,
+            samples=count,
         )
 
     def save(self, path: str | Path) -> None:
@@ -210,12 +223,3 @@ def load_density(
     parts = storage.load_parts(path, point, device, classes)
     value, error = parts.extra["bound"]
     return Density(parts.sampler, log_prob, bound=Estimate(value, error), history=parts.history, plan=parts.plan)
-
-
-def _log_mean_exp(rows: Tensor) -> Tensor:
-    return rows.logsumexp(0) - math.log(len(rows))
-
-
-def _estimate(rows: Tensor, statistic: Any) -> Estimate:
-    value, error = jackknife(statistic, rows)
-    return Estimate(float(value), float(error))

@@ -51,6 +51,12 @@ class Posterior:
             are measured; they take the place of `buffers`, and are part of a saved file.
         history: one dict per logged training step: the bound, its terms, rates.
         plan: the choices behind the fit, as JSON-able numbers and words.
+
+    >>> from livi.model.likelihoods import Gaussian
+    >>> layout = Layout(nn.Linear(2, 1))
+    >>> members = Ensemble(layout, torch.zeros(20, layout.num_params))
+    >>> Posterior(members, Gaussian(0.1)).predict(torch.ones(5, 2), num_samples=20)
+    RegressionPrediction(num_samples=20, shape=(5,))
     """
 
     def __init__(
@@ -64,6 +70,12 @@ class Posterior:
         history: Sequence[Mapping[str, float]] = (),
         plan: Mapping[str, Any] | None = None,
     ) -> None:
+        if not isinstance(sampler, WeightSampler):
+            expected = "expected an object with a layout and sample(num_samples, rng)"
+            raise TypeError(f"sampler: {expected}, got {type(sampler).__name__}.")
+        if not isinstance(likelihood, Likelihood):
+            expected = "expected a livi likelihood such as Gaussian()"
+            raise TypeError(f"likelihood: {expected}, got {type(likelihood).__name__}.")
         self.sampler = sampler
         self.likelihood = likelihood
         self.prior = prior
@@ -99,6 +111,11 @@ class Posterior:
     def layout(self) -> Layout:
         return self.sampler.layout
 
+    @property
+    def exact_layer(self) -> ExactLastLayer | None:
+        """The sampler, where it infers the last layer given all other weights and holds the data; else None."""
+        return self.sampler if isinstance(self.sampler, ExactLastLayer) else None
+
     @in_turn
     def sample(self, num_samples: int, rng: torch.Generator | None = None) -> Tensor:  # (S, m)
         """Weight vectors from the posterior."""
@@ -128,12 +145,16 @@ class Posterior:
     ) -> Prediction:
         """The posterior predictive at these inputs: tensors, arrays, lists; a tuple or dict of several; a DataLoader.
 
+        p(y | x, D) ~ 1/S sum_s p(y | x, theta_s), of the kind that the likelihood says; `SampledOutputs` where it says
+        none. The result has the device of the network and its dtype, or float32 for half precision.
+
         Of a DataLoader or a list of batches only the inputs are used; see `input_batches`. Answers are differentiable
         in inputs that require gradients, and the networks constants; the activations of all networks are then held
         until gradients have been taken. After a fit with weights of the examples (`livi.Weighted`), new ones need
         none; those that come beside the inputs, as in that fit, are left out.
 
         Args:
+            num_samples: S; the error of the predictive mean is the epistemic standard deviation over sqrt(S).
             rng: draws new networks. Without one the same `num_samples` networks are used every time, so that answers
                 can be compared with each other, and come quickly from the second one on.
             deterministic: one forward pass at the posterior's centre, without epistemic uncertainty.
@@ -141,6 +162,9 @@ class Posterior:
 
         Raises:
             TypeError, ValueError: inputs that the network does not take, infinite ones, or NaN without an answer.
+
+        Cost: S forward passes, and as many on the calibration inputs if there are any. Memory: at most 256 MB of
+        weights at a time, and the outputs, besides memory_limit.
         """
         checks.positive_int("num_samples", num_samples)
         checks.rng("rng", rng)
@@ -179,7 +203,7 @@ class Posterior:
         """
         layout, _ = self._for_new_examples()
         weighted = layout is not self.layout  # or the exact last layer has kept the weights to itself
-        weighted |= isinstance(self.sampler, ExactLastLayer) and self.sampler.likelihood.counts is not None
+        weighted |= self.exact_layer is not None and self.exact_layer.likelihood.counts is not None
         if weighted and isinstance(batch, tuple) and len(batch) == 2:
             batch = batch[0]
         found = as_tensors(batch, layout.device, layout.dtype)
@@ -279,8 +303,8 @@ class Posterior:
                     "diagnose(x, y, num_data=...), with the number of all."
                 ) from reason
             inputs, targets = whole.inputs, whole.targets
-        if isinstance(self.sampler, ExactLastLayer):
-            own = (self.sampler.all_inputs(), self.sampler.targets)
+        if self.exact_layer is not None:
+            own = (self.exact_layer.all_inputs(), self.exact_layer.targets)
             found = diagnose(self.earlier(), *own, **options)
             if targets is None:
                 return found
@@ -296,9 +320,9 @@ class Posterior:
 
     def earlier(self) -> Posterior:
         """The posterior of all weights but an exact last layer, whose likelihood is the evidence of that layer."""
-        sampler = self.sampler
-        if not isinstance(sampler, ExactLastLayer):
-            raise TypeError(f"earlier: expected an exact last layer, got {type(sampler).__name__}; fit with one.")
+        sampler = self.exact_layer
+        if sampler is None:
+            raise TypeError(f"earlier: expected an exact last layer, got {type(self.sampler).__name__}; fit with one.")
         return Posterior(sampler.earlier, sampler.likelihood, sampler.prior, history=self.history, plan=self.plan)
 
     @in_turn

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from livi.family.last_layer import Marginal
 from livi.model.likelihoods import Likelihood
 from livi.model.problem import Problem
 
@@ -22,7 +21,7 @@ CHAINS_AT_ONCE = 4  # whose gradients are computed together
 
 def learned_noise(likelihood: Likelihood) -> list[nn.Parameter]:
     """Parameters of the likelihood itself; none where its noise was given."""
-    return list((likelihood.observed if isinstance(likelihood, Marginal) else likelihood).parameters())
+    return list(likelihood.observed.parameters())
 
 
 @contextmanager

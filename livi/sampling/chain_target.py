@@ -44,8 +44,8 @@ class ChainTarget:
         Raises:
             ValueError: no prior, no data where they are needed, or data that are too large or change.
         """
-        whole, sampler = whole_problem(posterior, data, unpack), posterior.sampler
-        if not (isinstance(sampler, ExactLastLayer) and isinstance(sampler.likelihood, LinearGaussian)):
+        whole, sampler = whole_problem(posterior, data, unpack), posterior.exact_layer
+        if sampler is None or not isinstance(sampler.likelihood, LinearGaussian):
             return cls(whole, whole, None)
         layout, inputs = sampler.earlier.layout, sampler.all_inputs()
         args, kwargs = as_call(inputs)
@@ -69,8 +69,9 @@ def whole_problem(posterior: Posterior, data: Any, unpack: Unpack | None) -> Pro
     layout, prior, likelihood = posterior.layout, posterior.prior, posterior.likelihood
     if prior is None:
         raise ValueError("posterior: expected one with a prior, got none; log p(D, theta) needs log p(theta).")
-    if isinstance(posterior.sampler, ExactLastLayer):
-        sampler, inputs = posterior.sampler, posterior.sampler.all_inputs()
+    sampler = posterior.exact_layer
+    if sampler is not None:
+        inputs = sampler.all_inputs()
         prior = _whole_prior(sampler)
         if sampler.likelihood.counts is not None:
             layout = Layout(layout.module, layout.patterns, forward=pass_weights, scaling=layout.scaling)

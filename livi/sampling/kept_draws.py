@@ -28,10 +28,10 @@ def other_data(
         what: what will describe the examples used, as "the chains are".
     """
     found, fitted, used = [], posterior.plan.get("num_data"), target.whole.data.num_data
-    if isinstance(posterior.sampler, ExactLastLayer) and data is not None:
+    if posterior.exact_layer is not None and data is not None:
         layout = posterior.layout
         given = as_data(data, device=layout.device, dtype=layout.dtype, unpack=unpack)
-        if given.num_data != used or not _holds(posterior.sampler, given):
+        if given.num_data != used or not _holds(posterior.exact_layer, given):
             found.append(
                 f"{caller}: the last layer is exact and holds the {used:,} examples that it was fitted to; {what} of "
                 f"these, and the {given.num_data:,} given, which are others, are not used. For a posterior of those, "
@@ -66,12 +66,11 @@ def kept_as_posterior(
     layout = posterior.layout
     inputs = problem.data.first()[0] if layout.batch_norms else None
     drawn = with_statistics(layout, theta, {} if inputs is not None else posterior.buffers, inputs)
-    whole = isinstance(posterior.sampler, ExactLastLayer)
     untempered = {} if posterior.temperature == 1.0 else {"recipe": posterior.plan["recipe"] | {"temperature": 1.0}}
     return Posterior(
         Ensemble(layout, theta).requires_grad_(False),
         likelihood,
-        problem.prior if whole else posterior.prior,
+        posterior.prior if posterior.exact_layer is None else problem.prior,
         buffers=drawn.buffers,
         history=posterior.history,
         plan={name: fact for name, fact in posterior.plan.items() if name != "reweight"} | untempered | dict(facts),

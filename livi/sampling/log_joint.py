@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from livi.family.last_layer import Marginal
 from livi.model.data import Batch
-from livi.model.problem import Problem
+from livi.model.problem import Problem, scaled_up
 from livi.network import Vmap, as_call
 from livi.network.dense import dense_layers
 from livi.network.dense_gradient import DenseGradient
@@ -27,7 +26,7 @@ def differentiated_joint(problem: Problem, chains: int) -> Differentiated:
     inputs, targets = problem.data.first()
     total = len(targets)
     work = work_on_example(problem)
-    if isinstance(problem.likelihood, Marginal):
+    if problem.likelihood.needs_all_examples:
         return _in_turn(
             differentiated(lambda theta: torch.stack(problem.on_batch(theta, (inputs, targets))).sum(0)),
             BLOCK / (total * work),
@@ -69,7 +68,7 @@ def written_out(problem: Problem, blocks: list[Batch]) -> Differentiated | None:
             return None
         passes.append((DenseGradient(problem.layout, layers, *args), targets))
     likelihood, prior = problem.likelihood, problem.prior.differentiated()
-    repeated = problem.data.num_data / sum(len(targets) for _, targets in blocks)
+    repeated = scaled_up(1.0 / sum(len(targets) for _, targets in blocks), problem.data.num_data)
 
     @torch.no_grad()
     def both(theta: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,14 +12,12 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from livi import checks
-from livi.family.last_layer import Marginal
 from livi.model.data import Batch, Unpack
 from livi.model.likelihoods import (
     ClassificationLikelihood,
     HeteroscedasticGaussian,
     Likelihood,
     RegressionLikelihood,
-    Weighted,
 )
 from livi.model.problem import Problem
 from livi.model.warning import warn
@@ -170,9 +168,7 @@ def _cooled(
     begun = prior.sample(chains, layout.num_params, rng).to(layout.device, layout.dtype)
     found = anneal(density, prior.log_prob, begun, energy_error=energy_error, rng=rng)
     # The log joint contains log p of the last layer's scales, if they have a prior; p(D | all scales) does not.
-    likelihood = target.moved.likelihood
-    own = likelihood.prior if isinstance(likelihood, Marginal) else None
-    scales = 0.0 if own is None else float(own.log_prob_of_scales())
+    scales = float(target.moved.likelihood.log_prob_of_scales())
     return replace(found, log_evidence=found.log_evidence - scales)
 
 
@@ -191,13 +187,12 @@ def _log_likelihoods(problem: Problem, draws: Tensor) -> tuple[Tensor, Tensor | 
     """Log likelihood of each example (of at most JUDGED) under each network, and the examples' weights, if any."""
     inputs, targets = _evenly_spaced(problem, JUDGED)
     args, kwargs = as_call(inputs)
-    found, counts, likelihood = [], None, problem.likelihood
+    found, counts = [], None
     for theta in draws:
         outputs = apply_many(problem.layout, theta, *args, batch_statistics=True, strategy=problem.strategy, **kwargs)
-        if isinstance(likelihood, Weighted):
-            outputs, weights = outputs
-            counts = weights[0]
-        found.append((likelihood.base if isinstance(likelihood, Weighted) else likelihood).log_prob(outputs, targets))
+        likelihood, own, weights = problem.likelihood.without_weights(outputs)
+        counts = None if weights is None else weights[0]
+        found.append(likelihood.log_prob(own, targets))
     return torch.stack(found), counts
 
 
@@ -263,8 +258,7 @@ def _evenly_spaced(problem: Problem, most: int) -> Batch:
 
 def _numbers(likelihood: Likelihood, outputs: Any) -> Tensor:  # (C, Q)
     """From outputs (C, B, ...): probabilities, or means (and deviations that vary), or else the outputs themselves."""
-    if isinstance(likelihood, Weighted):
-        return _numbers(likelihood.base, outputs[0])
+    likelihood, outputs, _ = likelihood.without_weights(outputs)
     if isinstance(likelihood, ClassificationLikelihood):
         parts = [likelihood.probabilities(outputs)]
     elif isinstance(likelihood, RegressionLikelihood):

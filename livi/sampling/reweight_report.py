@@ -7,11 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from livi.posterior.diagnostics.estimate import Estimate
-from livi.posterior.pareto import largest_shape
+from livi.posterior.importance_weights import Worth
 from livi.posterior.posterior import Posterior
-
-FEWEST = 20.0  # effective draws; averages over fewer are averages over a few networks
-ALIKE = 0.9  # effective share of the draws above which weights are so nearly equal that their tail is irrelevant
 
 
 @dataclass(frozen=True)
@@ -57,27 +54,22 @@ class ReweightReport:
         return {name: _written(value) for name, value in asdict(self).items()}
 
     @property
+    def worth(self) -> Worth:
+        return Worth(self.samples, self.effective, self.pareto_shape)
+
+    @property
     def largest_shape(self) -> float:
         """The largest Pareto shape with which so many weights have a usable mean, 0.7 or less."""
-        return largest_shape(self.samples)
+        return self.worth.largest_shape
 
     @property
     def reliable(self) -> bool:
         """The weights have a usable mean, and more than a handful of draws have a say in it."""
-        return not self.trouble()
+        return self.worth.reliable
 
     def trouble(self) -> str:
         """What is wrong with the weights, in words; nothing where they are reliable."""
-        if self.effective < FEWEST:
-            return f"they leave {self.effective:.1f} effective draws of {self.samples:,}"
-        if math.isnan(self.pareto_shape):
-            return f"{self.samples} draws are too few to tell what they are worth"
-        if self.pareto_shape > self.largest_shape and self.effective < ALIKE * self.samples:
-            return (
-                f"the largest have a Pareto shape of {self.pareto_shape:.2f}, where the mean of {self.samples:,} is of "
-                f"use up to {self.largest_shape:.2f}"
-            )
-        return ""
+        return self.worth.trouble()
 
     def __str__(self) -> str:
         lines = [

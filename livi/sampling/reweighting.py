@@ -10,19 +10,17 @@ import torch
 from torch import Tensor
 
 from livi import checks
-from livi.draws import permutation
 from livi.family.implicit import ImplicitPosterior
-from livi.family.last_layer import ExactLastLayer, Marginal
+from livi.family.last_layer import ExactLastLayer
 from livi.model.data import Unpack
 from livi.model.priors import Normal, Relevance
 from livi.model.problem import Problem
 from livi.model.warning import warn
 from livi.network.modes import with_gradients
 from livi.posterior.diagnostics.entropy import MAX_ENTRIES
-from livi.posterior.diagnostics.estimate import jackknife
 from livi.posterior.diagnostics.log_det import largest_latent_dim
 from livi.posterior.diagnostics.subject import Effort
-from livi.posterior.pareto import effective, pareto_shape, smoothed
+from livi.posterior.importance_weights import ImportanceWeights
 from livi.posterior.posterior import Posterior
 from livi.running import CtrlC, Progress, kept_memory
 from livi.sampling.chain_target import ChainTarget, work_on_example
@@ -99,8 +97,8 @@ def reweight(
             f"posterior: expected draws that the data allow, got none of {len(weighed.theta)} with a finite log "
             "p(D, theta); fit again, with smaller rates."
         )
-    weights = smoothed(weighed.log_weights)
-    rows = resampled(weights, draws, rng)
+    weights = ImportanceWeights(weighed.log_weights)
+    rows = resampled(weights.smoothed, draws, rng)
     theta = target.completed(weighed.theta[rows][None], rng)[0]
     report = _report(weighed, weights, rows, sampler.num_components, time.perf_counter() - started)
     finished = kept_as_posterior(posterior, posterior.likelihood, target.whole, theta, {"reweight": report.facts()})
@@ -193,26 +191,25 @@ def _log_joint(problem: Problem, theta: Tensor) -> Tensor:  # (S, m') -> (S,)
 
 def _log_prob_of_scales(problem: Problem) -> float:
     """The part of the log joint that is log p of the prior's scales, which are held fixed here."""
-    likelihood = problem.likelihood
-    priors = [problem.prior, likelihood.prior if isinstance(likelihood, Marginal) else None]
-    return sum(float(prior.log_prob_of_scales()) for prior in priors if isinstance(prior, Normal | Relevance))
+    prior = problem.prior
+    own = prior.log_prob_of_scales() if isinstance(prior, Normal | Relevance) else 0.0
+    return float(own) + float(problem.likelihood.log_prob_of_scales())
 
 
-def _report(weighed: _Weighed, weights: Tensor, rows: Tensor, components: int, seconds: float) -> ReweightReport:
-    count = len(weights)
-    shuffled = weighed.log_weights[permutation(count, 0).to(weights.device)]  # draws come component by component
-    bound, bound_error = jackknife(lambda some: some.mean(), shuffled)
-    evidence, evidence_error = jackknife(lambda some: some.exp().mean().log(), shuffled - shuffled.max())
-    shares = torch.zeros(components, dtype=weights.dtype, device=weights.device)
-    shares.index_add_(0, weighed.components, weights.exp())
+def _report(
+    weighed: _Weighed, weights: ImportanceWeights, rows: Tensor, components: int, seconds: float
+) -> ReweightReport:
+    bound, evidence, worth = weights.bound, weights.log_evidence, weights.worth
+    shares = torch.zeros(components, dtype=weights.smoothed.dtype, device=weights.smoothed.device)
+    shares.index_add_(0, weighed.components, weights.smoothed.exp())
     return ReweightReport(
-        samples=count,
+        samples=worth.samples,
         draws=len(rows),
         distinct=len(rows.unique()),
-        effective=effective(weights),
-        pareto_shape=pareto_shape(weighed.log_weights),
-        bound=(float(bound), float(bound_error)),
-        log_evidence=(float(evidence + shuffled.max()), float(evidence_error)),
+        effective=worth.effective,
+        pareto_shape=worth.pareto_shape,
+        bound=(bound.value, bound.standard_error),
+        log_evidence=(evidence.value, evidence.standard_error),
         shares=tuple(shares.tolist()),
         density_error=float(weighed.density_error.median()),
         seconds=seconds,

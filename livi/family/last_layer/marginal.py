@@ -29,6 +29,7 @@ class Marginal(Likelihood):
     """
 
     word = "exact"  # for what is done to the last layer
+    needs_all_examples = True
     beside = False  # whether the network returns a second column, which is no output of the last layer
 
     def __init__(
@@ -71,8 +72,11 @@ class Marginal(Likelihood):
                 f"features: expected (S, {len(targets)}, H), all examples at once, got {tuple(outputs.shape)}."
             )
         joint = self.joint(outputs, targets)
-        joint = joint if self.prior is None else joint + self.prior.log_prob_of_scales()
+        joint = joint + self.log_prob_of_scales()
         return (joint / len(targets))[:, None].expand(-1, len(targets))
+
+    def log_prob_of_scales(self) -> Tensor | float:
+        return 0.0 if self.prior is None else self.prior.log_prob_of_scales()
 
     def log_scales(self, width: int, outputs: int) -> Tensor:  # (H + 1,)
         """The prior's scale of each feature's weights, and of the bias, which is the same for all outputs."""

@@ -14,6 +14,7 @@ from livi.model.likelihoods.base import (
 from livi.model.likelihoods.contaminated import ContaminatedGaussian
 from livi.model.likelihoods.continuous import LogNormal, StudentT
 from livi.model.likelihoods.counts import NegativeBinomial, Poisson
+from livi.model.likelihoods.forms import Logits, LogNormals, Normals
 from livi.model.likelihoods.gaussian import Gaussian, HeteroscedasticGaussian
 from livi.model.likelihoods.labels import Bernoulli, Categorical, Multilabel
 from livi.model.likelihoods.others import FunctionLikelihood, Weighted, pass_weights
@@ -28,8 +29,11 @@ __all__ = [
     "HeteroscedasticGaussian",
     "Likelihood",
     "LogNormal",
+    "LogNormals",
+    "Logits",
     "Multilabel",
     "NegativeBinomial",
+    "Normals",
     "Poisson",
     "RegressionLikelihood",
     "StudentT",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from livi import checks
+from livi.model.likelihoods.forms import ClosedForm, Normals
 from livi.spec import Specified
 
 REACH = 20.0
@@ -22,6 +23,22 @@ class TargetError(ValueError):
 
 class Likelihood(Specified, nn.Module):
     """log p(targets | outputs): (S, B, ...), (B, ...) -> (S, B)."""
+
+    needs_all_examples: ClassVar[bool] = False
+    """Whether examples depend on each other, so that a batch must be the whole data set."""
+
+    @property
+    def observed(self) -> Likelihood:
+        """The likelihood of a new example's targets given the network's outputs. Here: this one."""
+        return self
+
+    def without_weights(self, outputs: Any) -> tuple[Likelihood, Any, Tensor | None]:
+        """The likelihood behind weights of the examples, the outputs that it takes, and those weights, if any."""
+        return self, outputs, None
+
+    def log_prob_of_scales(self) -> Tensor | float:  # ()
+        """The log density of scales of its own prior, where `log_prob` counts one. Here: 0."""
+        return 0.0
 
     def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
         raise NotImplementedError
@@ -45,6 +62,19 @@ class Likelihood(Specified, nn.Module):
 
     def _check_values(self, outputs: Tensor, targets: Tensor) -> None:
         raise NotImplementedError
+
+    def closed_form(self, outputs: Tensor) -> ClosedForm | None:  # (S, B, ...)
+        """The distribution of the targets at these outputs, for predictions; None where only `log_prob` knows it.
+
+        A class that overrides what its form follows from has none (`is_as_in`), unless it defines one of its own.
+        """
+        del outputs
+        return None
+
+    def is_as_in(self, kind: type[Likelihood], *names: str) -> bool:
+        """Whether these methods are those of a class that this is an instance of: overridden or added nowhere since."""
+        own = (getattr(self, name, None) for name in names)
+        return [getattr(method, "__func__", method) for method in own] == [getattr(kind, name, None) for name in names]
 
     def started_from(self, targets: Tensor) -> Likelihood:  # noqa: ARG002
         """The likelihood to fit with, its learned and open parts set from targets (B, ...). Here: this one as it is."""
@@ -97,9 +127,10 @@ class RegressionLikelihood(Likelihood):
     """A likelihood whose prediction is a Gaussian for each target, unless it has a log_prob of its own.
 
     A subclass that overrides `log_prob`, such as a Student-t, is predicted with by that density, and by `moments` for
-    means and standard deviations. If it defines `sample(outputs, rng) -> (S, B, ...)` too, one target drawn for each
-    sample and example, its predictions have quantiles and intervals. `whole_numbers` says that targets are counts, so
-    that quantiles are counts too and the probability integral transform is randomised.
+    means and standard deviations, unless it defines a `closed_form` too. If it defines
+    `sample(outputs, rng) -> (S, B, ...)`, one target drawn for each sample and example, its predictions have quantiles
+    and intervals. `whole_numbers` says that targets are counts, so that quantiles are counts too and the probability
+    integral transform is randomised.
     """
 
     whole_numbers: ClassVar[bool] = False
@@ -118,6 +149,9 @@ class RegressionLikelihood(Likelihood):
             f"{type(self).__name__}: expected a method of_output(index), got none; define it to score each output."
         )
 
+    def closed_form(self, outputs: Tensor) -> ClosedForm | None:
+        return Normals(*self.moments(outputs)) if self.is_as_in(RegressionLikelihood, "log_prob", "sample") else None
+
     def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
         mean, std = self.moments(single(outputs))
         mean, std = aligned(mean, targets), aligned(std, targets) if std.ndim else std
@@ -134,6 +168,9 @@ class RegressionLikelihood(Likelihood):
 
 class ClassificationLikelihood(Likelihood):
     """A likelihood whose prediction is a vector of probabilities."""
+
+    exclusive: ClassVar[bool | None] = None
+    """Whether they are of classes, on axis 2, and not of labels; None: of classes if they sum to one there."""
 
     def takes_labels(self, targets: Tensor) -> bool:  # noqa: ARG002
         return True

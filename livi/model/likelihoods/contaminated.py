@@ -9,6 +9,7 @@ from torch import Tensor
 
 from livi import checks
 from livi.model.likelihoods.base import aligned, single, summed
+from livi.model.likelihoods.forms import ClosedForm, Normals
 from livi.model.likelihoods.gaussian import HALF_LOG_2_PI, HeteroscedasticGaussian
 from livi.model.likelihoods.located import Numbers
 
@@ -68,6 +69,10 @@ class ContaminatedGaussian(HeteroscedasticGaussian):
     def moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         mean, scale = super().moments(outputs)
         return mean, self.inflation() * scale
+
+    def closed_form(self, outputs: Tensor) -> ClosedForm | None:
+        known = self.is_as_in(ContaminatedGaussian, "log_prob", "moments", "sample", "parts", "inflation")
+        return Normals(*self.moments(outputs), self.parts()) if known else None
 
     def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
         mean, scale = (aligned(part, targets) for part in super().moments(single(outputs)))

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from livi import checks
 from livi.draws import gamma, normal
 from livi.model.likelihoods.base import aligned, refuse, single, summed
+from livi.model.likelihoods.forms import ClosedForm, LogNormals
 from livi.model.likelihoods.located import Located, Numbers
 from livi.model.likelihoods.scales import LogLinkedScaled, Positive, Scaled, columns_of, log_rising
 
@@ -155,6 +156,10 @@ class LogNormal(LogLinkedScaled):
     def log_moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:  # (S, B, ...), () or (k,)
         """Mean and standard deviation of log y."""
         return self._log_size(outputs), self._log_scale_of(outputs).exp()
+
+    def closed_form(self, outputs: Tensor) -> ClosedForm | None:
+        known = self.is_as_in(LogNormal, "log_prob", "moments", "sample", "log_moments")
+        return LogNormals(*self.log_moments(outputs)) if known else None
 
     def moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         variance = (2.0 * self._log_scale_of(outputs)).exp()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from livi.model.likelihoods.base import ClassificationLikelihood, aligned, refuse, single, summed
+from livi.model.likelihoods.forms import ClosedForm, Logits
 
 
 class Bernoulli(ClassificationLikelihood):
@@ -15,6 +18,8 @@ class Bernoulli(ClassificationLikelihood):
     >>> Bernoulli().log_prob(torch.zeros(1, 2, 1), torch.tensor([0.0, 1.0]))
     tensor([[-0.6931, -0.6931]])
     """
+
+    exclusive: ClassVar[bool | None] = False
 
     def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
         logits = aligned(single(outputs), targets)
@@ -36,6 +41,9 @@ class Bernoulli(ClassificationLikelihood):
     def probabilities(self, outputs: Tensor) -> Tensor:
         return outputs.sigmoid()
 
+    def closed_form(self, outputs: Tensor) -> ClosedForm | None:
+        return Logits(outputs) if self.is_as_in(Bernoulli, "log_prob", "probabilities") else None
+
     def constant_log_prob(self, targets: Tensor) -> float | None:
         share = targets.detach().double().mean(0)
         return -len(targets) * float((torch.special.entr(share) + torch.special.entr(1.0 - share)).sum())
@@ -51,12 +59,17 @@ class Multilabel(Bernoulli):
 
     _check_values = Bernoulli._check_values
 
+    def closed_form(self, outputs: Tensor) -> ClosedForm | None:
+        return Logits(outputs) if self.is_as_in(Multilabel, "log_prob", "probabilities") else None
+
 
 class Categorical(ClassificationLikelihood):
     """y in {0, ..., C-1} with outputs (S, B, C, ...) as logits, classes on the axis behind B as in F.cross_entropy.
 
     Dense targets (B, ...) such as pixels or tokens are summed for each example; `ignore_index` ones count as zero.
     """
+
+    exclusive: ClassVar[bool | None] = True
 
     def __init__(self, *, ignore_index: int = -100) -> None:
         super().__init__()
@@ -83,6 +96,9 @@ class Categorical(ClassificationLikelihood):
 
     def probabilities(self, outputs: Tensor) -> Tensor:
         return outputs.softmax(2)
+
+    def closed_form(self, outputs: Tensor) -> ClosedForm | None:
+        return Logits(outputs) if self.is_as_in(Categorical, "log_prob", "probabilities") else None
 
     def constant_log_prob(self, targets: Tensor) -> float | None:
         labels = targets.detach().reshape(-1).long()

@@ -32,6 +32,14 @@ class Weighted(Likelihood):
         super().__init__()
         self.base = base
 
+    @property
+    def observed(self) -> Likelihood:
+        return self.base.observed
+
+    def without_weights(self, outputs: Any) -> tuple[Likelihood, Any, Tensor | None]:
+        own, weights = outputs
+        return self.base, own, weights
+
     def log_prob(self, outputs: Any, targets: Tensor) -> Tensor:  # ((S, B, ...), (S, B)), (B, ...) -> (S, B)
         if not (isinstance(outputs, tuple | list) and len(outputs) == 2):
             raise TypeError(

@@ -12,8 +12,8 @@ from torch import Tensor
 from livi.family.entropy import EntropyEstimator
 from livi.family.family import Draw, Estimation, Family
 from livi.family.implicit import ImplicitPosterior
-from livi.family.last_layer import Marginal
 from livi.family.objective import BoundTerms
+from livi.model.problem import scaled_up
 from livi.network import Strategy, apply_many, as_call
 from livi.posterior.diagnostics.estimate import NO_PRIOR, Estimate, Skipped, from_batches
 from livi.posterior.diagnostics.layers import Layers
@@ -57,7 +57,7 @@ def check_bound(
         prior = posterior.prior
         terms.append(
             BoundTerms(
-                log_likelihood=num_data * fit.mean(),
+                log_likelihood=scaled_up(fit.mean(), num_data),
                 log_prior=_unknown(fit) if prior is None else prior.log_prob(batch.theta).mean(),
                 entropy=_entropy(posterior, batch, estimator, rng, fit),
             )
@@ -125,7 +125,7 @@ def mean_over_examples(
         own = rows_of(layout, buffers, rows)
         return density(apply_many(layout, theta[rows], *some, buffers=own, strategy=strategy, **named), answers)
 
-    divisible = not isinstance(posterior.likelihood, Marginal)
+    divisible = not posterior.likelihood.needs_all_examples
     chunks = in_chunks(densities, ((*args, targets), kwargs), len(theta), divisible=divisible)
     sums = [torch.stack([found.double().sum(1) for found in parts]).sum(0) for parts in chunks]
     return torch.cat(sums) / len(targets)

@@ -14,9 +14,9 @@ from torch.utils import _pytree as pytree
 from livi.draws import normal
 from livi.family.entropy.estimate import gaussian_constants
 from livi.family.family import Family
-from livi.family.last_layer import Marginal
 from livi.family.objective import BoundTerms
 from livi.model.priors import Normal, Prior, Relevance
+from livi.model.problem import scaled_up
 from livi.network import Strategy
 from livi.posterior.diagnostics.bound import log_likelihood, mean_log_likelihood
 from livi.posterior.diagnostics.estimate import NO_PRIOR, NUM_BATCHES, Estimate, Skipped, from_batches
@@ -55,8 +55,9 @@ class _Problem:
         std = log_std.exp()
         theta = mean + std * eps  # (s, m)
         averaged = log_likelihood if torch.is_grad_enabled() else mean_log_likelihood
+        fit = averaged(self.posterior, theta, inputs, targets, self.strategy).mean()
         return BoundTerms(
-            log_likelihood=self.num_data * averaged(self.posterior, theta, inputs, targets, self.strategy).mean(),
+            log_likelihood=scaled_up(fit, self.num_data),
             log_prior=_expected_log_prior(self.prior, mean, std, theta),
             entropy=gaussian_constants(std, len(mean)),
         )
@@ -86,7 +87,7 @@ def check_mean_field(
     if sampler.num_params > effort.max_mean_field:
         limit = f"max_mean_field={effort.max_mean_field}"
         return Skipped(f"not affordable: {sampler.num_params:,} weights are above {limit}")
-    if isinstance(posterior.likelihood, Marginal) and len(targets) > MAX_WHOLE:
+    if posterior.likelihood.needs_all_examples and len(targets) > MAX_WHOLE:
         return Skipped(f"not affordable: {len(targets):,} examples in every step, as they depend on each other")
     problem = _Problem(posterior, posterior.prior, num_data, strategy)
 
@@ -156,7 +157,7 @@ def _climb(
 def _choice(problem: _Problem, inputs: Any, targets: Tensor, rng: torch.Generator | None) -> tuple[Any, Tensor]:
     """The examples of a step; all of them where a last layer is integrated out, as they then depend on each other."""
     count = len(targets)
-    if count <= FULL_BATCH or isinstance(problem.posterior.likelihood, Marginal):
+    if count <= FULL_BATCH or problem.posterior.likelihood.needs_all_examples:
         return inputs, targets
     source = targets.device if rng is None else rng.device
     rows = torch.randint(count, (MINIBATCH,), generator=rng, device=source).to(targets.device)

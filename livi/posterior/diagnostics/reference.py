@@ -12,9 +12,9 @@ from torch import Tensor
 from livi.draws import normal
 from livi.family.entropy.estimate import gaussian_constants
 from livi.family.implicit import ImplicitPosterior
-from livi.family.last_layer import Marginal
 from livi.family.noise import FixedNoise
 from livi.model.likelihoods import Bernoulli, Categorical
+from livi.model.problem import scaled_up
 from livi.network import Strategy
 from livi.posterior.diagnostics.bound import mean_log_likelihood, mean_over_examples
 from livi.posterior.diagnostics.estimate import NO_PRIOR, NUM_BATCHES, Estimate, Skipped, from_batches
@@ -101,14 +101,14 @@ def _prior(
             theta = prior.sample(rows, layout.num_params, rng).to(layout.device, layout.dtype)
         except NotImplementedError:
             return Skipped(f"not applicable: {type(prior).__name__} cannot be drawn from")
-        batches.append(num_data * mean_log_likelihood(posterior, theta, inputs, targets, strategy))
+        batches.append(scaled_up(mean_log_likelihood(posterior, theta, inputs, targets, strategy), num_data))
     values = torch.stack(batches)  # (batches, rows)
     broken = int((~torch.isfinite(values)).sum())
     if broken:
         return Skipped(f"not finite: {broken} of {values.numel()} draws from the prior give the data no probability")
     short = values.max() - values
     share = (short.max() / short.sum()).nan_to_num(1.0 / values.numel())
-    exact_layer = isinstance(posterior.likelihood, Marginal)
+    exact_layer = posterior.likelihood.needs_all_examples
     return PriorBound(from_batches(values.mean(1)), values.numel(), share.item(), exact_layer)
 
 
@@ -125,7 +125,7 @@ def _equal(
         return likelihood.log_prob(zeros, answers).where(torch.isclose(chances, chances.flatten()[:1]).all(), math.nan)
 
     theta = posterior.sampler.layout.flatten()[None]
-    value = num_data * mean_over_examples(undecided, posterior, theta, inputs, targets, strategy).item()
+    value = scaled_up(mean_over_examples(undecided, posterior, theta, inputs, targets, strategy).item(), num_data)
     if math.isnan(value):
         return Skipped(f"not applicable: outputs of 0 are not equal probabilities to {type(likelihood).__name__}")
     return value

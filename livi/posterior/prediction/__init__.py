@@ -7,7 +7,7 @@ from livi.posterior.prediction.functions import FunctionDraws
 from livi.posterior.prediction.log_normal import LogNormalPrediction
 from livi.posterior.prediction.networks import Networks, draw_networks, together, with_statistics
 from livi.posterior.prediction.outputs import SampledOutputs
-from livi.posterior.prediction.predictive import Prediction, answers, outputs_of, predict, prediction_of
+from livi.posterior.prediction.predictive import Prediction, answers, outputs_of, prediction_of
 from livi.posterior.prediction.regression import RegressionPrediction
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "draw_networks",
     "evaluate",
     "outputs_of",
-    "predict",
     "prediction_of",
     "together",
     "with_statistics",

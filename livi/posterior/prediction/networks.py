@@ -15,7 +15,7 @@ from torch.func import debug_unwrap
 
 from livi.family.ensemble import Ensemble
 from livi.family.family import WeightSampler
-from livi.network import Layout, Strategy
+from livi.network import Layout
 from livi.posterior.prediction.chunks import measure_statistics, rows_of
 
 BLOCK = 2**28  # bytes of weights held at a time
@@ -37,14 +37,11 @@ def draw_networks(
     *,
     buffers: Mapping[str, Tensor] | None = None,
     calibration: Any = None,
-    memory_limit: int | None = None,
-    strategy: Strategy | None = None,
 ) -> Iterator[Networks]:
     """So many networks in all, in blocks of at most 256 MB of weights (but at least one vector of each component).
 
     Of a mixture all blocks but the last have as many of each component, so that its shares are equal over all of them.
-    The blocks depend on the number of weights alone, so that the same random numbers give the same networks whatever
-    the memory limit.
+    The blocks depend on the number of weights alone, so that the same random numbers give the same networks.
 
     Args:
         buffers: BatchNorm statistics; of an `Ensemble` also with one row per member.
@@ -68,7 +65,7 @@ def draw_networks(
         expected = (rows.stop - rows.start, layout.num_params)
         if theta.shape != expected:
             raise ValueError(f"sampler: expected samples of shape {expected}, got {tuple(theta.shape)}.")
-        yield with_statistics(layout, theta, own, calibration, memory_limit=memory_limit, strategy=strategy)
+        yield with_statistics(layout, theta, own, calibration)
 
 
 @torch.inference_mode(mode=False)
@@ -78,14 +75,11 @@ def with_statistics(
     theta: Tensor,  # (S, m)
     buffers: Mapping[str, Tensor],
     calibration: Any,
-    *,
-    memory_limit: int | None = None,
-    strategy: Strategy | None = None,
 ) -> Networks:
     """These weights with their own BatchNorm statistics if there are calibration inputs, else with the given ones."""
     own = dict(buffers)
     if calibration is not None:
-        own |= measure_statistics(layout, theta, calibration, memory_limit=memory_limit, strategy=strategy)
+        own |= measure_statistics(layout, theta, calibration)
     # Constants, also where they were drawn inside a transform such as torch.func.grad, which wraps what is made there.
     return Networks(debug_unwrap(theta), {name: debug_unwrap(buffer) for name, buffer in own.items()})
 
