@@ -145,8 +145,9 @@ class Bound(nn.Module):
         entropy_weight: float | Tensor = 1.0,
         share: Share | None = None,
         weight: float = 1.0,
+        emphasis: float = 1.0,
     ) -> BoundTerms:
-        """The terms, without their graph; the gradient of -tempered(...) / num_data is added to every `grad`.
+        """The terms, without their graph; the gradient of -emphasis tempered(...) / num_data is added to every `grad`.
 
         The same as `forward` and a backward pass, in less memory: the entropy's graph is freed before the network runs,
         where the family allows that, and each weight vector's graph before the next one's under `Loop`.
@@ -155,9 +156,11 @@ class Bound(nn.Module):
             share: compute one rank's share, from its own examples. Terms and gradients of all ranks add up to the
                 whole, if `rng` is in the same state on every rank, which it then is afterwards too.
             weight: the factor by which the examples of a share count; see `livi.model.data.parts`.
+            emphasis: the factor of the gradient alone, by which batches of different sizes count; see
+                `livi.model.data.Data`.
         """
         draw = self._draw(rng, share)
-        scale = -1.0 / self.num_data
+        scale = -emphasis / self.num_data
         nats, reports = self._entropy(draw, rng, entropy, share)
         if self.family.entropy_apart and nats.requires_grad:
             nothing = torch.zeros_like(nats)
@@ -165,7 +168,7 @@ class Bound(nn.Module):
             nats = nats.detach()
         examples = self.num_data * weight / (1 if share is None else share.groups)
         if isinstance(self.strategy, Loop):
-            log_likelihood, slopes = self._one_by_one(draw.theta, inputs, targets, examples)
+            log_likelihood, slopes = self._one_by_one(draw.theta, inputs, targets, examples, scale)
         else:
             log_likelihood = scaled_up(self.log_likelihood(draw.theta, inputs, targets).mean(), examples)
             slopes = None
@@ -181,7 +184,7 @@ class Bound(nn.Module):
         return BoundTerms(log_likelihood.detach(), log_prior.detach(), nats.detach(), reports)
 
     def _one_by_one(
-        self, theta: Tensor, inputs: Any, targets: Tensor, examples: float
+        self, theta: Tensor, inputs: Any, targets: Tensor, examples: float, scale: float
     ) -> tuple[Tensor, Tensor]:  # (), (S, m)
         """The scaled log likelihood, averaged over weight vectors, and the loss's gradient with respect to each.
 
@@ -191,7 +194,7 @@ class Bound(nn.Module):
         for row in theta.detach():
             leaf = row[None].requires_grad_()
             value = scaled_up(self.log_likelihood(leaf, inputs, targets).mean(), examples) / len(theta)
-            torch.autograd.backward(-value / self.num_data)
+            torch.autograd.backward(scale * value)
             total = total + value.detach()
             slopes.append(leaf.grad)
         return total, torch.cat(slopes)

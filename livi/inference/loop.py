@@ -217,7 +217,13 @@ class Trainer:
         self.bound.family.prepare_step(self.bound.prior, self.rng)
         self.optimiser.zero_grad()
         terms = self.ranks.accumulate(
-            self.bound, batch, self.rng, entropy=part, kl_weight=self.kl_weight, entropy_weight=self.entropy_weight
+            self.bound,
+            batch,
+            self.rng,
+            entropy=part,
+            kl_weight=self.kl_weight,
+            entropy_weight=self.entropy_weight,
+            emphasis=self.data.emphasis(batch),
         )
         if self.recipe.clip_factor is not None:
             clip(self.bound.parameters(), self.recipe.clip_factor, self.usual_norm)

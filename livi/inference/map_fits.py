@@ -18,7 +18,7 @@ from livi.inference.progress import FitProgress
 from livi.inference.ranks import Alone
 from livi.inference.recipe import Recipe, cosine
 from livi.inference.refit_noise import fit_noise, learned_beside
-from livi.model.data import Batch, remaining_batches
+from livi.model.data import Batch, Data, remaining_batches
 from livi.model.problem import Problem
 from livi.network import Layout
 from livi.network.evaluation import synchronise
@@ -102,7 +102,8 @@ class MapStart:
         self.problem, self.recipe, self.seed = problem, recipe, seed
         self.progress = progress or FitProgress(recipe.map_steps, quiet=True)
         self.theta = initial_weights(problem.layout, recipe.map_restarts, seed).requires_grad_()
-        self.ascent = _Ascent(problem, self.theta, recipe.map_rate, self.ranks)
+        self.data = self.ranks.part(problem.data, divisible=problem.integrated is None)
+        self.ascent = _Ascent(problem, self.theta, recipe.map_rate, self.ranks, self.data)
         self.stepper = Stepper(self.ascent.advance, self.ascent.changed, capture=capture)
         self.step = 0
         self.interrupted = False
@@ -112,8 +113,7 @@ class MapStart:
         recipe, group = self.recipe, self.ascent.optimiser.param_groups[0]
         self.progress.begin(self.step, max(1, recipe.map_steps), "MAP start")
         try:
-            own = self.ranks.part(self.problem.data, divisible=self.problem.integrated is None)
-            for batch in remaining_batches(own, self.seed, self.step, recipe.map_steps):
+            for batch in remaining_batches(self.data, self.seed, self.step, recipe.map_steps):
                 set_rate(group, recipe.map_rate * cosine(self.step / recipe.map_steps))
                 fit, penalty = self.stepper(batch)
                 self.step += 1
@@ -155,8 +155,8 @@ class MapStart:
 class _Ascent:
     """One step towards the MAP estimate, for all rows at once."""
 
-    def __init__(self, problem: Problem, theta: Tensor, rate: float, ranks: Alone) -> None:
-        self.problem, self.theta, self.ranks = problem, theta, ranks
+    def __init__(self, problem: Problem, theta: Tensor, rate: float, ranks: Alone, data: Data) -> None:
+        self.problem, self.theta, self.ranks, self.data = problem, theta, ranks, data
         self.parameters = [theta, *problem.likelihood.parameters()]
         self.optimiser = adam(self.parameters, lr=rate)
         self.limits = problem.likelihood.lower_limits()
@@ -164,7 +164,8 @@ class _Ascent:
     def advance(self, batch: Batch) -> tuple[Tensor, Tensor]:  # (R,), (R,)
         fit, penalty = self.ranks.on_batch(self.problem, self.theta, batch)
         self.optimiser.zero_grad()
-        (-(fit + penalty).sum() / self.problem.data.num_data).backward()
+        scale = -self.data.emphasis(batch) / self.problem.data.num_data
+        (scale * (fit + penalty).sum()).backward()
         self.ranks.add_gradients(self.parameters)
         _forget_non_finite(self.optimiser)
         self.optimiser.step()

@@ -128,7 +128,7 @@ class Group(Alone):
         return Part(data, index, count, divisible=divisible)
 
     def accumulate(self, bound: Bound, batch: Any, rng: torch.Generator, **how: Any) -> BoundTerms:
-        inputs, targets, weight = batch
+        inputs, targets, weight, _ = batch
         terms = bound.accumulate(inputs, targets, rng, share=self._share(bound), weight=weight, **how)
         parts = [terms.log_likelihood, terms.log_prior, terms.entropy]
         missed = [(~report.converged).sum().to(parts[0]) for report in terms.reports]
@@ -139,7 +139,7 @@ class Group(Alone):
         return BoundTerms(values[0], values[1], values[2], tuple(reports))
 
     def on_batch(self, problem: Problem, theta: Tensor, batch: Any) -> tuple[Tensor, Tensor]:
-        inputs, targets, weight = batch
+        inputs, targets, weight, _ = batch
         fit, penalty = problem.on_batch(theta, (inputs, targets))
         return weight * fit, penalty / self.count
 

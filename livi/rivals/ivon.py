@@ -143,7 +143,7 @@ def _train(
                 with optimiser.sampled_params(train=True):
                     optimiser.zero_grad()
                     fit = problem.log_likelihood(torch.cat(parts)[None], batch)
-                    (-fit.mean()).backward()
+                    (-problem.data.emphasis(batch) * fit.mean()).backward()
             optimiser.step()
             if noise is not None:
                 noise.step()

@@ -170,5 +170,5 @@ def _descent(
 ) -> Iterator[Tensor]:  # steps of (m,)
     """The weights after each step of SGD."""
     for batch in remaining_batches(data, seed, 0, steps):
-        theta = theta - rate * loss_gradient(problem, theta, batch)
+        theta = theta - rate * data.emphasis(batch) * loss_gradient(problem, theta, batch)
         yield theta

@@ -10,9 +10,10 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import BatchSampler, DataLoader, Sampler
 
 from livi.model.data.batches import length
+from livi.model.data.merging import known_sizes
 from livi.model.data.training import Data, LoaderData
 
-Piece = tuple[Any, Tensor, float]  # inputs, targets, and how much of the batch they are
+Piece = tuple[Any, Tensor, float, float]  # inputs, targets, how much of the batch they are, and its emphasis
 
 
 class Part:
@@ -28,7 +29,7 @@ class Part:
     >>> from livi.model.data import as_data
     >>> data = as_data((torch.zeros(5, 2), torch.arange(5.0)), device=torch.device("cpu"), dtype=torch.float32)
     >>> for index in range(2):
-    ...     for inputs, targets, weight in Part(data, index, 2).epoch(0):
+    ...     for inputs, targets, weight, emphasis in Part(data, index, 2).epoch(0):
     ...         print(targets, weight)
     tensor([0., 1.]) 0.4
     tensor([2., 3., 4.]) 0.6
@@ -41,20 +42,25 @@ class Part:
 
     def epoch(self, seed: int) -> Iterator[Piece]:
         if self._own is not None:
-            sizes = _sizes(self._own.loader.batch_sampler.batches)  # type: ignore[attr-defined]
+            sizes = known_sizes(self.data.loader)  # type: ignore[attr-defined]
+            assert sizes is not None
+            average = sum(sizes) / len(sizes)
             for (inputs, targets), size in zip(self._own.epoch(seed), sizes, strict=True):
-                yield inputs, targets, self._weight(size)
+                yield inputs, targets, self._weight(size), size / average
             return
         for inputs, targets in self.data.epoch(seed):
             yield self._cut(inputs, targets)
 
+    def emphasis(self, batch: Piece) -> float:
+        return batch[3]
+
     def _cut(self, inputs: Any, targets: Tensor) -> Piece:
-        leaves = pytree.tree_leaves(inputs)
+        emphasis, leaves = self.data.emphasis((inputs, targets)), pytree.tree_leaves(inputs)
         by_row = all(isinstance(leaf, Tensor) and leaf.shape[:1] == targets.shape[:1] for leaf in leaves)
         if not self.divisible or not by_row:
-            return inputs, targets, 1.0 / self.count
+            return inputs, targets, 1.0 / self.count, emphasis
         rows = _rows(len(targets), self.index, self.count)
-        return pytree.tree_map(lambda leaf: leaf[rows], inputs), targets[rows], self._weight(len(targets))
+        return pytree.tree_map(lambda leaf: leaf[rows], inputs), targets[rows], self._weight(len(targets)), emphasis
 
     def _weight(self, size: int) -> float:
         start, stop = _limits(size, self.index, self.count)
@@ -100,12 +106,6 @@ def _own_loader(data: Data, index: int, count: int) -> LoaderData | None:
     found = LoaderData(own, data.unpack, data.device, data.dtype, data.num_data)
     found.check = data.check
     return found
-
-
-def _sizes(batches: BatchSampler) -> Iterator[int]:
-    examples = len(batches.sampler)  # type: ignore[arg-type]
-    for index in range(len(batches)):
-        yield min(batches.batch_size, examples - index * batches.batch_size)
 
 
 def _limits(size: int, index: int, count: int) -> tuple[int, int]:

@@ -40,7 +40,11 @@ _SEEDS_APART = 1_000_033  # more than the epochs of a fit
 
 
 class Data(Protocol):
-    """Batches for training. `epoch(seed)` yields the same batches for the same seed."""
+    """Batches for training. `epoch(seed)` yields the same batches for the same seed.
+
+    A step on a batch uses the average over its examples. So that all examples of an epoch count alike, also where
+    batches differ in size, its gradient is multiplied by `emphasis`: the batch's examples over those of an average one.
+    """
 
     num_data: int
     steps_per_epoch: int
@@ -48,6 +52,8 @@ class Data(Protocol):
     def epoch(self, seed: int) -> Iterator[Batch]: ...
 
     def first(self) -> Batch: ...
+
+    def emphasis(self, batch: Batch) -> float: ...
 
 
 class TensorData:
@@ -87,6 +93,10 @@ class TensorData:
     def first(self) -> Batch:
         return next(self._batches(0))
 
+    def emphasis(self, batch: Batch) -> float:  # noqa: ARG002
+        """1: all batches have one size."""
+        return 1.0
+
     def within(self, examples: float) -> TensorData:
         """The same data, in minibatches if there are more than so many examples; unchanged if a size was given."""
         if self.size_given:
@@ -121,6 +131,7 @@ class LoaderData:
 
     Attributes:
         fewest: examples of a batch; smaller ones are put together with others, see `at_least`.
+        average_size: of a batch; None where it is unknown until one is loaded, whose size is then taken for it.
     """
 
     fewest = 1
@@ -135,12 +146,15 @@ class LoaderData:
     ) -> None:
         self.loader, self.unpack, self.device, self.dtype = loader, unpack, device, dtype
         examples = _examples(loader) if num_data is None else num_data
-        batches = length(loader)
-        if examples is None or batches is None:
-            examples_counted, batches = self._count()
-            examples = examples_counted if examples is None else examples
-        self.num_data = checks.positive_int("num_data", examples)
-        self.steps_per_epoch = batches
+        batches, sizes = length(loader), known_sizes(loader)
+        if sizes is None and (examples is None or batches is None or isinstance(loader, list | tuple)):
+            sizes = self._counted()
+        if sizes is not None:
+            batches, examples = len(sizes), sum(sizes) if examples is None else examples
+        assert batches is not None
+        assert examples is not None  # else the batches were counted
+        self.num_data, self.steps_per_epoch = checks.positive_int("num_data", examples), batches
+        self.average_size = None if not sizes else sum(sizes) / len(sizes)
         self._first: Batch | None = None
         self.lost: tuple[str, ...] = ()  # as far as the first batch shows
         self.check: Callable[[Tensor], None] | None = None  # that raises a ValueError about targets
@@ -157,8 +171,15 @@ class LoaderData:
         if always and min(sizes, default=fewest) >= fewest:
             return self
         found = LoaderData(self.loader, self.unpack, self.device, self.dtype, self.num_data)
-        found.fewest, found.steps_per_epoch = fewest, len(merged_sizes(sizes, fewest))
+        joined = merged_sizes(sizes, fewest)
+        found.fewest, found.steps_per_epoch = fewest, len(joined)
+        found.average_size = sum(joined) / len(joined)
         return found
+
+    def emphasis(self, batch: Batch) -> float:
+        if self.average_size is None:
+            self.average_size = float(len(self.first()[1]))
+        return len(batch[1]) / self.average_size
 
     def first(self) -> Batch:
         """The first batch of epoch 0, kept: a DataLoader may take long to start."""
@@ -168,13 +189,14 @@ class LoaderData:
             raise ValueError("data: expected batches, got none; a DataLoader with drop_last needs a full one.")
         return self._first
 
-    def _count(self) -> tuple[int, int]:
+    def _counted(self) -> list[int]:
+        """The sizes of the first epoch's batches."""
         sizes = [self._rows(batch) for batch in seeded(self.loader, 0)]
         if not sizes:
             raise ValueError(
                 "data: expected batches, got none; pass a DataLoader or a list, which can be iterated more than once."
             )
-        return sum(sizes), len(sizes)
+        return sizes
 
     def _rows(self, batch: Any) -> int:
         return len(_targets(self.unpack(batch)[1]))
