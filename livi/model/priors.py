@@ -49,6 +49,10 @@ class Prior(Specified, nn.Module):
         """The present standard deviation of each of m weights, (m,); None where it is unknown, as here."""
         return None
 
+    def log_prob_of_scales(self) -> Tensor | float:  # ()
+        """The part of `log_prob` that is a density of the scales themselves. Here: 0."""
+        return 0.0
+
     def split(self, chosen: Tensor) -> tuple[Prior, Prior]:  # noqa: ARG002
         """Two priors whose log densities add up to this one's: of the weights that are not chosen, and of the others.
 
@@ -187,10 +191,6 @@ class Normal(_Scaled):
 
     def _unit(self, shape: tuple[int, int], rng: torch.Generator | None) -> Tensor:
         return normal(shape, rng, self.log_scale.dtype, self.log_scale.device)
-
-    def log_prob_of_scales(self) -> Tensor:  # ()
-        """The part of `log_prob` that is a density of the scales themselves: 0."""
-        return torch.zeros_like(self.log_scale).sum()
 
     def split(self, chosen: Tensor) -> tuple[Prior, Prior]:
         """See `Prior.split`."""

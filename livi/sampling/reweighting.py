@@ -13,7 +13,6 @@ from livi import checks
 from livi.family.implicit import ImplicitPosterior
 from livi.family.last_layer import ExactLastLayer
 from livi.model.data import Unpack
-from livi.model.priors import Normal, Relevance
 from livi.model.problem import Problem
 from livi.model.warning import warn
 from livi.network.modes import with_gradients
@@ -160,7 +159,8 @@ def _weighed(
     affordable = NUMBERS // (latent_dim * (latent_dim + 2 * num_importance))
     size = components * max(1, min(250, affordable) // components)
     blocks: list[_Weighed] = []
-    scales = _log_prob_of_scales(problem)
+    # The log joint contains log p of the scales, which are held fixed here.
+    scales = sum(float(part.log_prob_of_scales()) for part in (problem.prior, problem.likelihood))
     show.begin(0, num_samples, "reweight")
     try:
         with CtrlC() as ctrl_c:
@@ -187,13 +187,6 @@ def _log_joint(problem: Problem, theta: Tensor) -> Tensor:  # (S, m') -> (S,)
     batch = problem.data.first()
     size = max(1, int(BLOCK / (len(batch[1]) * work_on_example(problem))))
     return torch.cat([torch.stack(problem.on_batch(rows, batch)).sum(0) for rows in theta.split(size)])
-
-
-def _log_prob_of_scales(problem: Problem) -> float:
-    """The part of the log joint that is log p of the prior's scales, which are held fixed here."""
-    prior = problem.prior
-    own = prior.log_prob_of_scales() if isinstance(prior, Normal | Relevance) else 0.0
-    return float(own) + float(problem.likelihood.log_prob_of_scales())
 
 
 def _report(
