@@ -168,7 +168,7 @@ def test_the_shares_of_any_number_of_ranks_add_up(name, ranks):
     terms = []
     for rank in range(ranks):
         share = Share.of(rank, ranks, num_samples=bound.num_samples // bound.family.num_components)
-        *_, (inputs, targets, weight) = Part(data, *share.examples).epoch(0)
+        *_, (inputs, targets, weight, _) = Part(data, *share.examples).epoch(0)
         rng = torch.Generator().manual_seed(7)
         terms += [bound.accumulate(inputs, targets, rng, kl_weight=0.5, share=share, weight=weight)]
         assert torch.equal(rng.get_state(), whole["rng"])
@@ -198,7 +198,7 @@ def test_parts_of_batches_are_the_batches(make, count):
         used = [piece for piece in pieces if piece[2] > 0]
         torch.testing.assert_close(torch.cat([piece[1] for piece in used]), targets, rtol=0, atol=0)
         torch.testing.assert_close(torch.cat([piece[0] for piece in used]), inputs, rtol=0, atol=0)
-        assert [weight for *_, weight in used] == [len(piece[1]) / len(targets) for piece in used]
+        assert [weight for *_, weight, _ in used] == [len(piece[1]) / len(targets) for piece in used]
 
 
 def test_a_part_of_a_loader_reads_its_own_examples_only():
@@ -222,7 +222,7 @@ def test_what_cannot_be_cut_is_everyones_in_equal_parts():
     batch = ({"edges": torch.zeros(2, 7), "nodes": torch.zeros(4, 3)}, torch.arange(4.0))
     data = as_data([batch], device=torch.device("cpu"), dtype=torch.float64)
     for index in range(2):
-        [(inputs, targets, weight)] = Part(data, index, 2).epoch(0)
+        [(inputs, targets, weight, _)] = Part(data, index, 2).epoch(0)
         assert inputs["edges"].shape == (2, 7)
         assert len(targets) == 4
         assert weight == 0.5
