@@ -153,16 +153,6 @@ def trial_rows(num_rows: int, seed: int) -> tuple[NDArray[np.intp], NDArray[np.i
     return np.sort(drawn[held:]), np.sort(drawn[:held])
 
 
-def repeated(rows: NDArray[np.intp], weights: Array) -> NDArray[np.intp]:  # (n,), (n,) -> (n,)
-    """Repeat or leave out rows in proportion to their weights, rounded, keeping the number of rows.
-
-    >>> repeated(np.array([4, 7, 9]), np.array([2.0, 1.0, 0.0]))
-    array([4, 4, 7])
-    """
-    ends = np.cumsum(weights) * (len(rows) / weights.sum())
-    return np.repeat(rows, np.diff(np.floor(ends + 0.5), prepend=0.0).astype(int))
-
-
 def has_many(num_rows: int) -> bool:
     """True if there are enough rows for a second, longer trial."""
     return SHARE * num_rows > ROWS

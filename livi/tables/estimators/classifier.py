@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -17,17 +17,19 @@ from livi.inference import Recipe
 from livi.model.data import FULL_BATCH
 from livi.model.defaults import SMALL
 from livi.model.likelihoods import Categorical
+from livi.model.priors import Prior
 from livi.network import Layout
 from livi.posterior.posterior import Posterior
 from livi.posterior.prediction import ClassificationPrediction
 from livi.posterior.prediction.mixture import log_mean_exp
-from livi.tables.estimators.base import ACTIVATION, HIDDEN, Estimator, check_alpha, quick_recipe
+from livi.tables.estimators.base import ACTIVATION, HIDDEN, Estimator, check_alpha
 from livi.tables.estimators.conformal import threshold
 from livi.tables.estimators.cutting import STEPS as TRIAL_STEPS
 from livi.tables.estimators.cutting import Trial, map_score, trial_rows
 from livi.tables.estimators.network import threads
 from livi.tables.estimators.pieces import MOST_IN_ALL, Pieces, affordable
 from livi.tables.estimators.prior import prior_of
+from livi.tables.estimators.recipe import quick_recipe
 from livi.tables.estimators.scaling import Array
 
 PIECES_HIDDEN = (64, 64)
@@ -104,23 +106,21 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
-        super().__init__(
-            hidden,
-            activation=activation,
-            prior_scale=prior_scale,
-            components=components,
-            steps=steps,
-            budget=budget,
-            batch_size=batch_size,
-            interval=interval,
-            calibration_size=calibration_size,
-            num_samples=num_samples,
-            device=device,
-            n_jobs=n_jobs,
-            random_state=random_state,
-            verbose=verbose,
-        )
+        self.hidden = hidden
+        self.activation = activation
+        self.prior_scale = prior_scale
         self.pieces = pieces
+        self.components = components
+        self.steps = steps
+        self.budget = budget
+        self.batch_size = batch_size
+        self.interval = interval
+        self.calibration_size = calibration_size
+        self.num_samples = num_samples
+        self.device = device
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # (n, p), (n,), (n,)
         """Fit the posterior.
@@ -142,7 +142,7 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         began = time.perf_counter()
         self._num_pieces = self._choose(X[fitted], labels[fitted], weights[fitted])
         spent = time.perf_counter() - began
-        self._fit_posterior(X[fitted], labels[fitted], weights[fitted], Categorical(), len(self.classes_), spent=spent)
+        self._fit_posterior(X[fitted], labels[fitted], weights[fitted], Categorical(), spent=spent)
         self.conformity_scores_ = None
         if len(held):
             self.conformity_scores_ = np.sort(1.0 - self._probabilities(X[held])[np.arange(len(held)), labels[held]])
@@ -192,6 +192,12 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         """True if the default network is so small, with few columns and classes, that `livi.fit` would take minutes."""
         columns, classes = getattr(self, "n_features_in_", SMALL), len(getattr(self, "classes_", ()))
         return HIDDEN[0] * (columns + 1) + (HIDDEN[0] + 1) * classes <= SMALL
+
+    def _network_options(self) -> dict[str, Any]:
+        return super()._network_options() | {"outputs": len(self.classes_)}
+
+    def _prior(self) -> Prior | Callable[[Layout], Prior]:
+        return prior_of(self.prior_scale, len(self._widths()), classes=True, pieces=self.pieces_ is not None)
 
     def _recipe(self, layout: Layout, num_rows: int) -> Recipe | None:
         """None if the last layer will be inferred given the others, else `quick_recipe`."""

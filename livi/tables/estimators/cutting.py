@@ -17,8 +17,8 @@ from livi.inference import Recipe
 from livi.model.likelihoods import Categorical
 from livi.posterior.prediction import ClassificationPrediction
 from livi.rivals import fit_ensemble
-from livi.tables.estimators.choice import repeated
 from livi.tables.estimators.network import build_network
+from livi.tables.estimators.row_weights import repeated
 from livi.tables.estimators.scaling import Array
 
 MOST_ROWS = 8_000  # of a trial

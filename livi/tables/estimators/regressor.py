@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -13,19 +13,19 @@ from numpy.typing import NDArray
 from sklearn.base import RegressorMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
-from torch import Tensor
+from torch import Tensor, nn
 
 from livi.durations import seconds
 from livi.inference import Recipe
 from livi.model.defaults import SMALL
-from livi.model.likelihoods import Gaussian, HeteroscedasticGaussian, NegativeBinomial, Poisson, Weighted, pass_weights
-from livi.model.priors import Normal
+from livi.model.likelihoods import Gaussian, HeteroscedasticGaussian, Likelihood, NegativeBinomial, Poisson
+from livi.model.priors import Normal, Prior
 from livi.network import Layout
 from livi.posterior.posterior import Posterior
 from livi.posterior.prediction import DrawnPrediction, Prediction, RegressionPrediction
 from livi.rivals import fit_langevin
 from livi.tables.estimators.answers import as_numpy
-from livi.tables.estimators.base import Estimator, check_alpha, in_double, quick_recipe, unweighted
+from livi.tables.estimators.base import Estimator, check_alpha
 from livi.tables.estimators.choice import (
     FEWEST,
     MOST_SAMPLED,
@@ -39,8 +39,9 @@ from livi.tables.estimators.choice import (
 )
 from livi.tables.estimators.conformal import threshold
 from livi.tables.estimators.draws import ENDS
-from livi.tables.estimators.network import build_network, threads, widths
 from livi.tables.estimators.noise import VARYING_FLOOR, first_noise, network_noise, with_outliers
+from livi.tables.estimators.prior import prior_of
+from livi.tables.estimators.recipe import quick_recipe
 from livi.tables.estimators.scaling import Array, Scaling
 from livi.tables.estimators.spread import USUAL
 from livi.tables.estimators.target import SCALES, TargetPrediction, TargetScale, modelled, stretched
@@ -131,24 +132,22 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
-        super().__init__(
-            hidden,
-            activation=activation,
-            prior_scale=prior_scale,
-            components=components,
-            steps=steps,
-            budget=budget,
-            batch_size=batch_size,
-            interval=interval,
-            calibration_size=calibration_size,
-            num_samples=num_samples,
-            device=device,
-            n_jobs=n_jobs,
-            random_state=random_state,
-            verbose=verbose,
-        )
+        self.hidden = hidden
+        self.activation = activation
         self.target_scale = target_scale
         self.noise = noise
+        self.prior_scale = prior_scale
+        self.components = components
+        self.steps = steps
+        self.budget = budget
+        self.batch_size = batch_size
+        self.interval = interval
+        self.calibration_size = calibration_size
+        self.num_samples = num_samples
+        self.device = device
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # (n, p), (n,), (n,)
         """Fit the posterior.
@@ -180,53 +179,50 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
                 stacklevel=2,
             )
         targets, spent = self.target_.standardise(y_fitted), time.perf_counter() - began
-        if self.model_.target_scale == "count":
-            counts = Poisson(unit=None) if self.model_.noise == "poisson" else NegativeBinomial(unit=None)
-            self._fit_posterior(rows, targets, row_weights, counts, 1, spent=spent)
-        elif self.model_.noise == "constant":
-            start = first_noise(Scaling.of_inputs(rows, row_weights).inputs(rows), targets, row_weights)
-            self._fit_posterior(rows, targets, row_weights, Gaussian(start, learned=True), 1, spent=spent)
-        elif self.model_.noise == "network":
-            self._sample_posterior(rows, targets[:, None], row_weights, spent=spent)
-        else:
-            varying = HeteroscedasticGaussian(floor=VARYING_FLOOR, learned=True)
-            self._fit_posterior(rows, targets[:, None], row_weights, varying, 1, spent=spent)
+        likelihood = self._likelihood(rows, targets, row_weights)
+        if isinstance(likelihood, HeteroscedasticGaussian):
+            targets = targets[:, None]
+        self._fit_posterior(rows, targets, row_weights, likelihood, spent=spent)
         self.conformity_scores_ = None
         if len(held):
             self.conformity_scores_ = self._conformity(X[held], y[held])
         return self
 
-    def _sample_posterior(self, X: Array, targets: Array, weights: Array, *, spent: float) -> None:
-        """As `_fit_posterior`, but by chains, for a network that outputs mean and noise."""
-        self._learn_input_scaling(X, weights)
-        net = build_network(
-            X.shape[1],
-            NETWORK_HIDDEN if self.hidden is None else widths(self.hidden),
-            2,
-            self.activation or NETWORK_ACTIVATION,
-            spread=True,
-            seed=self.seed_,
-            dtype=torch.float32,
-        )
-        likelihood, inputs = network_noise(targets), self.standardised_inputs(X)
-        options: dict[str, Any] = {
-            "prior": Normal(1.0 if isinstance(self.prior_scale, str) else float(self.prior_scale)),
-            "steps": None if self.steps is None else int(self.steps),
-            "budget": None if self.budget is None else max(1e-3, seconds("budget", self.budget) - spent),
-            "device": self.device,
-            "seed": self.seed_,
-            "progress": bool(self.verbose),
-            "standardise": False,  # done already, with weights
-        }
-        with threads(self.n_jobs):
-            if np.all(weights == 1.0):
-                posterior = fit_langevin(net, (inputs, targets), likelihood, **options)
-            else:
-                data = ((inputs, weights), targets)
-                posterior = unweighted(fit_langevin(net, data, Weighted(likelihood), forward=pass_weights, **options))
-        if self.model_.target_scale == "plain":  # on the log scale outliers would dominate the mean
-            posterior = with_outliers(posterior)
-        self._set_posterior(in_double(posterior), self.seed_)
+    def _likelihood(self, X: Array, targets: Array, weights: Array) -> Likelihood:
+        """The likelihood of the chosen model, with the noise that a fit to these standardised targets begins with."""
+        if self.model_.target_scale == "count":
+            return Poisson(unit=None) if self.model_.noise == "poisson" else NegativeBinomial(unit=None)
+        if self.model_.noise == "constant":
+            return Gaussian(first_noise(Scaling.of_inputs(X, weights).inputs(X), targets, weights), learned=True)
+        if self._by_chains:
+            return network_noise(targets)
+        return HeteroscedasticGaussian(floor=VARYING_FLOOR, learned=True)
+
+    @property
+    def _by_chains(self) -> bool:
+        """Whether the network outputs mean and noise, and is sampled by Markov chains."""
+        return self.model_.noise == "network"
+
+    def _network_options(self) -> dict[str, Any]:
+        options = super()._network_options()
+        if not self._by_chains:
+            return options | {"varying": self.model_.noise == "varying"}
+        hidden = NETWORK_HIDDEN if self.hidden is None else options["hidden"]
+        return {"hidden": hidden, "outputs": 2, "activation": self.activation or NETWORK_ACTIVATION, "spread": True}
+
+    def _method(self, net: nn.Module, num_rows: int) -> tuple[Callable[..., Posterior], dict[str, Any]]:
+        if not self._by_chains:
+            return super()._method(net, num_rows)
+        return fit_langevin, {"prior": Normal(1.0 if isinstance(self.prior_scale, str) else float(self.prior_scale))}
+
+    def _prior(self) -> Prior | Callable[[Layout], Prior]:
+        """For counts all layers are sampled, where learned scales prune too much."""
+        counts = self.model_.target_scale == "count" and self.prior_scale == "auto"
+        return prior_of("fan_in" if counts else self.prior_scale, len(self._widths()), classes=False)
+
+    def _for_predictions(self, posterior: Posterior) -> Posterior:
+        """On the log scale there are no outliers, since they would dominate the mean."""
+        return with_outliers(posterior) if self._by_chains and self.model_.target_scale == "plain" else posterior
 
     def _choose(self, X: Array, y: Array, weights: Array) -> tuple[Model, float]:
         """The model that the settings name, or the best of those they allow, and its spread factor. Sets trials_."""

@@ -22,10 +22,10 @@ from livi.tables.estimators.choice import (
     chosen,
     has_many,
     plausible,
-    repeated,
     sampled_like,
     trial_rows,
 )
+from livi.tables.estimators.row_weights import repeated
 from livi.tables.estimators.scaling import Array
 from livi.tables.estimators.spread import USUAL, likely_spread
 from livi.tables.estimators.target import modelled
