@@ -205,12 +205,11 @@ def _fitted(training: Table, schema: Schema, options: FitOptions, note: Say) -> 
     chosen = {name: value for name, value in chosen.items() if value is not None}
     kind = LIVIRegressor if schema.task == "regression" else LIVIClassifier
     estimator = kind(random_state=options.seed, verbose=int(options.progress), **chosen)
-    estimator._checkpoint = options.checkpoint
     target = _target(training, schema)
     features = encode(training, schema, note)
     try:
         with warnings_said(note):
-            estimator.fit(features, target)
+            estimator.fit(features, target, checkpoint=options.checkpoint)
     except OtherSeedError as error:  # its message names seeds that were drawn from the user's
         raise training.error(
             f"expected the --seed that the fit in {options.checkpoint} began with, got {options.seed}; give that one, "

@@ -44,8 +44,6 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
     The parameters that both have are set by their `__init__`, where scikit-learn looks for them.
     """
 
-    _checkpoint: str | Path | None = None  # for `livi.fit`; not a parameter, since it belongs to one fit and its data
-
     @property
     def history_(self) -> list[dict[str, float]]:
         """A dict for each logged step of the fit, with the bound and its terms."""
@@ -200,18 +198,26 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
         return np.sort(kept), np.sort(held)
 
     def _fit_posterior(
-        self, X: Array, targets: NDArray[Any], weights: Array, likelihood: Likelihood, *, spent: float
+        self,
+        X: Array,
+        targets: NDArray[Any],
+        weights: Array,
+        likelihood: Likelihood,
+        *,
+        spent: float,
+        checkpoint: str | Path | None,
     ) -> None:
         """Standardise the inputs and fit; targets are standardised already. Sets posterior_ and how to scale inputs.
 
         Args:
             spent: seconds of the budget that trials have used.
+            checkpoint: for `livi.fit`; the methods that take none do without.
         """
         self._learn_input_scaling(X, weights)
         self.pieces_ = self._cut(X, weights)
         inputs = self.standardised_inputs(X)
         net = build_network(inputs.shape[1], **self._network_options(), seed=self.seed_, dtype=torch.float32)
-        method, options = self._method(net, len(X))
+        method, options = self._method(net, len(X), checkpoint)
         options |= {
             "steps": None if self.steps is None else int(self.steps),
             "budget": None if self.budget is None else max(1e-3, seconds("budget", self.budget) - spent),
@@ -237,14 +243,16 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
         """The arguments of `build_network` that depend on the model of the targets."""
         return {"hidden": self._widths(), "outputs": 1, "activation": self.activation or ACTIVATION}
 
-    def _method(self, net: nn.Module, num_rows: int) -> tuple[Callable[..., Posterior], dict[str, Any]]:
+    def _method(
+        self, net: nn.Module, num_rows: int, checkpoint: str | Path | None
+    ) -> tuple[Callable[..., Posterior], dict[str, Any]]:
         """The function that fits, and those of its options that not all methods have."""
         return fit, {
             "prior": self._prior(),
             "components": int(self.components),
             "recipe": self._recipe(Layout(net), num_rows),
             "batch_size": None if self.batch_size is None else int(self.batch_size),
-            "checkpoint": self._checkpoint,
+            "checkpoint": checkpoint,
         }
 
     def _prior(self) -> Prior | Callable[[Layout], Prior]:

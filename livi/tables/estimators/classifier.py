@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -122,15 +123,22 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # (n, p), (n,), (n,)
+    def fit(
+        self,
+        X: Any,  # (n, p)
+        y: Any,  # (n,)
+        sample_weight: Any = None,  # (n,)
+        *,
+        checkpoint: str | Path | None = None,
+    ) -> Self:
         """Fit the posterior.
 
         Args:
             sample_weight: a row of weight w counts w times: the log likelihood is sum_i w_i log p(y_i | theta). A
                 conformal fit counts every row that it holds out once.
+            checkpoint: a file for the state of the fit, as in `livi.fit`; if it exists, the same fit continues from it.
         """
         self._check_params()
-        self._check_pieces()
         X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
         check_classification_targets(y)
         X, y, weights = self._weighted_rows(X, y, sample_weight)
@@ -142,13 +150,16 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         began = time.perf_counter()
         self._num_pieces = self._choose(X[fitted], labels[fitted], weights[fitted])
         spent = time.perf_counter() - began
-        self._fit_posterior(X[fitted], labels[fitted], weights[fitted], Categorical(), spent=spent)
+        self._fit_posterior(
+            X[fitted], labels[fitted], weights[fitted], Categorical(), spent=spent, checkpoint=checkpoint
+        )
         self.conformity_scores_ = None
         if len(held):
             self.conformity_scores_ = np.sort(1.0 - self._probabilities(X[held])[np.arange(len(held)), labels[held]])
         return self
 
-    def _check_pieces(self) -> None:
+    def _check_params(self) -> None:
+        super()._check_params()
         count: Any = self.pieces
         whole = hasattr(count, "__index__") and not isinstance(count, bool)
         if count != "auto" and not (whole and (count == 0 or 2 <= count <= MOST_IN_ALL)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -149,19 +150,27 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # (n, p), (n,), (n,)
+    def fit(
+        self,
+        X: Any,  # (n, p)
+        y: Any,  # (n,)
+        sample_weight: Any = None,  # (n,)
+        *,
+        checkpoint: str | Path | None = None,
+    ) -> Self:
         """Fit the posterior.
 
         Args:
             sample_weight: a row of weight w counts w times: the log likelihood is sum_i w_i log p(y_i | theta). A
                 conformal fit counts every row that it holds out once.
+            checkpoint: a file for the state of the fit, as in `livi.fit`; if it exists, the same fit continues from it.
+                Chains cannot continue, so they are not tried, and an error with `noise="network"`.
         """
         self._check_params()
-        for name, value, allowed in (("noise", self.noise, NOISES), ("target_scale", self.target_scale, SCALES)):
-            if value not in (*allowed, "auto"):
-                raise ValueError(f"{name}: expected one of {', '.join(allowed)} or auto, got {value!r}.")
-        if self.noise == "network" and isinstance(self.prior_scale, str) and self.prior_scale != "auto":
-            raise ValueError(f"prior_scale: expected a number for noise='network', got {self.prior_scale!r}.")
+        if self.noise == "network" and checkpoint is not None:
+            raise ValueError(
+                "checkpoint: expected none for noise='network', whose chains cannot continue; leave it out."
+            )
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
         X, y, weights = self._weighted_rows(X, y.astype(np.float64), sample_weight)
         check_targets(self.target_scale, self.noise, y)
@@ -169,7 +178,8 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         fitted, held = self.split_rows(len(X))
         rows, y_fitted, row_weights = X[fitted], y[fitted], weights[fitted]
         began = time.perf_counter()
-        self.model_, spread = self._choose(rows, y_fitted, row_weights)
+        chains = checkpoint is None and self._tries_chains(len(rows))
+        self.model_, spread = self._choose(rows, y_fitted, row_weights, chains=chains)
         self.target_ = TargetScale.of(self.model_.target_scale, y_fitted, row_weights, spread)
         if self.target_.constant:
             warnings.warn(
@@ -182,11 +192,19 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         likelihood = self._likelihood(rows, targets, row_weights)
         if isinstance(likelihood, HeteroscedasticGaussian):
             targets = targets[:, None]
-        self._fit_posterior(rows, targets, row_weights, likelihood, spent=spent)
+        self._fit_posterior(rows, targets, row_weights, likelihood, spent=spent, checkpoint=checkpoint)
         self.conformity_scores_ = None
         if len(held):
             self.conformity_scores_ = self._conformity(X[held], y[held])
         return self
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        for name, value, allowed in (("noise", self.noise, NOISES), ("target_scale", self.target_scale, SCALES)):
+            if value not in (*allowed, "auto"):
+                raise ValueError(f"{name}: expected one of {', '.join(allowed)} or auto, got {value!r}.")
+        if self.noise == "network" and isinstance(self.prior_scale, str) and self.prior_scale != "auto":
+            raise ValueError(f"prior_scale: expected a number for noise='network', got {self.prior_scale!r}.")
 
     def _likelihood(self, X: Array, targets: Array, weights: Array) -> Likelihood:
         """The likelihood of the chosen model, with the noise that a fit to these standardised targets begins with."""
@@ -210,9 +228,11 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         hidden = NETWORK_HIDDEN if self.hidden is None else options["hidden"]
         return {"hidden": hidden, "outputs": 2, "activation": self.activation or NETWORK_ACTIVATION, "spread": True}
 
-    def _method(self, net: nn.Module, num_rows: int) -> tuple[Callable[..., Posterior], dict[str, Any]]:
+    def _method(
+        self, net: nn.Module, num_rows: int, checkpoint: str | Path | None
+    ) -> tuple[Callable[..., Posterior], dict[str, Any]]:
         if not self._by_chains:
-            return super()._method(net, num_rows)
+            return super()._method(net, num_rows, checkpoint)
         return fit_langevin, {"prior": Normal(1.0 if isinstance(self.prior_scale, str) else float(self.prior_scale))}
 
     def _prior(self) -> Prior | Callable[[Layout], Prior]:
@@ -224,13 +244,12 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         """On the log scale there are no outliers, since they would dominate the mean."""
         return with_outliers(posterior) if self._by_chains and self.model_.target_scale == "plain" else posterior
 
-    def _choose(self, X: Array, y: Array, weights: Array) -> tuple[Model, float]:
+    def _choose(self, X: Array, y: Array, weights: Array, *, chains: bool) -> tuple[Model, float]:
         """The model that the settings name, or the best of those they allow, and its spread factor. Sets trials_."""
         models = candidates(self.target_scale, self.noise, y)
         self.trials_: list[Trial] = []
         if len(models) == 1 or len(y) < FEWEST or np.ptp(y) == 0.0:
             return models[0], USUAL if models[0].noise == "network" and not self._is_trial else 1.0
-        chains = self._tries_chains(len(y))
         common: dict[str, Any] = {"interval": "posterior", "components": 1, "num_samples": 50, "verbose": 0}
         common |= {"random_state": self.seed_}
         if self.budget is not None:
@@ -248,7 +267,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
 
     def _tries_chains(self, num_rows: int) -> bool:
         """Whether chains are tried: if there are few enough rows, and no parameter is set that they do not use."""
-        settings = (self.hidden, self.activation, self.batch_size, self._checkpoint)
+        settings = (self.hidden, self.activation, self.batch_size)
         left_open = all(each is None for each in settings) and (self.prior_scale, self.components) == ("auto", 1)
         return left_open and self.noise == "auto" and num_rows <= MOST_SAMPLED
 
