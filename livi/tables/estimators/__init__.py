@@ -4,7 +4,7 @@ try:
     import sklearn  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        'livi.estimators: expected scikit-learn, got no such package; install it with `pip install "livi[tables]"`.'
+        'livi.estimators: expected scikit-learn, got no such package; install it with `pip install "livi[sklearn]"`.'
     ) from error
 
 from livi.tables.estimators.classifier import LIVIClassifier
