@@ -11,9 +11,9 @@ from livi import LIVIClassifier, LIVIRegressor, StorageError
 from livi.posterior.storage import read_checkpoint
 from livi.running.progress import Progress
 from livi.tables.estimators import load, load_with_extra
-from livi.tables.estimators.choice import Model
 from livi.tables.estimators.network import build_network
 from livi.tables.estimators.prior import prior_of
+from livi.tables.estimators.target_models import Model
 
 # So short a fit may rightly be told that it has not spread out yet.
 pytestmark = pytest.mark.filterwarnings("ignore::livi.FitWarning")

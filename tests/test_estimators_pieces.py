@@ -5,8 +5,9 @@ import pytest
 
 from livi import estimators
 from livi.tables.estimators import LIVIClassifier, classifier
-from livi.tables.estimators.cutting import Trial, trial_rows
+from livi.tables.estimators.piece_trials import piece_trial_rows
 from livi.tables.estimators.pieces import MOST, MOST_IN_ALL, Pieces, affordable
+from livi.tables.estimators.trial import Trial
 
 BRIEF = {"hidden": (4,), "steps": 5, "num_samples": 4, "random_state": 0}
 
@@ -117,10 +118,10 @@ def test_numbers_of_pieces_that_make_no_sense_are_refused(pieces, rows):
 
 def test_rows_that_count_much_are_fitted_to_and_scored_alike():
     weights = np.where(np.arange(3000) < 500, 100.0, 1.0)
-    fitted, scored = trial_rows(weights, 0)
+    fitted, scored = piece_trial_rows(weights, 0)
     assert (len(fitted), len(scored)) == (2250, 750)
     assert not set(fitted) & set(scored)
     shares = [float((weights[rows] > 1.0).mean()) for rows in (fitted, scored)]
     assert shares == pytest.approx([500 / 525, 500 / 525], abs=0.02)
-    alike = trial_rows(np.full(3000, 7.0), 0)
+    alike = piece_trial_rows(np.full(3000, 7.0), 0)
     assert sorted(np.concatenate(alike)) == list(range(3000))

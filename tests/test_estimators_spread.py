@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from livi.posterior.prediction import DrawnPrediction, RegressionPrediction
-from livi.tables.estimators import LIVIRegressor, load, trials
-from livi.tables.estimators.choice import Model
+from livi.tables.estimators import LIVIRegressor, load, model_trials
 from livi.tables.estimators.scaling import Scaling
 from livi.tables.estimators.spread import APART, USUAL, likely_spread
 from livi.tables.estimators.target import TargetScale
+from livi.tables.estimators.target_models import Model
 
 CHAINS = {"noise": "network", "steps": 40, "num_samples": 20, "random_state": 0}
 
@@ -93,7 +93,7 @@ def test_a_trial_decides_by_rows_that_it_has_not_seen(monkeypatch):
         asked.append((prediction, targets))
         return likely_spread(prediction, targets)
 
-    monkeypatch.setattr(trials, "likely_spread", noted)
+    monkeypatch.setattr(model_trials, "likely_spread", noted)
     X, y = waves(120)
     model = LIVIRegressor(**CHAINS).fit(X, y)  # plain or log: both are tried
     ((prediction, targets),) = asked
@@ -125,10 +125,10 @@ def test_of_whole_numbers_the_probabilities_decide_it():
 @pytest.mark.parametrize(("counted", "cells"), [(False, False), (True, True)])
 def test_trials_score_by_cells_where_models_of_counts_are_among_them(counted, cells, monkeypatch):
     asked = []
-    monkeypatch.setattr(trials, "likely_spread", lambda _, targets: asked.append(targets) or 0.9)
+    monkeypatch.setattr(model_trials, "likely_spread", lambda _, targets: asked.append(targets) or 0.9)
     X, y = waves(120)
     made = lambda model, steps: LIVIRegressor(**CHAINS | {"steps": steps}, target_scale=model.target_scale)  # noqa: E731
-    tried = trials.Trials(made, X, y.round(), np.ones(120), seed=0, steps=40, counted=counted)
+    tried = model_trials.Trials(made, X, y.round(), np.ones(120), seed=0, steps=40, counted=counted)
     for scale in ("plain", "log"):
         assert tried.spread(Model(scale, "network")) == 0.9
     assert tried.spread(Model("plain", "constant")) == 1.0
@@ -146,7 +146,7 @@ def test_a_model_is_fitted_once_for_a_number_of_steps():
         made.append(steps)
         return LIVIRegressor(**CHAINS | {"steps": steps}, target_scale=model.target_scale)
 
-    tried, model = trials.Trials(make, X, y, np.ones(100), seed=0, steps=40), Model("plain", "network")
+    tried, model = model_trials.Trials(make, X, y, np.ones(100), seed=0, steps=40), Model("plain", "network")
     assert tried.fitted(model, 100) is tried.fitted(model, 400)  # 40 both, and no more are allowed
     assert made == [40]
 
@@ -154,7 +154,7 @@ def test_a_model_is_fitted_once_for_a_number_of_steps():
 def test_a_trial_of_equal_targets_says_nothing_of_the_spread():
     X, _ = waves(100)
     made = lambda _, steps: LIVIRegressor(**CHAINS | {"steps": steps}, target_scale="plain")  # noqa: E731
-    tried = trials.Trials(made, X, np.full(100, 3.0), np.ones(100), seed=0, steps=40)
+    tried = model_trials.Trials(made, X, np.full(100, 3.0), np.ones(100), seed=0, steps=40)
     assert tried.spread(Model("plain", "network")) == USUAL
 
 

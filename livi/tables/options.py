@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from livi.tables.content import Task
-from livi.tables.estimators.choice import look_counted
+from livi.tables.estimators.target_models import look_counted
 from livi.tables.reading import Table
 from livi.tables.values import number, parsed
 

@@ -25,13 +25,13 @@ from livi.posterior.prediction import ClassificationPrediction
 from livi.posterior.prediction.mixture import log_mean_exp
 from livi.tables.estimators.base import ACTIVATION, HIDDEN, Estimator, check_alpha
 from livi.tables.estimators.conformal import threshold
-from livi.tables.estimators.cutting import STEPS as TRIAL_STEPS
-from livi.tables.estimators.cutting import Trial, map_score, trial_rows
 from livi.tables.estimators.network import threads
+from livi.tables.estimators.piece_trials import TRIAL_STEPS, map_score, piece_trial_rows
 from livi.tables.estimators.pieces import MOST_IN_ALL, Pieces, affordable
 from livi.tables.estimators.prior import prior_of
 from livi.tables.estimators.recipe import quick_recipe
 from livi.tables.estimators.scaling import Array
+from livi.tables.estimators.trial import Trial
 
 PIECES_HIDDEN = (64, 64)
 NARROW_HIDDEN = (80,)  # more than 300 weights, even with one column and two classes
@@ -167,28 +167,29 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
 
     def _choose(self, X: Array, labels: NDArray[Any], weights: Array) -> int:
         """The number of pieces: as set, or the better of none and some by trials. Sets trials_."""
-        self.trials_: list[Trial] = []
+        self.trials_: list[Trial[int]] = []
         if self.pieces != "auto":
             return int(self.pieces)
         count = affordable(X)
         if len(X) <= FULL_BATCH or count < 2:
             return 0
-        rows = trial_rows(weights, self.seed_)
+        rows = piece_trial_rows(weights, self.seed_)
         common: dict[str, Any] = {"classes": len(self.classes_), "activation": self.activation or ACTIVATION}
         common |= {"steps": min(TRIAL_STEPS, self.steps or TRIAL_STEPS), "device": self.device, "seed": self.seed_}
         scale = "fan_in" if isinstance(self.prior_scale, str) else self.prior_scale
         self._learn_input_scaling(X, weights)
-        for tried in (0, count):
-            self.pieces_ = Pieces.of(X, weights, tried) if tried else None
-            if tried and self.pieces_ is None:
+        scores: dict[int, float] = {}
+        for pieces in (0, count):
+            self.pieces_ = Pieces.of(X, weights, pieces) if pieces else None
+            if pieces and self.pieces_ is None:
                 continue
             hidden = self._widths()
             prior = prior_of(scale, len(hidden), classes=True, pieces=self.pieces_ is not None)
             inputs = self.standardised_inputs(X)
             with threads(self.n_jobs):
-                score = map_score(inputs, labels, rows, hidden=hidden, prior=prior, **common)
-            self.trials_.append(Trial(tried, score))
-        return max(self.trials_, key=lambda trial: trial.log_score).pieces
+                scores[pieces] = map_score(inputs, labels, rows, hidden=hidden, prior=prior, **common)
+        self.trials_ = [Trial(pieces, score) for pieces, score in scores.items()]
+        return max(scores, key=scores.__getitem__)
 
     def _cut(self, X: Array, weights: Array) -> Pieces | None:
         return Pieces.of(X, weights, self._num_pieces) if self._num_pieces else None
@@ -268,7 +269,7 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
 
     def _fitted_facts(self) -> dict[str, Any]:
         kind = "O" if self.classes_.dtype == object else self.classes_.dtype.str
-        trials = [tuple(trial) for trial in self.trials_]
+        trials = [(trial.pieces, trial.log_score) for trial in self.trials_]
         return super()._fitted_facts() | {"classes_": (kind, self.classes_.tolist()), "trials_": trials}
 
     def _restore(self, facts: Mapping[str, Any], posterior: Posterior) -> Self:

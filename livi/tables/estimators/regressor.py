@@ -27,26 +27,18 @@ from livi.posterior.prediction import DrawnPrediction, Prediction, RegressionPre
 from livi.rivals import fit_langevin
 from livi.tables.estimators.answers import as_numpy
 from livi.tables.estimators.base import Estimator, check_alpha
-from livi.tables.estimators.choice import (
-    FEWEST,
-    MOST_SAMPLED,
-    NOISES,
-    SAMPLES,
-    TIME,
-    Model,
-    Trial,
-    candidates,
-    check_targets,
-)
 from livi.tables.estimators.conformal import threshold
 from livi.tables.estimators.draws import ENDS
+from livi.tables.estimators.model_choice import BUDGET_SHARE, MAX_CHAIN_ROWS, MIN_TABLE_ROWS, TRIAL_NUM_SAMPLES
+from livi.tables.estimators.model_trials import Trials
 from livi.tables.estimators.noise import VARYING_FLOOR, first_noise, network_noise, with_outliers
 from livi.tables.estimators.prior import prior_of
 from livi.tables.estimators.recipe import quick_recipe
 from livi.tables.estimators.scaling import Array, Scaling
 from livi.tables.estimators.spread import USUAL
 from livi.tables.estimators.target import SCALES, TargetPrediction, TargetScale, modelled, stretched
-from livi.tables.estimators.trials import Trials
+from livi.tables.estimators.target_models import NOISES, Model, candidates, check_targets
+from livi.tables.estimators.trial import Trial
 
 NETWORK_HIDDEN, NETWORK_ACTIVATION = (16, 16), "gelu"
 
@@ -247,13 +239,13 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
     def _choose(self, X: Array, y: Array, weights: Array, *, chains: bool) -> tuple[Model, float]:
         """The model that the settings name, or the best of those they allow, and its spread factor. Sets trials_."""
         models = candidates(self.target_scale, self.noise, y)
-        self.trials_: list[Trial] = []
-        if len(models) == 1 or len(y) < FEWEST or np.ptp(y) == 0.0:
+        self.trials_: list[Trial[Model]] = []
+        if len(models) == 1 or len(y) < MIN_TABLE_ROWS or np.ptp(y) == 0.0:
             return models[0], USUAL if models[0].noise == "network" and not self._is_trial else 1.0
         common: dict[str, Any] = {"interval": "posterior", "components": 1, "num_samples": 50, "verbose": 0}
         common |= {"random_state": self.seed_}
         if self.budget is not None:
-            common["budget"] = TIME * seconds("budget", self.budget) / (len(models) + 2 * chains)
+            common["budget"] = BUDGET_SHARE * seconds("budget", self.budget) / (len(models) + 2 * chains)
 
         def make(model: Model, steps: int) -> LIVIRegressor:
             trial: LIVIRegressor = clone(self).set_params(**common, steps=steps, **model.settings)
@@ -269,7 +261,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         """Whether chains are tried: if there are few enough rows, and no parameter is set that they do not use."""
         settings = (self.hidden, self.activation, self.batch_size)
         left_open = all(each is None for each in settings) and (self.prior_scale, self.components) == ("auto", 1)
-        return left_open and self.noise == "auto" and num_rows <= MOST_SAMPLED
+        return left_open and self.noise == "auto" and num_rows <= MAX_CHAIN_ROWS
 
     def _conformity(self, X: Array, y: Array) -> Array:  # (n, p), (n,) -> (n,)
         """Distances of the targets from the medians in total standard deviations, on the modelled scale, sorted."""
@@ -351,7 +343,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         """
         if self.model_.target_scale == "count":
             return quick_recipe(layout, num_rows, self.components)
-        return Recipe(num_samples=SAMPLES) if self._is_trial and layout.num_params > SMALL else None
+        return Recipe(num_samples=TRIAL_NUM_SAMPLES) if self._is_trial and layout.num_params > SMALL else None
 
     def _monte_carlo_error(self, prediction: TargetPrediction) -> Tensor:  # (n,)
         error = prediction.monte_carlo_error(ENDS)
