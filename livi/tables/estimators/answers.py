@@ -14,9 +14,9 @@ from torch import Tensor
 from livi.network import Layout, apply_many
 from livi.posterior.posterior import Posterior
 from livi.posterior.prediction import Prediction, prediction_of
-from livi.tables.estimators.draws import TOLERANCE, Draws
+from livi.tables.estimators.draws import MAX_ERROR, Draws
+from livi.tables.estimators.missing_values import filled
 from livi.tables.estimators.network import network_facts, on_all_threads, threads
-from livi.tables.estimators.open_gaps import filled
 from livi.tables.estimators.pieces import Pieces
 from livi.tables.estimators.scaling import Array, Scaling
 
@@ -104,7 +104,7 @@ class Answering:
         for known, more in itertools.pairwise((*steps, steps[-1])):
             part = self._prediction(outputs)
             last = more == known
-            enough = np.ones(len(rows), np.bool_) if last else as_numpy(self._monte_carlo_error(part) <= TOLERANCE)
+            enough = np.ones(len(rows), np.bool_) if last else as_numpy(self._monte_carlo_error(part) <= MAX_ERROR)
             if enough.any():
                 done = part if enough.all() else self._prediction(outputs[:, torch.from_numpy(enough)])
                 yield rows[enough], [as_numpy(tensor) for tensor in extract(done, rows[enough])]

@@ -26,12 +26,12 @@ from livi.network import Layout
 from livi.posterior import storage
 from livi.posterior.posterior import Posterior
 from livi.tables.estimators.answers import Answering, as_numpy
+from livi.tables.estimators.missing_values import usual_values
 from livi.tables.estimators.network import ACTIVATIONS, build_network, network_facts, threads, widths
-from livi.tables.estimators.open_gaps import usual_values
 from livi.tables.estimators.pieces import Pieces
-from livi.tables.estimators.prior import SCALES
+from livi.tables.estimators.prior import PRIOR_SCALES
 from livi.tables.estimators.row_weights import fit_weighted
-from livi.tables.estimators.scaling import REACH, Array, Scaling
+from livi.tables.estimators.scaling import INPUT_REACH, Array, Scaling
 
 # Defaults of the architecture.
 HIDDEN = (50,)
@@ -153,7 +153,7 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
                 raise ValueError(f"{name}: expected one of {', '.join(allowed)}, got {value!r}.")
         scale: float | str = self.prior_scale
         number = isinstance(scale, Real) and not isinstance(scale, bool) and 0 < scale < np.inf
-        if not number and scale not in SCALES:
+        if not number and scale not in PRIOR_SCALES:
             raise ValueError(f"prior_scale: expected a positive number, 'auto', 'learned' or 'fan_in', got {scale!r}.")
         for name in ("components", "steps", "batch_size", "num_samples"):
             value = getattr(self, name)
@@ -232,7 +232,7 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
 
     def _learn_input_scaling(self, X: Array, weights: Array) -> None:
         """Set the scaling of the inputs, and the values that missing ones are replaced by."""
-        self.input_scaling_, self.input_reach_ = Scaling.of_inputs(X, weights), REACH
+        self.input_scaling_, self.input_reach_ = Scaling.of_inputs(X, weights), INPUT_REACH
         self.usual_ = usual_values(X, weights, self.seed_)
 
     def _cut(self, X: Array, weights: Array) -> Pieces | None:  # noqa: ARG002

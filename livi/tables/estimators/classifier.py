@@ -27,7 +27,7 @@ from livi.tables.estimators.base import ACTIVATION, HIDDEN, Estimator, check_alp
 from livi.tables.estimators.conformal import threshold
 from livi.tables.estimators.network import threads
 from livi.tables.estimators.piece_trials import TRIAL_STEPS, map_score, piece_trial_rows
-from livi.tables.estimators.pieces import MOST_IN_ALL, Pieces, affordable
+from livi.tables.estimators.pieces import MAX_PIECES, Pieces, affordable
 from livi.tables.estimators.prior import prior_of
 from livi.tables.estimators.recipe import quick_recipe
 from livi.tables.estimators.scaling import Array
@@ -35,7 +35,7 @@ from livi.tables.estimators.trial import Trial
 
 PIECES_HIDDEN = (64, 64)
 NARROW_HIDDEN = (80,)  # more than 300 weights, even with one column and two classes
-_MOST_BYTES = 2**24  # of labels in a file
+_MAX_LABEL_BYTES = 2**24  # of labels in a file
 
 
 class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
@@ -162,8 +162,8 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         super()._check_params()
         count: Any = self.pieces
         whole = hasattr(count, "__index__") and not isinstance(count, bool)
-        if count != "auto" and not (whole and (count == 0 or 2 <= count <= MOST_IN_ALL)):
-            raise ValueError(f"pieces: expected 0, 2 to {MOST_IN_ALL} or 'auto', got {count!r}.")
+        if count != "auto" and not (whole and (count == 0 or 2 <= count <= MAX_PIECES)):
+            raise ValueError(f"pieces: expected 0, 2 to {MAX_PIECES} or 'auto', got {count!r}.")
 
     def _choose(self, X: Array, labels: NDArray[Any], weights: Array) -> int:
         """The number of pieces: as set, or the better of none and some by trials. Sets trials_."""
@@ -274,8 +274,8 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
 
     def _restore(self, facts: Mapping[str, Any], posterior: Posterior) -> Self:
         kind, labels = facts["classes_"]
-        if np.dtype(kind).itemsize * len(labels) > _MOST_BYTES:  # a damaged file may name any length
-            raise ValueError(f"classes_: expected at most {_MOST_BYTES:,} bytes of labels, got {kind}.")
+        if np.dtype(kind).itemsize * len(labels) > _MAX_LABEL_BYTES:  # a damaged file may name any length
+            raise ValueError(f"classes_: expected at most {_MAX_LABEL_BYTES:,} bytes of labels, got {kind}.")
         self.classes_ = np.array(labels, dtype=kind)
         self.trials_ = [Trial(int(pieces), float(score)) for pieces, score in facts.get("trials_", ())]
         return super()._restore(facts, posterior)

@@ -22,7 +22,7 @@ from livi.tables.estimators.model_choice import (
     plausible,
 )
 from livi.tables.estimators.scaling import Array
-from livi.tables.estimators.spread import USUAL, likely_spread
+from livi.tables.estimators.spread import USUAL_SPREAD, likely_spread
 from livi.tables.estimators.target import modelled
 from livi.tables.estimators.target_models import Model, sampled_like
 from livi.tables.estimators.trial import Trial, TrialRows
@@ -107,7 +107,7 @@ class Trials:
             return 1.0
         trial, rows = self.fitted(model), self._repeated.scored
         if trial.target_.constant or trial.posterior_.plan["polish"]["steps"] < self._steps(model):
-            return USUAL
+            return USUAL_SPREAD
         prediction = modelled(trial.predictive(self.X[rows]))
         assert isinstance(prediction, RegressionPrediction)
 

@@ -28,15 +28,15 @@ from livi.rivals import fit_langevin
 from livi.tables.estimators.answers import as_numpy
 from livi.tables.estimators.base import Estimator, check_alpha
 from livi.tables.estimators.conformal import threshold
-from livi.tables.estimators.draws import ENDS
+from livi.tables.estimators.draws import INTERVAL_ENDS
 from livi.tables.estimators.model_choice import BUDGET_SHARE, MAX_CHAIN_ROWS, MIN_TABLE_ROWS, TRIAL_NUM_SAMPLES
 from livi.tables.estimators.model_trials import Trials
 from livi.tables.estimators.noise import VARYING_FLOOR, first_noise, network_noise, with_outliers
 from livi.tables.estimators.prior import prior_of
 from livi.tables.estimators.recipe import quick_recipe
 from livi.tables.estimators.scaling import Array, Scaling
-from livi.tables.estimators.spread import USUAL
-from livi.tables.estimators.target import SCALES, TargetPrediction, TargetScale, modelled, stretched
+from livi.tables.estimators.spread import USUAL_SPREAD
+from livi.tables.estimators.target import TARGET_SCALES, TargetPrediction, TargetScale, modelled, stretched
 from livi.tables.estimators.target_models import NOISES, Model, candidates, check_targets
 from livi.tables.estimators.trial import Trial
 
@@ -192,7 +192,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
 
     def _check_params(self) -> None:
         super()._check_params()
-        for name, value, allowed in (("noise", self.noise, NOISES), ("target_scale", self.target_scale, SCALES)):
+        for name, value, allowed in (("noise", self.noise, NOISES), ("target_scale", self.target_scale, TARGET_SCALES)):
             if value not in (*allowed, "auto"):
                 raise ValueError(f"{name}: expected one of {', '.join(allowed)} or auto, got {value!r}.")
         if self.noise == "network" and isinstance(self.prior_scale, str) and self.prior_scale != "auto":
@@ -241,7 +241,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         models = candidates(self.target_scale, self.noise, y)
         self.trials_: list[Trial[Model]] = []
         if len(models) == 1 or len(y) < MIN_TABLE_ROWS or np.ptp(y) == 0.0:
-            return models[0], USUAL if models[0].noise == "network" and not self._is_trial else 1.0
+            return models[0], USUAL_SPREAD if models[0].noise == "network" and not self._is_trial else 1.0
         common: dict[str, Any] = {"interval": "posterior", "components": 1, "num_samples": 50, "verbose": 0}
         common |= {"random_state": self.seed_}
         if self.budget is not None:
@@ -346,7 +346,7 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         return Recipe(num_samples=TRIAL_NUM_SAMPLES) if self._is_trial and layout.num_params > SMALL else None
 
     def _monte_carlo_error(self, prediction: TargetPrediction) -> Tensor:  # (n,)
-        error = prediction.monte_carlo_error(ENDS)
+        error = prediction.monte_carlo_error(INTERVAL_ENDS)
         return torch.zeros_like(error) if self.target_.constant else error
 
     def _in_units(self, prediction: Prediction) -> TargetPrediction:
