@@ -168,27 +168,28 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         check_targets(self.target_scale, self.noise, y)
         self._draw_seed()
         fitted, held = self.split_rows(len(X))
-        rows, y_fitted, row_weights = X[fitted], y[fitted], weights[fitted]
+        self._fit_rows(X[fitted], y[fitted], weights[fitted], checkpoint)
+        self.conformity_scores_ = self._conformity(X[held], y[held]) if len(held) else None
+        return self
+
+    def _fit_rows(self, X: Array, y: Array, weights: Array, checkpoint: str | Path | None) -> None:
+        """Choose a model of these targets, and fit it."""
         began = time.perf_counter()
-        chains = checkpoint is None and self._tries_chains(len(rows))
-        self.model_, spread = self._choose(rows, y_fitted, row_weights, chains=chains)
-        self.target_ = TargetScale.of(self.model_.target_scale, y_fitted, row_weights, spread)
+        chains = checkpoint is None and self._tries_chains(len(X))
+        self.model_, spread = self._choose(X, y, weights, chains=chains)
+        self.target_ = TargetScale.of(self.model_.target_scale, y, weights, spread)
         if self.target_.constant:
             warnings.warn(
-                f"y: expected values that vary, got {y_fitted[0]:.8g} in all rows fitted to; that is predicted for "
-                "every row, with a standard deviation of 0.",
+                f"y: expected values that vary, got {y[0]:.8g} in all rows fitted to; that is predicted for every row, "
+                "with a standard deviation of 0.",
                 UserWarning,
-                stacklevel=2,
+                stacklevel=3,  # where fit was called
             )
-        targets, spent = self.target_.standardise(y_fitted), time.perf_counter() - began
-        likelihood = self._likelihood(rows, targets, row_weights)
+        targets, spent = self.target_.standardise(y), time.perf_counter() - began
+        likelihood = self._likelihood(X, targets, weights)
         if isinstance(likelihood, HeteroscedasticGaussian):
             targets = targets[:, None]
-        self._fit_posterior(rows, targets, row_weights, likelihood, spent=spent, checkpoint=checkpoint)
-        self.conformity_scores_ = None
-        if len(held):
-            self.conformity_scores_ = self._conformity(X[held], y[held])
-        return self
+        self._fit_posterior(X, targets, weights, likelihood, spent=spent, checkpoint=checkpoint)
 
     def _check_params(self) -> None:
         super()._check_params()
