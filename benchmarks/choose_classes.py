@@ -46,11 +46,11 @@ from livi.model.likelihoods import Categorical
 from livi.network import Layout
 from livi.posterior.posterior import Posterior
 from livi.rivals import fit_ensemble
-from livi.tables.estimators.base import quick_recipe
 from livi.tables.estimators.classifier import PIECES_HIDDEN
 from livi.tables.estimators.network import build_network
 from livi.tables.estimators.pieces import Pieces
 from livi.tables.estimators.prior import prior_of
+from livi.tables.estimators.recipe import quick_recipe
 from livi.tables.estimators.scaling import Scaling
 
 HIDDEN, SHARE = (50,), 5

@@ -43,8 +43,8 @@ from livi.experiments.table_data import Split
 from livi.experiments.table_scores import LEVEL, Array
 from livi.inference.rules import Size
 from livi.posterior.prediction import RegressionPrediction
-from livi.tables.estimators import regressor, trials
-from livi.tables.estimators.choice import MOST_OF_ONE
+from livi.tables.estimators import model_trials, regressor
+from livi.tables.estimators.model_choice import MAX_ROW_LEAD
 from livi.tables.estimators.spread import likely_spread
 
 
@@ -98,7 +98,7 @@ def chosen(name: str, number: int, most: int) -> tuple[livi.LIVIRegressor, list[
         predictions.append((prediction, targets))
         return likely_spread(prediction, targets)
 
-    with patch.object(trials, "likely_spread", recorded):
+    with patch.object(model_trials, "likely_spread", recorded):
         split = held_out(name, number)
         model.fit(split.inputs, split.targets)
     factor = f", spread times {model.target_.spread:.3f}" if predictions else ""
@@ -119,7 +119,7 @@ def spread(split: Split, number: int, way: str, most: int) -> Any:
 def line(name: str, way: str, parts: tuple[Array, Array, Array], first: Array) -> tuple[str, float, float]:
     """A row of the table; by how much the way leads the first, and the share that its intervals hold."""
     scores, inside, away = parts
-    lead = (scores - first).clip(-MOST_OF_ONE, MOST_OF_ONE)
+    lead = (scores - first).clip(-MAX_ROW_LEAD, MAX_ROW_LEAD)
     error = lead.std() / math.sqrt(len(lead))
     middle = np.sqrt(np.mean(np.sort(np.abs(away))[: -max(1, len(away) // 100)] ** 2))
     usual = np.sort(scores)[1:].mean()

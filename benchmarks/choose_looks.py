@@ -3,8 +3,9 @@
     python -m benchmarks.choose_looks [--rows 300,2000] [--seed 5] [--tables NAME,...]
 
 The made tables of `benchmarks.choose_table_steps`, further ones with steps, waves, heavy tails, a noise with a hump and
-a log-normal target, and 330 rows of scikit-learn's diabetes. A look is worth its time where it is ahead of the best
-other model whenever the whole trial, of 400 steps, clearly is; `plausible` where what it leaves out does not lead.
+a log-normal target, and 330 rows of scikit-learn's diabetes. A short trial of chains ("look") is worth its time where
+it is ahead of the best other model whenever the whole trial, of 400 steps, clearly is; `plausible` where what it leaves
+out does not lead.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from sklearn.datasets import load_diabetes
 
 import livi
 from benchmarks.choose_table_steps import TABLES, Array
-from livi.tables.estimators.choice import STEPS, Model, candidates, plausible, sampled_like, trial_rows
+from livi.tables.estimators.model_choice import TRIAL_STEPS, model_trial_rows, plausible
+from livi.tables.estimators.target_models import Model, candidates, sampled_like
 
 LENGTHS = (100, 200, 400)  # of chains
 
@@ -80,12 +82,12 @@ def tried(model: Model, length: int, x: Array, y: Array, seed: int) -> tuple[liv
 def line(name: str, rows: int, seed: int) -> str:
     """Scores and CPU seconds of all trials; those that would be left out are in brackets."""
     x, y = ALL[name](rows, seed)
-    fitted, held = trial_rows(len(y), seed)
+    fitted, held = model_trial_rows(len(y), seed)
     both = np.concatenate([fitted, held])
     models = candidates("auto", "auto", y)
     cells, scores, kept = [], {}, models
     for model in models:
-        trial, seconds = tried(model, STEPS, x[fitted], y[fitted], seed)
+        trial, seconds = tried(model, TRIAL_STEPS, x[fitted], y[fitted], seed)
         scores[model] = float(trial.log_density(x[held], y[held]).mean())
         if model == models[0]:
             kept = plausible(models, x[both], y[both], *trial.predict(x[both], return_std=True))

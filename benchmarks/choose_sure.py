@@ -13,6 +13,7 @@ import argparse
 import functools
 import math
 import warnings
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import NamedTuple
@@ -23,26 +24,41 @@ import torch
 import livi
 from benchmarks.bench_truth import held_out
 from benchmarks.choose_looks import tried
-from livi.tables.estimators.choice import (
-    LOOK_STEPS,
-    SAMPLED_STEPS,
-    STEPS,
-    Model,
-    candidates,
-    chosen,
+from livi.tables.estimators.model_choice import (
+    CHAIN_STEPS,
+    SHORT_CHAIN_STEPS,
+    TRIAL_STEPS,
+    best_of,
+    is_ahead,
+    leads,
+    model_trial_rows,
     plausible,
-    sampled_like,
-    trial_rows,
+    simplest_of,
 )
 from livi.tables.estimators.scaling import Array
+from livi.tables.estimators.target_models import Model, candidates, sampled_like
 
 
 class Rule(NamedTuple):
-    """When chains are taken."""
+    """When chains are taken: a rule like `livi.tables.estimators.model_choice.chosen`, with other limits."""
 
-    sure: float  # standard errors by which they must lead
-    of_longer: float | None = None  # the same where the other model has a trial as long as theirs; None: it has none
-    look: bool = True  # whether they have a look before their trial, where the other model has constant noise
+    min_lead: float  # standard errors by which they must lead
+    min_long_lead: float | None = None  # the same where the other model has as long a trial; None: it has none
+    short_trial: bool = True  # whether they have one before their trial, where the other model has constant noise
+
+    def chosen(self, models: Sequence[Model], score: Callable[..., Array]) -> Model:
+        scores = {model: score(model) for model in models}
+        best, simplest = best_of(scores), simplest_of(scores)
+        chains = sampled_like(best)
+        if chains is None:
+            return simplest
+        short = self.short_trial and best.noise == "constant"
+        if short and not is_ahead(score(chains, SHORT_CHAIN_STEPS), scores[best]):
+            return simplest
+        ahead = leads(score(chains), scores[simplest], self.min_lead)
+        if ahead and self.min_long_lead is not None:
+            ahead = leads(score(chains), score(simplest, CHAIN_STEPS), self.min_long_lead)
+        return chains if ahead else simplest
 
 
 RULES = {
@@ -53,9 +69,9 @@ RULES = {
     "not clearly behind one as long": Rule(-math.inf, -1.64),
     "1 standard error": Rule(1.0),
     "1.64 standard errors": Rule(1.64),
-    "no look, ahead": Rule(0.0, look=False),
-    "no look, ahead of one as long": Rule(0.0, 0.0, look=False),
-    "no look, ahead, and not clearly behind one as long": Rule(0.0, -1.64, look=False),
+    "no short trial, ahead": Rule(0.0, short_trial=False),
+    "no short trial, ahead of one as long": Rule(0.0, 0.0, short_trial=False),
+    "no short trial, ahead, and not clearly behind one as long": Rule(0.0, -1.64, short_trial=False),
 }
 
 
@@ -65,14 +81,14 @@ def compare(name: str, number: int, steps: int | None) -> dict[str, tuple[str, f
     warnings.simplefilter("ignore")
     split = held_out(name, number)
     inputs, targets = split.inputs, split.targets
-    fitted, scored = trial_rows(len(targets), number)
+    fitted, scored = model_trial_rows(len(targets), number)
 
     @functools.cache
     def trial(model: Model, length: int) -> livi.LIVIRegressor:
         return tried(model, min(length, steps or length), inputs[fitted], targets[fitted], number)[0]
 
     def score(model: Model, length: int | None = None) -> Array:
-        made = trial(model, length or (SAMPLED_STEPS if model.noise == "network" else STEPS))
+        made = trial(model, length or (CHAIN_STEPS if model.noise == "network" else TRIAL_STEPS))
         return made.log_density(inputs[scored], targets[scored])
 
     @functools.cache
@@ -83,13 +99,11 @@ def compare(name: str, number: int, steps: int | None) -> dict[str, tuple[str, f
     models = [model for model in candidates("auto", "auto", targets) if model.target_scale != "count"]
     both = np.concatenate([fitted, scored])
     models = plausible(
-        models, inputs[both], targets[both], *trial(models[0], STEPS).predict(inputs[both], return_std=True)
+        models, inputs[both], targets[both], *trial(models[0], TRIAL_STEPS).predict(inputs[both], return_std=True)
     )
     found = {}
     for title, rule in RULES.items():
-        longer = None if rule.of_longer is None else (lambda model: score(model, SAMPLED_STEPS))
-        look = functools.partial(score, length=LOOK_STEPS) if rule.look else None
-        best, _ = chosen(models, score, sampled_like, look, longer, rule.sure, rule.of_longer or 0.0)
+        best = rule.chosen(models, score)
         found[title] = best.label, worth(best)
     return found
 

@@ -19,12 +19,12 @@ import numpy as np
 import livi
 from benchmarks.choose_table_steps import NEW, TABLES
 from livi.tables.estimators import regressor
-from livi.tables.estimators.choice import SAMPLES, STEPS
+from livi.tables.estimators.model_choice import TRIAL_NUM_SAMPLES, TRIAL_STEPS
 
 WAYS = {  # steps, where a constant noise starts, and whether by few samples a step
-    f"{STEPS} steps from a noise of 1": (STEPS, False, False),
-    "from a linear model's": (STEPS, True, False),
-    f"{SAMPLES} samples a step": (STEPS, True, True),
+    f"{TRIAL_STEPS} steps from a noise of 1": (TRIAL_STEPS, False, False),
+    "from a linear model's": (TRIAL_STEPS, True, False),
+    f"{TRIAL_NUM_SAMPLES} samples a step": (TRIAL_STEPS, True, True),
     "whole fit": (None, True, False),
 }
 

@@ -52,21 +52,29 @@ def installed_with(names):
     return found
 
 
-CORE = installed_with(Requirement(text).name for text in PROJECT["dependencies"])
+def named(texts):
+    return {Requirement(text).name for text in texts}
+
+
+CORE = installed_with(named(PROJECT["dependencies"]))
 OWNERS = {
     module: {canonicalize_name(name) for name in names} for module, names in metadata.packages_distributions().items()
 }
-MODULES = {module for module, names in OWNERS.items() if names & CORE} | {"livi"}
 
 
-def without_extras(script):
-    alone = ALONE.format(modules=MODULES, distributions=CORE, root=str(ROOT))
+def without_extras(script, but=()):
+    """Run the script with the core, and with these extras."""
+    distributions = CORE | installed_with(
+        named(text for name in but for text in PROJECT["optional-dependencies"][name])
+    )
+    modules = {module for module, names in OWNERS.items() if names & distributions} | {"livi"}
+    alone = ALONE.format(modules=modules, distributions=distributions, root=str(ROOT))
     command = [sys.executable, "-I", "-c", alone + script]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def test_the_core_is_torch_numpy_and_safetensors():
-    assert {Requirement(text).name for text in PROJECT["dependencies"]} == {"torch", "numpy", "safetensors"}
+    assert named(PROJECT["dependencies"]) == {"torch", "numpy", "safetensors"}
 
 
 def test_no_package_of_an_extra_is_seen():
@@ -89,6 +97,22 @@ def test_fit_diagnose_save_load_and_predict_need_no_extra():
     process = without_extras(f"runpy.run_path({str(ROOT / 'scripts' / 'first_fit.py')!r}, run_name='__main__')")
     assert process.returncode == 0, process.stderr
     assert process.stdout.splitlines()[-1] == "fitted, diagnosed, saved, loaded and predicted"
+
+
+def test_the_estimators_need_the_extra_sklearn_alone(tmp_path):
+    process = without_extras(
+        f"""
+import importlib.util
+import livi, numpy as np
+assert importlib.util.find_spec("pandas") is None
+x = np.random.default_rng(0).normal(size=(80, 2))
+for model, targets in ((livi.LIVIRegressor(steps=20), x[:, 0]), (livi.LIVIClassifier(steps=20), x[:, 0] > 0.0)):
+    model.fit(x, targets).save({str(tmp_path / "model.livi")!r})
+    print(livi.estimators.load({str(tmp_path / "model.livi")!r}).predict(x).shape)
+""",
+        but=["sklearn"],
+    )
+    assert process.stdout == "(80,)\n(80,)\n", process.stderr
 
 
 def test_every_public_name_is_there_without_an_extra():
@@ -132,7 +156,7 @@ for use in (
         print(error, file=sys.stderr)
 """)
     assert process.returncode == 0, process.stderr
-    extras = ("plots", "tables", "tables", "tables", "tables", "tensorboard")
+    extras = ("plots", "tables", "tables", "tables", "sklearn", "tensorboard")
     said = process.stderr.splitlines()
     assert len(said) == len(extras), process.stderr
     for sentence, extra in zip(said, extras, strict=True):

@@ -189,7 +189,7 @@ except ImportError as error:
 """
     process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr
-    assert 'pip install "livi[tables]"' in process.stdout
+    assert 'pip install "livi[sklearn]"' in process.stdout
 
 
 @pytest.mark.parametrize("kind", [LIVIRegressor, LIVIClassifier])

@@ -9,7 +9,8 @@ from tabled import silent
 from livi.model.likelihoods import Poisson
 from livi.posterior.prediction import DrawnPrediction
 from livi.tables.estimators import LIVIRegressor, load
-from livi.tables.estimators.choice import MODELS, Model, candidates, chosen, look_counted
+from livi.tables.estimators.model_choice import chosen
+from livi.tables.estimators.target_models import MODELS, Model, candidates, look_counted
 from livi.tables.fitting import fit_table
 from livi.tables.options import FitOptions
 from livi.tables.reading import Table

@@ -13,7 +13,7 @@ from livi.posterior.posterior import Posterior
 from livi.posterior.prediction import ClassificationPrediction, LogNormalPrediction, RegressionPrediction
 from livi.tables.estimators import LIVIClassifier, LIVIRegressor, load
 from livi.tables.estimators import answers as module
-from livi.tables.estimators.draws import AUTO, TOLERANCE, Draws
+from livi.tables.estimators.draws import AUTO_NUM_SAMPLES, MAX_ERROR, Draws
 
 SHORT = {"hidden": (8,), "activation": "tanh", "steps": 60, "random_state": 0}
 ENDS = (0.05, 0.95)
@@ -80,11 +80,11 @@ def far_and_near():
 
 def test_rows_are_asked_of_networks_until_they_have_enough(estimator):
     errors, networks = asked(estimator, far_and_near())
-    assert set(networks) <= set(AUTO)
+    assert set(networks) <= set(AUTO_NUM_SAMPLES)
     assert len(set(networks)) > 1
-    assert ((errors <= TOLERANCE) | (networks == AUTO[-1])).all()
+    assert ((errors <= MAX_ERROR) | (networks == AUTO_NUM_SAMPLES[-1])).all()
     np.testing.assert_array_equal(estimator.monte_carlo_error(far_and_near()), errors)
-    fixed = clone(estimator).set_params(num_samples=AUTO[0])
+    fixed = clone(estimator).set_params(num_samples=AUTO_NUM_SAMPLES[0])
     fixed.fit(*(wave() if isinstance(estimator, LIVIRegressor) else regions()))
     few, _ = asked(fixed, far_and_near())
     assert few.max() > errors.max()
@@ -95,13 +95,13 @@ def test_an_answer_depends_on_its_own_row_alone(estimator, monkeypatch):
     answer = estimator.predict if isinstance(estimator, LIVIRegressor) else estimator.predict_proba
     whole = answer(X)
     np.testing.assert_allclose(np.concatenate([answer(X[i : i + 1]) for i in range(0, len(X), 9)]), whole[::9], 1e-9)
-    monkeypatch.setattr(module, "_CPU_BLOCK", 7 * AUTO[0] * 8)
+    monkeypatch.setattr(module, "_CPU_BLOCK", 7 * AUTO_NUM_SAMPLES[0] * 8)
     np.testing.assert_allclose(answer(X), whole, 1e-9)
 
 
 def test_threads_do_not_change_answers_and_leave_torch_as_it_was(estimator, tmp_path, monkeypatch):
     X = far_and_near()
-    monkeypatch.setattr(module, "_CPU_BLOCK", 7 * AUTO[0] * 8)  # 18 blocks
+    monkeypatch.setattr(module, "_CPU_BLOCK", 7 * AUTO_NUM_SAMPLES[0] * 8)  # 18 blocks
     answer = "predict" if isinstance(estimator, LIVIRegressor) else "predict_proba"
     alone, before = getattr(estimator, answer)(X), torch.get_num_threads()
     flags = (torch.backends.mha.get_fastpath_enabled(), torch.backends.cuda.flash_sdp_enabled())

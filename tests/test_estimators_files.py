@@ -8,10 +8,12 @@ from estimating import SHORT, wave
 
 import livi
 from livi import LIVIClassifier, LIVIRegressor, StorageError
+from livi.posterior.storage import read_checkpoint
+from livi.running.progress import Progress
 from livi.tables.estimators import load, load_with_extra
-from livi.tables.estimators.choice import Model
 from livi.tables.estimators.network import build_network
 from livi.tables.estimators.prior import prior_of
+from livi.tables.estimators.target_models import Model
 
 # So short a fit may rightly be told that it has not spread out yet.
 pytestmark = pytest.mark.filterwarnings("ignore::livi.FitWarning")
@@ -126,3 +128,32 @@ def test_files_of_before_target_scales_are_read_and_nothing_is_drawn_in():
     far = inside + 50.0 * inside.std(0)
     np.testing.assert_array_equal(again.standardised_inputs(far), again.input_scaling_.standardise(far))
     assert np.abs(model.standardised_inputs(far)).max() < 10.0
+
+
+@pytest.mark.filterwarnings("ignore::livi.FitWarning")
+@pytest.mark.parametrize("kind", [LIVIRegressor, LIVIClassifier])
+def test_an_interrupted_fit_goes_on_from_its_checkpoint(kind, tmp_path, monkeypatch):
+    X, y = wave(40)
+    model, path = kind(**SHORT | {"steps": 60}), tmp_path / "fit.part"
+    y = y if kind is LIVIRegressor else y > 0
+    whole = model.fit(X, y).predict(X)
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "show", stopped_at(30))
+        model.set_params(verbose=1).fit(X, y, checkpoint=path)
+    assert read_checkpoint(path)["state"]["step"] < 60
+    np.testing.assert_array_equal(model.set_params(verbose=0).fit(X, y, checkpoint=path).predict(X), whole)
+
+
+def stopped_at(step):
+    """In place of `Progress.show`: Ctrl-C at this step."""
+
+    def show(self, at, row):
+        if self.unit == "steps" and at >= step and "bound" in row:
+            raise KeyboardInterrupt
+
+    return show
+
+
+def test_chains_take_no_checkpoint(tmp_path):
+    with pytest.raises(ValueError, match="checkpoint: expected none for noise='network', whose chains cannot continue"):
+        LIVIRegressor(noise="network").fit(*wave(20), checkpoint=tmp_path / "fit.part")

@@ -5,8 +5,9 @@ import pytest
 
 from livi import estimators
 from livi.tables.estimators import LIVIClassifier, classifier
-from livi.tables.estimators.cutting import Trial, trial_rows
-from livi.tables.estimators.pieces import MOST, MOST_IN_ALL, Pieces, affordable
+from livi.tables.estimators.piece_trials import piece_trial_rows
+from livi.tables.estimators.pieces import MAX_COLUMN_PIECES, MAX_PIECES, Pieces, affordable
+from livi.tables.estimators.trial import Trial
 
 BRIEF = {"hidden": (4,), "steps": 5, "num_samples": 4, "random_state": 0}
 
@@ -47,9 +48,9 @@ def test_a_row_of_weight_two_is_cut_as_two_rows_are(rows):
 
 def test_many_columns_have_few_pieces_each():
     values = np.random.default_rng(0).normal(size=(5, 100))
-    assert affordable(values[:, :2]) == MOST
-    assert affordable(values) == MOST_IN_ALL // 100
-    assert affordable(np.zeros((5, 3))) == MOST
+    assert affordable(values[:, :2]) == MAX_COLUMN_PIECES
+    assert affordable(values) == MAX_PIECES // 100
+    assert affordable(np.zeros((5, 3))) == MAX_COLUMN_PIECES
 
 
 def test_a_file_answers_as_the_estimator_with_pieces_that_it_is_of(rows, tmp_path):
@@ -85,7 +86,7 @@ def test_many_rows_are_cut_where_that_is_better(rows, monkeypatch, tmp_path):
     stripes = (np.floor(4 * X[:, 0]) % 2).astype(int)  # thresholds, and many of them
     model = LIVIClassifier(**{**BRIEF, "steps": None, "budget": 0.5}).fit(X, stripes)
     plain, cut = model.trials_
-    assert (plain.pieces, cut.pieces) == (0, MOST)
+    assert (plain.pieces, cut.pieces) == (0, MAX_COLUMN_PIECES)
     assert (model.pieces_ is not None) == (cut.log_score > plain.log_score)
     assert cut.log_score > plain.log_score
     model.save(tmp_path / "model.livi")
@@ -103,13 +104,13 @@ def test_the_trial_with_the_better_score_decides(rows, monkeypatch):
 
     monkeypatch.setattr(classifier, "map_score", score)
     model = LIVIClassifier(**BRIEF).fit(X, y)
-    assert [trial.pieces for trial in model.trials_] == [0, MOST]
-    assert seen == [(3, 5), (3 + 2 * MOST, 5)]  # no more steps than the user asks for
+    assert [trial.pieces for trial in model.trials_] == [0, MAX_COLUMN_PIECES]
+    assert seen == [(3, 5), (3 + 2 * MAX_COLUMN_PIECES, 5)]  # no more steps than the user asks for
     assert model.pieces_ is None
     assert model.trials_[0] == Trial(0, pytest.approx(-0.3))
 
 
-@pytest.mark.parametrize("pieces", [1, -2, 2.5, True, "many", MOST_IN_ALL + 1])
+@pytest.mark.parametrize("pieces", [1, -2, 2.5, True, "many", MAX_PIECES + 1])
 def test_numbers_of_pieces_that_make_no_sense_are_refused(pieces, rows):
     with pytest.raises(ValueError, match="pieces: expected 0, 2 to 512 or 'auto', got"):
         LIVIClassifier(pieces=pieces, **BRIEF).fit(*rows)
@@ -117,10 +118,10 @@ def test_numbers_of_pieces_that_make_no_sense_are_refused(pieces, rows):
 
 def test_rows_that_count_much_are_fitted_to_and_scored_alike():
     weights = np.where(np.arange(3000) < 500, 100.0, 1.0)
-    fitted, scored = trial_rows(weights, 0)
+    fitted, scored = piece_trial_rows(weights, 0)
     assert (len(fitted), len(scored)) == (2250, 750)
     assert not set(fitted) & set(scored)
     shares = [float((weights[rows] > 1.0).mean()) for rows in (fitted, scored)]
     assert shares == pytest.approx([500 / 525, 500 / 525], abs=0.02)
-    alike = trial_rows(np.full(3000, 7.0), 0)
+    alike = piece_trial_rows(np.full(3000, 7.0), 0)
     assert sorted(np.concatenate(alike)) == list(range(3000))

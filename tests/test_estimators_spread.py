@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from livi.posterior.prediction import DrawnPrediction, RegressionPrediction
-from livi.tables.estimators import LIVIRegressor, load, trials
-from livi.tables.estimators.choice import Model
+from livi.tables.estimators import LIVIRegressor, load, model_trials
 from livi.tables.estimators.scaling import Scaling
-from livi.tables.estimators.spread import APART, USUAL, likely_spread
+from livi.tables.estimators.spread import LOG_SPREAD_STD, USUAL_SPREAD, likely_spread
 from livi.tables.estimators.target import TargetScale
+from livi.tables.estimators.target_models import Model
 
 CHAINS = {"noise": "network", "steps": 40, "num_samples": 20, "random_state": 0}
 
@@ -61,29 +61,29 @@ def test_many_rows_decide_the_factor(width):
 
 def test_a_few_rows_hardly_move_it_and_none_leave_what_is_usual():
     prediction = mixture(rows=3)
-    assert likely_spread(prediction, prediction.mean) == pytest.approx(USUAL, rel=2 * APART)
+    assert likely_spread(prediction, prediction.mean) == pytest.approx(USUAL_SPREAD, rel=2 * LOG_SPREAD_STD)
     none = RegressionPrediction(prediction.means[:, :0], prediction.stds[:, :0])
-    assert likely_spread(none, torch.zeros(0)) == pytest.approx(USUAL)
+    assert likely_spread(none, torch.zeros(0)) == pytest.approx(USUAL_SPREAD)
 
 
 def test_targets_beyond_all_measure_are_no_reason_to_fail():
     prediction = mixture(rows=2)
-    assert likely_spread(prediction, torch.tensor([1e200, 0.0], dtype=torch.float64)) == USUAL
+    assert likely_spread(prediction, torch.tensor([1e200, 0.0], dtype=torch.float64)) == USUAL_SPREAD
 
 
 def test_a_network_that_is_asked_for_has_the_usual_spread_in_every_answer(fitted):
-    assert fitted.target_.spread == USUAL
+    assert fitted.target_.spread == USUAL_SPREAD
     X, y = waves(30, seed=1)
     whole = with_spread(fitted, 1.0)
     mean, std = fitted.predict(X, return_std=True)
     np.testing.assert_allclose(mean, whole.predict(X), rtol=1e-12)
-    np.testing.assert_allclose(std, USUAL * whole.predict(X, return_std=True)[1], rtol=1e-9)
+    np.testing.assert_allclose(std, USUAL_SPREAD * whole.predict(X, return_std=True)[1], rtol=1e-9)
     ends, wider = fitted.predict_interval(X), whole.predict_interval(X)
-    np.testing.assert_allclose(ends - mean[:, None], USUAL * (wider - mean[:, None]), rtol=1e-4, atol=1e-6)
-    scores = whole.predictive(X).spread_by(USUAL).log_prob(torch.from_numpy(y)).numpy()
+    np.testing.assert_allclose(ends - mean[:, None], USUAL_SPREAD * (wider - mean[:, None]), rtol=1e-4, atol=1e-6)
+    scores = whole.predictive(X).spread_by(USUAL_SPREAD).log_prob(torch.from_numpy(y)).numpy()
     np.testing.assert_allclose(fitted.log_density(X, y), scores, rtol=1e-6)
     away = fitted.sample_y(X, 20) - mean[:, None]
-    np.testing.assert_allclose(away, USUAL * (whole.sample_y(X, 20) - mean[:, None]), rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(away, USUAL_SPREAD * (whole.sample_y(X, 20) - mean[:, None]), rtol=1e-6, atol=1e-9)
 
 
 def test_a_trial_decides_by_rows_that_it_has_not_seen(monkeypatch):
@@ -93,14 +93,14 @@ def test_a_trial_decides_by_rows_that_it_has_not_seen(monkeypatch):
         asked.append((prediction, targets))
         return likely_spread(prediction, targets)
 
-    monkeypatch.setattr(trials, "likely_spread", noted)
+    monkeypatch.setattr(model_trials, "likely_spread", noted)
     X, y = waves(120)
     model = LIVIRegressor(**CHAINS).fit(X, y)  # plain or log: both are tried
     ((prediction, targets),) = asked
     assert len(model.trials_) == 2
     assert len(targets) == round(0.3 * 120)
     assert model.target_.spread == likely_spread(prediction, targets)
-    assert model.target_.spread != USUAL
+    assert model.target_.spread != USUAL_SPREAD
     values = np.log(y) if model.model_.target_scale == "log" else y
     assert np.isin(targets.numpy().round(6), values.round(6)).all()
 
@@ -109,7 +109,7 @@ def test_chains_that_a_budget_cut_short_do_not_decide_it():
     X, y = waves(300)
     model = LIVIRegressor(noise="network", budget=1.0, random_state=0).fit(X, y)  # plain or log: both are tried
     assert len(model.trials_) == 2
-    assert model.target_.spread == USUAL
+    assert model.target_.spread == USUAL_SPREAD
 
 
 def test_of_whole_numbers_the_probabilities_decide_it():
@@ -125,10 +125,10 @@ def test_of_whole_numbers_the_probabilities_decide_it():
 @pytest.mark.parametrize(("counted", "cells"), [(False, False), (True, True)])
 def test_trials_score_by_cells_where_models_of_counts_are_among_them(counted, cells, monkeypatch):
     asked = []
-    monkeypatch.setattr(trials, "likely_spread", lambda _, targets: asked.append(targets) or 0.9)
+    monkeypatch.setattr(model_trials, "likely_spread", lambda _, targets: asked.append(targets) or 0.9)
     X, y = waves(120)
     made = lambda model, steps: LIVIRegressor(**CHAINS | {"steps": steps}, target_scale=model.target_scale)  # noqa: E731
-    tried = trials.Trials(made, X, y.round(), np.ones(120), seed=0, steps=40, counted=counted)
+    tried = model_trials.Trials(made, X, y.round(), np.ones(120), seed=0, steps=40, counted=counted)
     for scale in ("plain", "log"):
         assert tried.spread(Model(scale, "network")) == 0.9
     assert tried.spread(Model("plain", "constant")) == 1.0
@@ -146,7 +146,7 @@ def test_a_model_is_fitted_once_for_a_number_of_steps():
         made.append(steps)
         return LIVIRegressor(**CHAINS | {"steps": steps}, target_scale=model.target_scale)
 
-    tried, model = trials.Trials(make, X, y, np.ones(100), seed=0, steps=40), Model("plain", "network")
+    tried, model = model_trials.Trials(make, X, y, np.ones(100), seed=0, steps=40), Model("plain", "network")
     assert tried.fitted(model, 100) is tried.fitted(model, 400)  # 40 both, and no more are allowed
     assert made == [40]
 
@@ -154,8 +154,8 @@ def test_a_model_is_fitted_once_for_a_number_of_steps():
 def test_a_trial_of_equal_targets_says_nothing_of_the_spread():
     X, _ = waves(100)
     made = lambda _, steps: LIVIRegressor(**CHAINS | {"steps": steps}, target_scale="plain")  # noqa: E731
-    tried = trials.Trials(made, X, np.full(100, 3.0), np.ones(100), seed=0, steps=40)
-    assert tried.spread(Model("plain", "network")) == USUAL
+    tried = model_trials.Trials(made, X, np.full(100, 3.0), np.ones(100), seed=0, steps=40)
+    assert tried.spread(Model("plain", "network")) == USUAL_SPREAD
 
 
 def test_what_is_out_of_bounds_is_cut_before_it_is_spread():
@@ -182,7 +182,7 @@ def test_it_is_saved_and_older_files_leave_spread_as_it_is(tmp_path, fitted):
     X, _ = waves(10, seed=2)
     fitted.save(tmp_path / "model.livi")
     again = load(tmp_path / "model.livi")
-    assert again.target_.spread == USUAL
+    assert again.target_.spread == USUAL_SPREAD
     np.testing.assert_array_equal(again.predict_interval(X), fitted.predict_interval(X))
     older = fitted.target_.to_facts()
     del older["spread"]

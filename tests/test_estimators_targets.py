@@ -10,19 +10,18 @@ import livi
 from livi.posterior import metrics
 from livi.posterior.prediction import LogNormalPrediction, RegressionPrediction
 from livi.tables.estimators import LIVIRegressor, load
-from livi.tables.estimators.choice import (
-    FEWEST,
-    Model,
-    candidates,
+from livi.tables.estimators.model_choice import (
+    MIN_TABLE_ROWS,
     chosen,
     has_many,
+    leads,
+    model_trial_rows,
     plausible,
-    sampled_like,
-    trial_rows,
 )
 from livi.tables.estimators.noise import first_noise
 from livi.tables.estimators.scaling import Scaling
 from livi.tables.estimators.target import TargetScale, stretched
+from livi.tables.estimators.target_models import Model, candidates, sampled_like
 
 SHORT = {"hidden": (5,), "steps": 60, "num_samples": 30, "random_state": 0}
 
@@ -157,11 +156,12 @@ def test_chains_are_held_against_the_best_of_the_others():
         best, trials = chosen(models, (known | {chains: ahead}).__getitem__, sampled_like)
         assert best == expected
         assert [trial.model for trial in trials] == [*models, chains]
-    assert chosen(models, (known | {chains: ahead - 0.9}).__getitem__, sampled_like, sure=3.0)[0] == models[1]
+    assert leads(ahead - 0.9, known[models[1]], min_lead=0.0)
+    assert not leads(ahead - 0.9, known[models[1]], min_lead=3.0)
     assert sampled_like(Model("count", "poisson")) is None
 
 
-def test_chains_are_scored_where_a_look_is_ahead():
+def test_chains_are_scored_where_a_short_trial_is_ahead():
     model, random = Model("plain", "constant"), np.random.default_rng(0)
     known, chains = random.normal(size=100), sampled_like(model)
     score = {model: known, chains: known + 2.0}.__getitem__
@@ -176,34 +176,34 @@ def test_of_many_rows_chains_must_lead_a_trial_as_long_as_theirs():
     known, chains = random.normal(size=100), sampled_like(model)
     score = {model: known, chains: known + 1.0}.__getitem__
     for gain, expected in ((0.5, chains), (2.0, model)):
-        best, trials = chosen([model], score, sampled_like, longer=lambda _, gain=gain: known + gain)
+        best, trials = chosen([model], score, sampled_like, long_trial=lambda _, gain=gain: known + gain)
         assert best == expected
         assert trials[0].log_score == pytest.approx(known.mean() + gain)  # what was compared in the end is told
     assert [has_many(rows) for rows in (3000, 3001)] == [False, True]
 
 
 @pytest.mark.parametrize(("rows", "expected"), [(200, (True, False)), (3001, (False, True))])
-def test_few_rows_get_a_look_and_many_a_longer_trial(rows, expected, monkeypatch):
+def test_few_rows_get_a_short_trial_and_many_a_long_one(rows, expected, monkeypatch):
     seen = []
 
-    def spy(models, score, last, look, longer):
-        seen.append((look is not None, longer is not None))
+    def spy(models, score, by_chains, short_trial, long_trial):
+        seen.append((short_trial is not None, long_trial is not None))
         return models[0], []
 
-    monkeypatch.setattr("livi.tables.estimators.trials.chosen", spy)
+    monkeypatch.setattr("livi.tables.estimators.model_trials.chosen", spy)
     X = np.random.default_rng(0).normal(size=(rows, 2))
     LIVIRegressor(**SHORT).fit(X, X[:, 0] + 0.1 * np.random.default_rng(1).normal(size=rows))
     assert seen == [expected]
 
 
-def test_where_noise_varies_chains_are_scored_without_a_look():
+def test_where_noise_varies_chains_are_scored_without_a_short_trial():
     model, random = Model("log", "varying"), np.random.default_rng(0)
     known, chains = random.normal(size=100), sampled_like(model)
 
-    def look(other):
+    def short_trial(other):
         raise AssertionError(other)
 
-    assert chosen([model], {model: known, chains: known + 1.0}.__getitem__, sampled_like, look)[0] == chains
+    assert chosen([model], {model: known, chains: known + 1.0}.__getitem__, sampled_like, short_trial)[0] == chains
 
 
 def test_residuals_say_what_is_worth_a_trial():
@@ -314,13 +314,13 @@ def test_a_noise_starts_where_a_linear_model_leaves_it():
 
 def test_trials_grow_with_the_table_up_to_a_limit():
     for rows, fitted, scored in ((100, 70, 30), (1000, 420, 180), (5000, 700, 300), (10**6, 1400, 600)):
-        found = trial_rows(rows, 0)
+        found = model_trial_rows(rows, 0)
         assert tuple(map(len, found)) == (fitted, scored)
         assert not set(found[0]) & set(found[1])
 
 
 def test_few_rows_are_not_tried_on():
-    X, y = skewed(FEWEST - 1)
+    X, y = skewed(MIN_TABLE_ROWS - 1)
     model = LIVIRegressor(**SHORT | {"steps": 5}).fit(X, y)
     assert (model.model_, model.trials_) == (Model("plain", "constant"), [])
 

@@ -28,7 +28,7 @@ from livi.report.elements import clipped
 from livi.report.interactive import MOST_POINTS, label, sample, shortened
 from livi.report.table_page import page, write_report
 from livi.report.table_plain import SCORES, first_words
-from livi.tables.evaluation import ENOUGH_ROWS
+from livi.tables.evaluation import MIN_JUDGED_ROWS
 from livi.tables.parts import parts_of
 
 
@@ -160,9 +160,9 @@ def test_few_rows_are_not_drawn_as_calibration():
         text = page(one)
         assert "One row is too few" in text
         assert not figures_of(text).keys() & {"coverage", "pit", "reliability", "kept"}
-    for few in (regression(ENOUGH_ROWS - 1), classification(ENOUGH_ROWS - 1)):  # as in the verdict
+    for few in (regression(MIN_JUDGED_ROWS - 1), classification(MIN_JUDGED_ROWS - 1)):  # as in the verdict
         assert not figures_of(page(few)).keys() & {"coverage", "pit", "reliability"}
-    assert "coverage" in figures_of(page(regression(ENOUGH_ROWS)))
+    assert "coverage" in figures_of(page(regression(MIN_JUDGED_ROWS)))
 
 
 def test_many_rows_are_sampled_and_the_page_says_so():

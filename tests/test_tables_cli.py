@@ -118,7 +118,7 @@ def test_predictions_can_go_to_stdout(here, model, capsys):
 
 @pytest.mark.parametrize("command", ["predict", "evaluate"])
 def test_rows_that_take_long_are_counted_on_stderr_unless_quiet(here, model, monkeypatch, capsys, command):
-    monkeypatch.setattr(predicting, "PATIENCE", -1.0)
+    monkeypatch.setattr(predicting, "PROGRESS_DELAY", -1.0)
     arguments = [command, "houses.livi", "test.csv", *(["--out", "-"] if command == "predict" else [])]
     assert cli.main(arguments) == 0
     out, err = capsys.readouterr()

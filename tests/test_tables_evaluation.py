@@ -11,7 +11,7 @@ from scipy import stats
 from livi.posterior.prediction import RegressionPrediction
 from livi.tables.calibration import binomial_band
 from livi.tables.content import ClassificationRows, RegressionRows
-from livi.tables.estimators.choice import Model
+from livi.tables.estimators.target_models import Model
 from livi.tables.evaluation import Evaluation, score_classification, score_regression, uniformity
 from livi.tables.predicting import regression_rows as predicted_rows
 

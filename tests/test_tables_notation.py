@@ -13,7 +13,7 @@ from livi.tables import Table, TableError, read_table
 from livi.tables.detection import choose_task, column_kinds
 from livi.tables.encoding import encode, target_numbers
 from livi.tables.fitting import fit_table
-from livi.tables.gaps import with_gaps
+from livi.tables.missing_words import with_missing
 from livi.tables.model import load_model
 from livi.tables.notation import Notation, could_be_decimals, in_common, written
 from livi.tables.numbers import read_numbers
@@ -193,7 +193,7 @@ def test_few_numbers_with_words_are_categories_with_a_note(houses):
 
 def test_words_and_numbers_become_gaps():
     said = []
-    found = with_gaps(
+    found = with_missing(
         table(a=["Unknown", "5", "-999.0"], b=[-999.0, 1.0, 2.0]), ["unknown", "-999", "n.v."], said.append
     )
     assert found.columns["a"].tolist() == ["", "5", ""]

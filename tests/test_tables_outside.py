@@ -12,7 +12,7 @@ from livi.tables.fitting import fit_table
 from livi.tables.model import load_model
 from livi.tables.options import FitOptions
 from livi.tables.schema import Schema
-from livi.tables.surprises import Surprises
+from livi.tables.unseen_values import UnseenValues
 
 
 def learned(fitted):
@@ -57,10 +57,10 @@ def test_many_columns_are_one_sentence():
 
 
 def test_parts_are_counted_together(fitted):
-    schema, surprises, heard = learned(fitted), Surprises(), []
+    schema, unseen, heard = learned(fitted), UnseenValues(), []
     for value in (100, 200):
-        encode_part(table(x=[value, 1], when=["2024-01-05"] * 2, town=["u", "u"]), schema, surprises)
-    surprises.tell(heard.append)
+        encode_part(table(x=[value, 1], when=["2024-01-05"] * 2, town=["u", "u"]), schema, unseen)
+    unseen.tell(heard.append)
     assert "2 rows are far outside" in heard[0]
 
 

@@ -26,7 +26,7 @@ def fitted(table, target, interval):
 def test_blocks_do_not_change_predictions_and_judgements(houses, monkeypatch, target, interval):
     model = fitted(houses, target, interval)
     frame, judged = model.predict(houses, silent), model.evaluate(houses, silent)
-    monkeypatch.setattr(module, "BLOCK", 7)
+    monkeypatch.setattr(module, "BLOCK_ROWS", 7)
     numbers = frame.select_dtypes("number")
     other = model.predict(houses, silent)
     assert list(other) == list(frame)
@@ -60,8 +60,8 @@ class Terminal(io.StringIO):
 
 
 def show(monkeypatch, stream, patience, read=lambda some: some, **options):
-    monkeypatch.setattr(module, "BLOCK", 10)
-    monkeypatch.setattr(module, "PATIENCE", patience)
+    monkeypatch.setattr(module, "BLOCK_ROWS", 10)
+    monkeypatch.setattr(module, "PROGRESS_DELAY", patience)
     monkeypatch.setattr(sys, "stderr", stream)
     return in_blocks(read, 995, **{"progress": True} | options)
 

@@ -88,7 +88,7 @@ def test_predictions_part_by_part_are_those_of_the_whole(tmp_path, monkeypatch, 
     write_frames(tmp_path / f"whole.{suffix}", [whole])
     read = pd.read_csv if suffix == "csv" else pd.read_parquet
     pd.testing.assert_frame_equal(read(tmp_path / f"out.{suffix}"), read(tmp_path / f"whole.{suffix}"), rtol=1e-6)
-    monkeypatch.setattr(module, "PART", 11)
+    monkeypatch.setattr(module, "PART_ROWS", 11)
     pd.testing.assert_frame_equal(model.predict(read_table(path), silent, keep=True), whole, rtol=1e-6)
 
 

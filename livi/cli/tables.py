@@ -274,7 +274,7 @@ def _predict(chosen: argparse.Namespace) -> int:
     model = module.load_model(chosen.model)
     tell = quiet if chosen.quiet else note
     decimal = chosen.decimal or model.schema.decimal
-    parts = tables.read_parts(chosen.data, module.PART, delimiter=chosen.delimiter, decimal=decimal)
+    parts = tables.read_parts(chosen.data, module.PART_ROWS, delimiter=chosen.delimiter, decimal=decimal)
     first = next(parts)
     monte_carlo = module.MonteCarlo()
     frames = model.predict_parts(

@@ -27,7 +27,7 @@ from livi.report.table_figures import level_text
 from livi.report.table_parts import Section
 from livi.report.table_plain import LEVEL
 from livi.tables.content import ClassificationRows, Content, RegressionRows, UnsureRow
-from livi.tables.evaluation import ENOUGH_ROWS
+from livi.tables.evaluation import MIN_JUDGED_ROWS
 
 SEVERITY = {"calibrated": "ok", "overconfident": "warning", "underconfident": "notice", "too few rows": "notice"}
 REMEDY = "Fit with <code>--validation 0.2</code>, or run <code>livi evaluate</code> on rows that the fit has not seen."
@@ -92,10 +92,10 @@ def calibration_section(content: Content) -> Section:
     words = explained("".join(f"<li>{prose(sentence)}</li>" for sentence in content.verdict))
     words = f"<ul>{words}</ul>" if words else ""
     figures: list[Figure] = []
-    if len(rows) < ENOUGH_ROWS:
+    if len(rows) < MIN_JUDGED_ROWS:
         count = "one row is" if len(rows) == 1 else f"{len(rows)} rows are"
         drawn = f'<p class="missing">{count.capitalize()} too few to judge calibration; figures begin at '
-        drawn += f"{ENOUGH_ROWS} rows, and some hundred make them sharp.</p>"
+        drawn += f"{MIN_JUDGED_ROWS} rows, and some hundred make them sharp.</p>"
     elif isinstance(rows, RegressionRows):
         figures = [draw.coverage_curve(rows), draw.pit_histogram(rows)]
         captions = (

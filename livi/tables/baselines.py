@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from livi.tables.content import Baseline, Metric
 from livi.tables.estimators.scaling import Scaling
 
-MOST_ROWS = 20_000  # rows that a linear model is fitted to; more do not change the digits shown
+MAX_LINEAR_ROWS = 20_000  # rows that a linear model is fitted to; more do not change the digits shown
 PENALTIES = np.logspace(-3, 4, 15)  # of ridge regression
 LOGIT_OF_ABSENT = -30.0  # logit of classes that are not among these rows
 
@@ -105,7 +105,7 @@ class Baselines:
 def _standardised_sample(features: Floats, targets: NDArray[Any]) -> tuple[Floats, NDArray[Any], Scaling]:
     """Standardised features and targets of at most 20,000 random rows, and the scaling of all features."""
     scaling = Scaling.of(features, np.ones(len(features)))
-    rows = np.random.default_rng(0).permutation(len(features))[:MOST_ROWS]
+    rows = np.random.default_rng(0).permutation(len(features))[:MAX_LINEAR_ROWS]
     return scaling.standardise(features[rows]), targets[rows], scaling
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from livi.tables.content import Judgement
 
-SMALL = 0.01  # difference of shares that is of no practical consequence
+SMALL_DIFFERENCE = 0.01  # difference of shares that is of no practical consequence
 MISFITS = ("overconfident", "underconfident")
 Band = tuple[float, float]
 
@@ -22,7 +22,7 @@ def binomial_band(rows: int, level: float, bands: int = 1) -> Band:
 
     tail = 0.025 / bands
     low, high = binom.ppf([tail, 1.0 - tail], rows, level) / rows
-    return min(float(low), level - SMALL), max(float(high), level + SMALL)
+    return min(float(low), level - SMALL_DIFFERENCE), max(float(high), level + SMALL_DIFFERENCE)
 
 
 def judged(share: float, band: Band) -> Judgement:

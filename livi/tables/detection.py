@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from livi.tables.content import Task
-from livi.tables.numbers import MANY, MOSTLY, Say, readable, refuse_text, words_among_numbers
+from livi.tables.numbers import MAX_DIFFERENT_WORDS, MOST_NUMBERS_SHARE, Say, readable, refuse_text, words_among_numbers
 from livi.tables.reading import Table
 from livi.tables.schema import Column, Dropped, Kind, Schema
 from livi.tables.values import Cells, day, how_to_write, is_missing, labels, number, parsed
@@ -33,9 +33,10 @@ from livi.tables.wording import as_argument
 
 MAX_CATEGORIES = 50
 MAX_CLASSES = 100
-FEW_NUMBERS, ROWS_EACH = MANY, 5  # different numbers that may be classes, and rows that each must have on average
-LARGEST = 1e100  # whose square is still a number
-MARGIN = 0.2  # of the range of a column, by which values may lie beyond it without a note
+MAX_CLASS_NUMBERS = MAX_DIFFERENT_WORDS  # different numbers that may be classes
+MIN_CLASS_ROWS = 5  # that each of them must have on average
+MAX_NUMBER = 1e100  # whose square is still a number
+REACH_MARGIN = 0.2  # of the range of a column, by which values may lie beyond it without a note
 
 
 def column_kinds(table: Table, names: Sequence[str], categorical: Sequence[str] = ()) -> dict[str, Kind]:
@@ -63,12 +64,12 @@ def _kind(table: Table, name: str) -> Kind:
 
 def refuse_huge(table: Table, name: str, values: NDArray[np.float64]) -> None:
     """Raise TableError for the first number of a column that is infinite, or too large to compute with."""
-    huge = np.abs(values) > LARGEST
+    huge = np.abs(values) > MAX_NUMBER
     if huge.any():
         row = int(np.argmax(huge))
         got = table.columns[name][row]
         raise table.error(
-            f"expected a number below {LARGEST:g}, got {got}; correct it or leave it empty.", row=row, column=name
+            f"expected a number below {MAX_NUMBER:g}, got {got}; correct it or leave it empty.", row=row, column=name
         )
 
 
@@ -131,7 +132,9 @@ def reach(values: NDArray[np.float64]) -> tuple[float, float]:
     low, high = float(values.min()), float(values.max())
     width = max(high - low or abs(high) or 1.0, 1e-300)
     grid = 10.0 ** math.floor(math.log10(width) - 1.0)  # 1 to 10 % of the width
-    return math.floor((low - MARGIN * width) / grid) * grid, math.ceil((high + MARGIN * width) / grid) * grid
+    return math.floor((low - REACH_MARGIN * width) / grid) * grid, math.ceil(
+        (high + REACH_MARGIN * width) / grid
+    ) * grid
 
 
 def _useless(column: Column, table: Table) -> str:
@@ -163,7 +166,7 @@ def choose_task(table: Table, target: str, wanted: Task | None, say: Say) -> Tas
     cells = table.columns[target]
     values, fine = parsed(cells, number)
     different = len(set(labels(cells)))
-    mostly = bool(fine.mean() >= MOSTLY and len(np.unique(values[fine])) > FEW_NUMBERS)
+    mostly = bool(fine.mean() >= MOST_NUMBERS_SHARE and len(np.unique(values[fine])) > MAX_CLASS_NUMBERS)
     words = words_among_numbers(cells)
     if not fine.all() and (wanted == "regression" or (wanted is None and (mostly or words))):
         blamed = fine if readable(cells).all() else readable(cells)
@@ -172,7 +175,7 @@ def choose_task(table: Table, target: str, wanted: Task | None, say: Say) -> Tas
         raise table.error(
             f"expected a target that varies, got {str(cells[0])!r} in all rows; choose another --target.", column=target
         )
-    few = different <= FEW_NUMBERS and len(table) >= ROWS_EACH * different
+    few = different <= MAX_CLASS_NUMBERS and len(table) >= MIN_CLASS_ROWS * different
     task: Task = wanted or ("classification" if not fine.all() or (few and _whole(values)) else "regression")
     if task == "regression":
         refuse_huge(table, target, values)

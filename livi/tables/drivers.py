@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from livi.tables.content import Driver, Effect
 from livi.tables.schema import MISSING_CATEGORY, Column, Schema
 
-ROWS, EFFECT_ROWS = 400, 150  # rows among which columns are shuffled, and rows that effects are averaged over
-SHUFFLES = 3
-MOST_EFFECTS, MOST_CATEGORIES, POINTS = 6, 12, 21
-BAND = (0.05, 0.95)  # quantiles over networks
+SHUFFLED_ROWS, EFFECT_ROWS = 400, 150  # rows among which columns are shuffled, and rows that effects are averaged over
+NUM_SHUFFLES = 3
+MAX_EFFECTS, MAX_EFFECT_CATEGORIES, EFFECT_POINTS = 6, 12, 21
+BAND_QUANTILES = (0.05, 0.95)  # quantiles over networks
 
 Floats = NDArray[np.float64]
 
@@ -29,13 +29,13 @@ def drivers(estimator: Any, schema: Schema, features: Floats, truth: NDArray[Any
 
     Cost: three predictions of up to 400 rows for each column.
     """
-    some = np.random.default_rng(0).permutation(len(features))[:ROWS]
+    some = np.random.default_rng(0).permutation(len(features))[:SHUFFLED_ROWS]
     rows, targets = features[some], truth[some]
     unshuffled = _error(estimator, schema, rows, targets)
     found = []
     for column, place in _feature_slices(schema):
         errors = []
-        for shuffle in range(SHUFFLES):
+        for shuffle in range(NUM_SHUFFLES):
             changed = rows.copy()
             changed[:, place] = rows[np.random.default_rng(shuffle).permutation(len(rows))][:, place]
             errors.append(_error(estimator, schema, changed, targets))
@@ -56,7 +56,7 @@ def effects(estimator: Any, schema: Schema, features: Floats, order: tuple[str, 
     some = np.random.default_rng(1).permutation(len(features))[:EFFECT_ROWS]
     return tuple(
         _effect(estimator, schema, features, features[some], *places[name])
-        for name in order[:MOST_EFFECTS]
+        for name in order[:MAX_EFFECTS]
         if name in places
     )
 
@@ -73,7 +73,7 @@ def _effect(estimator: Any, schema: Schema, features: Floats, rows: Floats, colu
     if curve.ndim == 3:
         chosen = 1 if curve.shape[2] == 2 else int(np.ptp(curve.mean(1), axis=0).argmax())
         curve, about = curve[:, :, chosen], schema.classes[chosen]
-    low, high = np.quantile(curve, BAND, axis=1)
+    low, high = np.quantile(curve, BAND_QUANTILES, axis=1)
     return Effect(column.name, column.kind, tuple(values), curve.mean(1), low, high, about)
 
 
@@ -81,7 +81,7 @@ def _settings(features: Floats, column: Column, place: slice) -> tuple[Floats, l
     """The features of a column at each point of its curve, and the column's value there."""
     width = place.stop - place.start
     if column.kind == "categorical":
-        names = [*column.categories, *([MISSING_CATEGORY] if column.missing else [])][:MOST_CATEGORIES]
+        names = [*column.categories, *([MISSING_CATEGORY] if column.missing else [])][:MAX_EFFECT_CATEGORIES]
         return np.eye(width)[: len(names)], names
     present = features[:, place.start]
     if width == 2:
@@ -89,7 +89,7 @@ def _settings(features: Floats, column: Column, place: slice) -> tuple[Floats, l
         present = known if len(known) else present
     distinct = np.unique(present)
     low, high = np.quantile(present, [0.02, 0.98])
-    points = distinct if len(distinct) <= POINTS else np.linspace(low, high, POINTS)
+    points = distinct if len(distinct) <= EFFECT_POINTS else np.linspace(low, high, EFFECT_POINTS)
     settings = np.zeros((len(points), width))
     settings[:, 0] = points
     return settings, points.tolist()

@@ -25,27 +25,27 @@ from livi.tables.detection import refuse_huge
 from livi.tables.numbers import Say, in_notation, listed_words, refuse_text
 from livi.tables.reading import Table
 from livi.tables.schema import MISSING_CATEGORY, Column, Schema
-from livi.tables.surprises import Surprises, listed, places
+from livi.tables.unseen_values import UnseenValues, listed, places
 from livi.tables.values import day, how_to_write, is_missing, labels, number, parsed
 
 
 def encode(
-    table: Table, schema: Schema, say: Say, *, strict: bool = False, open_gaps: bool = False
+    table: Table, schema: Schema, say: Say, *, strict: bool = False, missing_as_nan: bool = False
 ) -> NDArray[np.float64]:  # (n, features)
     """The table's rows as features; `say` hears of everything in them that the fit had not seen."""
-    surprises = Surprises()
-    features = encode_part(table, schema, surprises, strict=strict, open_gaps=open_gaps)
-    surprises.tell(say)
+    unseen = UnseenValues()
+    features = encode_part(table, schema, unseen, strict=strict, missing_as_nan=missing_as_nan)
+    unseen.tell(say)
     return features
 
 
 def encode_part(
-    table: Table, schema: Schema, surprises: Surprises, *, strict: bool = False, open_gaps: bool = False
+    table: Table, schema: Schema, unseen: UnseenValues, *, strict: bool = False, missing_as_nan: bool = False
 ) -> NDArray[np.float64]:  # (n, features)
-    """Some rows of a table as features; what the fit had not seen is added to `surprises`.
+    """Some rows of a table as features; what the fit had not seen is added to `unseen`.
 
     Args:
-        open_gaps: encode numbers as NaN that are missing, but never were in the fit; else as the column's median.
+        missing_as_nan: encode numbers as NaN that are missing, but never were in the fit; else as the column's median.
 
     Raises:
         TableError: a missing column, a value that does not parse; with `strict`, an unknown category, or a value
@@ -57,14 +57,14 @@ def encode_part(
         near = difflib.get_close_matches(absent[0].lower(), {name.lower(): name for name in table.columns}, 1)
         hint = next((f" such as {name!r}" for name in table.columns if name.lower() in near), "")
         raise table.error(f"expected the columns of the fit, got none named {names}; add it, or rename a column{hint}.")
-    _note_extra(table, schema, surprises)
+    _note_extra(table, schema, unseen)
     blocks = [
-        _categories(table, column, surprises, strict)
+        _categories(table, column, unseen, strict)
         if column.kind == "categorical"
-        else _numbers(table, column, surprises, strict, open_gaps)
+        else _numbers(table, column, unseen, strict, missing_as_nan)
         for column in schema.columns
     ]
-    _note_outside(table, schema, blocks, surprises)
+    _note_outside(table, schema, blocks, unseen)
     return np.concatenate(blocks, 1)
 
 
@@ -130,9 +130,9 @@ def with_medians(features: NDArray[np.float64], schema: Schema) -> NDArray[np.fl
 
 
 def _numbers(
-    table: Table, column: Column, surprises: Surprises, strict: bool, open_gaps: bool
+    table: Table, column: Column, unseen: UnseenValues, strict: bool, missing_as_nan: bool
 ) -> NDArray[np.float64]:  # (n, 1 or 2)
-    cells = in_notation(table, column.name, column.notation, surprises.note)
+    cells = in_notation(table, column.name, column.notation, unseen.note)
     values, fine = parsed(cells, number if column.kind == "numeric" else day)
     if not fine.all():
         row = int(np.argmin(fine))
@@ -148,15 +148,15 @@ def _numbers(
         _refuse_unseen(table, column, missing, what, strict)
         median = f"the median {_shown(column.median, column)} stands in"
         average = "predictions average over the values that the fit has seen there"
-        surprises.meet(table, column.name, missing, what, average if open_gaps else median)
-        if open_gaps:
+        unseen.meet(table, column.name, missing, what, average if missing_as_nan else median)
+        if missing_as_nan:
             return values[:, None]
     filled = np.where(missing, column.median, values)
     return np.stack([filled, missing.astype(np.float64)], 1) if column.missing else filled[:, None]
 
 
 def _categories(
-    table: Table, column: Column, surprises: Surprises, strict: bool
+    table: Table, column: Column, unseen: UnseenValues, strict: bool
 ) -> NDArray[np.float64]:  # (n, categories)
     known = [*column.categories, *([MISSING_CATEGORY] if column.missing else [])]
     order = {name: place for place, name in enumerate(column.categories)}
@@ -173,7 +173,7 @@ def _categories(
         plain = {name.casefold(): name for name in column.categories}
         alike = [f"{name!r} for {plain[name.casefold()]!r}" for name in different if name.casefold() in plain]
         consequence = "the prediction rests on the other columns" + (f" ({', '.join(alike[:3])}?)" if alike else "")
-        surprises.meet(table, column.name, new, "not seen in the fit", consequence, different)
+        unseen.meet(table, column.name, new, "not seen in the fit", consequence, different)
     features = np.zeros((len(table), len(known)))
     features[np.flatnonzero(~new), found[~new]] = 1.0
     return features
@@ -184,21 +184,21 @@ def _refuse_unseen(table: Table, column: Column, rows: NDArray[np.bool_], what: 
         raise table.error(f"{places(table, rows)}: {what}; drop --strict to go on.", column=column.name)
 
 
-def _note_outside(table: Table, schema: Schema, blocks: list[NDArray[np.float64]], surprises: Surprises) -> None:
+def _note_outside(table: Table, schema: Schema, blocks: list[NDArray[np.float64]], unseen: UnseenValues) -> None:
     outside = {
         (column.name, _shown(column.reach[0], column), _shown(column.reach[1], column)): rows
         for column, block in zip(schema.columns, blocks, strict=True)
         if column.reach and (rows := (block[:, 0] < column.reach[0]) | (block[:, 0] > column.reach[1])).any()
     }
-    surprises.beyond(table, outside)
+    unseen.beyond(table, outside)
 
 
 def _shown(value: float, column: Column) -> str:
     return f"{value:g}" if column.kind == "numeric" else str(np.datetime64(math.floor(value), "D"))
 
 
-def _note_extra(table: Table, schema: Schema, surprises: Surprises) -> None:
+def _note_extra(table: Table, schema: Schema, unseen: UnseenValues) -> None:
     known = {schema.target, *(facts.name for facts in schema.column_facts)}
     extra = [name for name in table.columns if name not in known]
     if extra:
-        surprises.note(f"{table.name}: ignored, since the fit had no such column: {listed(extra)}")
+        unseen.note(f"{table.name}: ignored, since the fit had no such column: {listed(extra)}")

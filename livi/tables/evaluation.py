@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from livi.posterior import metrics
 from livi.posterior.prediction import ClassificationPrediction
-from livi.tables.calibration import MISFITS, SMALL, Band, binomial_band, judged
+from livi.tables.calibration import MISFITS, SMALL_DIFFERENCE, Band, binomial_band, judged
 from livi.tables.content import (
     ClassificationRows,
     Coverage,
@@ -34,10 +34,10 @@ from livi.tables.content import (
 from livi.tables.parts import worst
 
 SHOWN_LEVELS = (0.5, 0.8, 0.9, 0.95)
-ENOUGH_ROWS = 20
-FEWEST_ROWS = 5  # to be compared with predicting the mean or the most frequent class
-CRPS_ROWS = 1024  # at most, since the cost for each is quadratic in the number of weight draws
-SURPRISING = 0.05  # p-value below which the test of the whole distribution is reported
+MIN_JUDGED_ROWS = 20
+MIN_COMPARED_ROWS = 5  # to be compared with predicting the mean or the most frequent class
+MAX_CRPS_ROWS = 1024  # at most, since the cost for each is quadratic in the number of weight draws
+MISFIT_P_VALUE = 0.05  # p-value below which the test of the whole distribution is reported
 Kind = Literal["posterior", "conformal"]  # of intervals and sets
 
 
@@ -62,7 +62,7 @@ class Evaluation:
             worse = _against_mean(self.rows)
         else:
             worse = "" if shares is None else _against_shares(self.rows, shares)
-        poor = bool(worse) and len(self.rows) >= FEWEST_ROWS
+        poor = bool(worse) and len(self.rows) >= MIN_COMPARED_ROWS
         return replace(self, poor=True, verdict=(worse, *self.verdict)) if poor else self
 
     @property
@@ -114,7 +114,7 @@ def shown(value: float) -> str:
 
 
 def _judged(share: float, band: Band, rows: int) -> Judgement:
-    return "too few rows" if rows < ENOUGH_ROWS else judged(share, band)
+    return "too few rows" if rows < MIN_JUDGED_ROWS else judged(share, band)
 
 
 # --- regression -----------------------------------------------------------------------------------
@@ -141,12 +141,12 @@ def score_regression(
         r2 = 1.0 - float(np.mean(errors**2)) / variance
         found.insert(2, _metric("r2", "R2", r2, "share of the variance explained; 1 is best"))
     if crps is not None:
-        some = f", {CRPS_ROWS:,} rows drawn at random" if len(rows) > CRPS_ROWS else ""
+        some = f", {MAX_CRPS_ROWS:,} rows drawn at random" if len(rows) > MAX_CRPS_ROWS else ""
         found.append(_metric("crps", "CRPS", crps, f"in units of {unit}; lower is better{some}"))
     distance, chance = uniformity(rows.pit)
     found.append(_metric("pit_distance", "PIT distance", distance, "Kolmogorov-Smirnov, from uniform; 0 is best"))
     verdict = [_on_coverage(coverage, "intervals", "targets")]
-    if len(rows) >= ENOUGH_ROWS:
+    if len(rows) >= MIN_JUDGED_ROWS:
         verdict += [_on_shape(distance, chance, coverage, kind), *_on_bias(rows.pit)]
     return tuple(found), coverage, tuple(verdict)
 
@@ -183,7 +183,7 @@ def _on_shape(distance: float, chance: float, coverage: tuple[Coverage, ...], ki
     )
     often = "less than one time in 1,000" if chance < 0.001 else f"{chance:.1%} of the time"
     size = f"their distance from uniform is {distance:.3f}, which a calibrated model exceeds {often}"
-    if chance < SURPRISING and distance > 2 * SMALL:
+    if chance < MISFIT_P_VALUE and distance > 2 * SMALL_DIFFERENCE:
         return f"{whose} do not fit as a whole: PIT values are not uniform ({size})."
     amiss = sum(line.judgement in MISFITS for line in coverage) if kind == "posterior" else 0
     if amiss > 1:
@@ -197,7 +197,7 @@ def _on_shape(distance: float, chance: float, coverage: tuple[Coverage, ...], ki
 
 def _on_bias(pit: NDArray[np.float64]) -> list[str]:
     above = float((pit > 0.5).mean())
-    if abs(above - 0.5) < max(2.58 * 0.5 / np.sqrt(len(pit)), SMALL):
+    if abs(above - 0.5) < max(2.58 * 0.5 / np.sqrt(len(pit)), SMALL_DIFFERENCE):
         return []
     side, other, share = ("low", "above", above) if above > 0.5 else ("high", "below", 1.0 - above)
     return [f"Predictions are too {side} more often than not: {share:.0%} of the targets lie {other} the median."]
@@ -246,7 +246,7 @@ def _bernoulli_band(chances: NDArray[np.float64]) -> Band:
     """The range of the share of successes, 95 times in 100, of independent trials with these probabilities."""
     error = 1.96 * float(np.sqrt((chances * (1.0 - chances)).clip(0.0).sum())) / len(chances)
     # One success more or less is no evidence, however confident the model was.
-    error = max(error, 1.0 / len(chances), SMALL)
+    error = max(error, 1.0 / len(chances), SMALL_DIFFERENCE)
     return max(0.0, float(chances.mean()) - error), min(1.0, float(chances.mean()) + error)
 
 

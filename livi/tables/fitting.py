@@ -19,22 +19,22 @@ from livi.tables.detection import choose_task, column_kinds, learn_schema
 from livi.tables.encoding import encode, target_classes, target_numbers
 from livi.tables.estimators import LIVIClassifier, LIVIRegressor
 from livi.tables.estimators.network import network_facts
-from livi.tables.gaps import with_gaps
+from livi.tables.missing_words import with_missing
 from livi.tables.model import TableModel, warnings_said
 from livi.tables.notation import Notation
 from livi.tables.numbers import Say, as_gaps, listed_words, read_numbers, words_among_numbers
 from livi.tables.options import MIN_ROWS, FitOptions, check_model, check_names, check_size
 from livi.tables.reading import Table
 from livi.tables.schema import Dropped, Schema
-from livi.tables.seen import SeenRows
+from livi.tables.seen_rows import SeenRows
 from livi.tables.suspects import giveaway_notes, left_out, numbering_notes, oddity_notes
 from livi.tables.values import how_to_write, is_missing, labels
 from livi.tables.wording import and_more, in_options
 from livi.version import __version__
 
-_LISTED = 10  # names of classes or columns shown
+_LISTED_NAMES = 10  # names of classes or columns shown
 EXAMINING = "while it was examined"
-_DIAGNOSED, _DRAWS = 500, 64  # rows and weight draws of the diagnosis
+_DIAGNOSIS_ROWS, _DIAGNOSIS_DRAWS = 500, 64  # rows and weight draws of the diagnosis
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Prepared:
 def prepare(table: Table, target: str, options: FitOptions, note: Say) -> Prepared:
     """Check the options, read the columns, split the rows, and learn the schema from those to fit; see `fit_table`."""
     check_names(table, target, options)
-    table = _with_target(with_gaps(table, options.missing, note), target, note)
+    table = _with_target(with_missing(table, options.missing, note), target, note)
     as_written = table
     named = {*options.drop, *options.categorical, *([target] if options.task == "classification" else [])}
     table, notations = read_numbers(table, [name for name in table.columns if name not in named], target, note)
@@ -205,12 +205,11 @@ def _fitted(training: Table, schema: Schema, options: FitOptions, note: Say) -> 
     chosen = {name: value for name, value in chosen.items() if value is not None}
     kind = LIVIRegressor if schema.task == "regression" else LIVIClassifier
     estimator = kind(random_state=options.seed, verbose=int(options.progress), **chosen)
-    estimator._checkpoint = options.checkpoint
     target = _target(training, schema)
     features = encode(training, schema, note)
     try:
         with warnings_said(note):
-            estimator.fit(features, target)
+            estimator.fit(features, target, checkpoint=options.checkpoint)
     except OtherSeedError as error:  # its message names seeds that were drawn from the user's
         raise training.error(
             f"expected the --seed that the fit in {options.checkpoint} began with, got {options.seed}; give that one, "
@@ -275,7 +274,7 @@ def _facts(
     if hasattr(estimator, "relevance_"):
         facts["Most relevant"] = _most_relevant(estimator.relevance_, schema.features)
     if schema.classes:
-        facts["Classes"] = and_more(schema.classes[:_LISTED], len(schema.classes))
+        facts["Classes"] = and_more(schema.classes[:_LISTED_NAMES], len(schema.classes))
     return facts
 
 
@@ -314,7 +313,7 @@ def _steps(estimator: Any) -> str:
 
 def _most_relevant(relevance: NDArray[np.float64], features: Sequence[str]) -> str:
     """The features with the largest learned prior scales."""
-    first = np.argsort(-relevance, kind="stable")[:_LISTED]
+    first = np.argsort(-relevance, kind="stable")[:_LISTED_NAMES]
     listed = ", ".join(f"{features[index]} {relevance[index]:.2f}" for index in first)
     return f"{listed} (learned scale, as a share of the largest)"
 
@@ -334,7 +333,7 @@ def _exact(plan: Mapping[str, Any]) -> str:
 def _diagnosed(estimator: Any, training: Table, schema: Schema) -> tuple[Finding, ...]:
     """The diagnosis of the posterior on some of the rows that it was fitted to, calibration rows excluded."""
     kept, _ = estimator.split_rows(len(training))
-    some = training.rows(np.random.default_rng(estimator.seed_).permutation(kept)[:_DIAGNOSED])
+    some = training.rows(np.random.default_rng(estimator.seed_).permutation(kept)[:_DIAGNOSIS_ROWS])
     inputs = estimator.standardised_inputs(encode(some, schema, lambda _: None))
     target = _target(some, schema)
     if schema.task == "regression":
@@ -344,7 +343,7 @@ def _diagnosed(estimator: Any, training: Table, schema: Schema) -> tuple[Finding
     moved = (torch.from_numpy(part).to(posterior.layout.device) for part in (inputs, target))
     rng = torch.Generator().manual_seed(estimator.seed_)
     try:
-        found = posterior.diagnose(*moved, num_data=posterior.plan["num_data"], num_samples=_DRAWS, rng=rng)
+        found = posterior.diagnose(*moved, num_data=posterior.plan["num_data"], num_samples=_DIAGNOSIS_DRAWS, rng=rng)
     except (ValueError, RuntimeError) as error:  # a failed diagnosis must not lose the fit
         return (Finding("notice", "diagnosis", f"could not be made: {error}"),)
     return tuple(Finding(finding.severity, finding.topic, in_options(finding.text)) for finding in found.findings)

@@ -28,8 +28,8 @@ from livi.tables.encoding import (
 )
 from livi.tables.estimators import load_with_extra
 from livi.tables.evaluation import SHOWN_LEVELS, Evaluation, score_classification, score_regression
-from livi.tables.gaps import with_gaps
-from livi.tables.kept import kept_titles, note_titles, without_predictions
+from livi.tables.kept_columns import kept_titles, note_titles, without_predictions
+from livi.tables.missing_words import with_missing
 from livi.tables.numbers import Say
 from livi.tables.parts import parts_of
 from livi.tables.predicting import (
@@ -44,12 +44,12 @@ from livi.tables.predicting import (
 )
 from livi.tables.reading import Table, as_series
 from livi.tables.schema import Schema
-from livi.tables.seen import SeenRows
-from livi.tables.surprises import Surprises
+from livi.tables.seen_rows import SeenRows
+from livi.tables.unseen_values import UnseenValues
 from livi.tables.values import label
 from livi.tables.wording import in_options
 
-PART = 10_000  # rows that are read, predicted and written at a time
+PART_ROWS = 10_000  # rows that are read, predicted and written at a time
 LOW_BOUND = (
     "For experts: the bound on the evidence is low, so models should not be compared by it. How good the predictions "
     "are is said above, by rows held out of the fit; the page of --report has more about the bound."
@@ -112,7 +112,7 @@ class TableModel:
         """
         import pandas as pd
 
-        parts = (table.rows(slice(start, start + PART)) for start in range(0, len(table), PART))
+        parts = (table.rows(slice(start, start + PART_ROWS)) for start in range(0, len(table), PART_ROWS))
         frames = self.predict_parts(parts, say, strict=strict, keep=keep, progress=progress, rows=len(table))
         return pd.concat(frames, ignore_index=True)
 
@@ -133,19 +133,19 @@ class TableModel:
             rows: the number in all parts together, if known, for the progress.
             monte_carlo: collects the Monte Carlo errors of the predictions.
         """
-        surprises, options = Surprises(), {"strict": strict, "open_gaps": self.estimator.usual_ is not None}
+        unseen, options = UnseenValues(), {"strict": strict, "missing_as_nan": self.estimator.usual_ is not None}
         monte_carlo = MonteCarlo() if monte_carlo is None else monte_carlo
         for part in shown_progress(parts, rows, progress=progress):
             for text in part.notes:
-                surprises.note(text)
-            part = without_predictions(part, self._prediction_names, self.schema, surprises.note)
+                unseen.note(text)
+            part = without_predictions(part, self._prediction_names, self.schema, unseen.note)
             if keep:
-                note_titles(part, self._prediction_names, surprises.note)
-            with warnings_said(surprises.note):
-                features = encode_part(with_gaps(part, self.schema.missing), self.schema, surprises, **options)
+                note_titles(part, self._prediction_names, unseen.note)
+            with warnings_said(unseen.note):
+                features = encode_part(with_missing(part, self.schema.missing), self.schema, unseen, **options)
                 frame = self._frame(part, features, keep, monte_carlo)
             yield frame
-        surprises.tell(say)
+        unseen.tell(say)
 
     def _frame(self, table: Table, features: NDArray[np.float64], keep: bool, monte_carlo: MonteCarlo) -> Any:
         import pandas as pd
@@ -202,14 +202,14 @@ class TableModel:
         for text in table.notes:
             say(text)
         table = without_predictions(table, self._prediction_names, self.schema, say)
-        table = with_gaps(table, self.schema.missing)
+        table = with_missing(table, self.schema.missing)
         regression = self.schema.task == "regression"
         known = np.ones(len(table), np.bool_) if regression or strict else of_known_class(table, self.schema, say)
         if known.any() and not known.all():
             source += f", without {int((~known).sum()):,} of classes that the fit has not seen"
             table = table.rows(known)
         truth = target_numbers(table, self.schema) if regression else target_classes(table, self.schema)
-        features = encode(table, self.schema, say, strict=strict, open_gaps=self.estimator.usual_ is not None)
+        features = encode(table, self.schema, say, strict=strict, missing_as_nan=self.estimator.usual_ is not None)
         whole = with_medians(features, self.schema)
         if not held_out and (text := self._on_seen_rows(table, whole, truth)):
             say(text)

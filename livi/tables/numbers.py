@@ -17,9 +17,9 @@ from livi.tables.values import Cells, how_to_write, number, parsed
 from livi.tables.wording import and_more, as_argument
 
 Say = Callable[[str], None]
-_NAMED = 3  # words named in a message
-MANY = 10  # a column of numbers has more different numbers than this, and no more different words
-SOME, MOSTLY = 0.2, 0.8  # shares of numbers among the cells
+_NAMED_WORDS = 3  # words named in a message
+MAX_DIFFERENT_WORDS = 10  # a column of numbers has more different numbers than this, and no more different words
+SOME_NUMBERS_SHARE, MOST_NUMBERS_SHARE = 0.2, 0.8  # shares of numbers among the cells
 
 
 def read_numbers(table: Table, names: Sequence[str], target: str, note: Say) -> tuple[Table, dict[str, Notation]]:
@@ -111,8 +111,8 @@ def words_among_numbers(cells: Cells) -> dict[str, int]:
     words = counted(cells, fine)
     share = float(fine[present].mean())
     different = len(set(cells[fine & present].tolist()))
-    few = len(words) <= MANY and share >= SOME
-    return words if different > MANY and (share >= MOSTLY or few) else {}
+    few = len(words) <= MAX_DIFFERENT_WORDS and share >= SOME_NUMBERS_SHARE
+    return words if different > MAX_DIFFERENT_WORDS and (share >= MOST_NUMBERS_SHARE or few) else {}
 
 
 def counted(cells: Cells, fine: NDArray[np.bool_]) -> dict[str, int]:
@@ -122,7 +122,7 @@ def counted(cells: Cells, fine: NDArray[np.bool_]) -> dict[str, int]:
 
 def listed_words(words: dict[str, int]) -> str:
     """Words and how often they occur: "'unknown' (30), 'n.v.' (2) and 4 more"."""
-    return and_more([f"{word!r} ({count})" for word, count in list(words.items())[:_NAMED]], len(words))
+    return and_more([f"{word!r} ({count})" for word, count in list(words.items())[:_NAMED_WORDS]], len(words))
 
 
 def as_gaps(words: dict[str, int]) -> str:
@@ -131,7 +131,9 @@ def as_gaps(words: dict[str, int]) -> str:
     >>> print(as_gaps({"unknown": 3, "(none)": 2}), as_gaps({"no, thanks": 1}))
     --missing 'unknown,(none)' --missing '"no, thanks"'
     """
-    return "--missing " + shlex.quote(",".join(f'"{word}"' if "," in word else word for word in list(words)[:_NAMED]))
+    return "--missing " + shlex.quote(
+        ",".join(f'"{word}"' if "," in word else word for word in list(words)[:_NAMED_WORDS])
+    )
 
 
 def refuse_text(table: Table, name: str, fine: NDArray[np.bool_], remedy: str, *, gaps: bool = True) -> NoReturn:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Literal
 
 from livi.tables.content import Task
-from livi.tables.estimators.choice import look_counted
+from livi.tables.estimators.target_models import look_counted
 from livi.tables.reading import Table
 from livi.tables.values import number, parsed
 
 MIN_ROWS = 5
-MIN_CALIBRATION = 45  # rows: a fifth of them is the 9 that a conformal interval of 90 % needs
+MIN_CALIBRATION_ROWS = 45  # rows: a fifth of them is the 9 that a conformal interval of 90 % needs
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def check_model(table: Table, target: str, options: FitOptions) -> None:
 
 
 def check_size(table: Table, rows: int, options: FitOptions) -> None:
-    least = MIN_CALIBRATION if options.interval == "conformal" else MIN_ROWS
+    least = MIN_CALIBRATION_ROWS if options.interval == "conformal" else MIN_ROWS
     if rows < least:
         remedy = "lower --validation or add rows" if rows < len(table) else "add rows"
         why = " for conformal intervals" if options.interval == "conformal" else ""

@@ -17,9 +17,9 @@ from livi.tables.schema import MISSING_CATEGORY
 
 LEVEL = 0.9
 FIFTHS = 5
-FEWEST_ROWS = 100  # that are divided into fifths
-FEWEST_IN_GROUP = 30  # rows
-MOST_GROUPS = 12  # of one column
+MIN_DIVIDED_ROWS = 100  # that are divided into fifths
+MIN_GROUP_ROWS = 30
+MAX_GROUPS = 12  # of one column
 _NAMES = ("lowest", "second lowest", "middle", "second highest", "highest")
 
 Mask = NDArray[np.bool_]
@@ -50,7 +50,7 @@ def _beyond(coverage: Coverage) -> float:
 
 def _fifths(rows: RegressionRows, unit: str) -> list[tuple[PartKind, str, Mask]]:
     """Fifths of the rows by predicted mean, ties in the order of the rows."""
-    if len(rows) < FEWEST_ROWS:
+    if len(rows) < MIN_DIVIDED_ROWS:
         return []
     rank = np.empty(len(rows), np.int64)
     rank[np.argsort(rows.mean, kind="stable")] = np.arange(len(rows))
@@ -66,8 +66,8 @@ def _groups(groups: Mapping[str, Sequence[str]], rows: int) -> list[tuple[PartKi
     for column, values in groups.items():
         cells = np.array(values, dtype=object).astype(str)
         names, counts = np.unique(cells, return_counts=True)
-        frequent = [name for name, count in zip(names, counts, strict=True) if count >= FEWEST_IN_GROUP]
-        if 1 < len(frequent) <= MOST_GROUPS:
+        frequent = [name for name, count in zip(names, counts, strict=True) if count >= MIN_GROUP_ROWS]
+        if 1 < len(frequent) <= MAX_GROUPS:
             found += [("group", f"rows with {column} = {name or MISSING_CATEGORY}", cells == name) for name in frequent]
     return [group for group in found if group[2].sum() < rows]  # one that has all rows is no part of them
 

@@ -15,15 +15,15 @@ from livi.posterior import metrics
 from livi.running import Progress
 from livi.tables.content import ClassificationRows, RegressionRows
 from livi.tables.estimators.conformal import rank, threshold
-from livi.tables.estimators.draws import TOLERANCE
+from livi.tables.estimators.draws import MAX_ERROR
 from livi.tables.estimators.target import stretched
-from livi.tables.evaluation import CRPS_ROWS
+from livi.tables.evaluation import MAX_CRPS_ROWS
 from livi.tables.reading import Table
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 QUANTILES = (0.05, 0.5, 0.95)
-BLOCK = 1_000  # rows predicted between updates of the progress
-PATIENCE = 2.0  # seconds before progress is shown
+BLOCK_ROWS = 1_000  # rows predicted between updates of the progress
+PROGRESS_DELAY = 2.0  # seconds before progress is shown
 
 Floats = NDArray[np.float64]
 Part = TypeVar("Part")
@@ -50,13 +50,13 @@ class MonteCarlo:
         self.rows += len(errors)
         self.networks += int(networks.sum())
         self.worst = max(self.worst, float(errors.max()))
-        self.above += int((errors > TOLERANCE).sum())
+        self.above += int((errors > MAX_ERROR).sum())
 
     def __str__(self) -> str:
         used = f"{self.most} networks a row"
         if self.fewest < self.most:
             used = f"{self.fewest} to {used}, {self.networks / self.rows:.0f} on average"
-        beyond = f", above {TOLERANCE:.0%} in {self.above:,} of {self.rows:,} rows" if self.above else ""
+        beyond = f", above {MAX_ERROR:.0%} in {self.above:,} of {self.rows:,} rows" if self.above else ""
         return f"Monte Carlo error {self.worst:.1%} of a prediction's spread at most{beyond} ({used})"
 
 
@@ -66,7 +66,7 @@ def in_blocks(read: Callable[[slice], Part], rows: int, *, progress: bool) -> li
     Args:
         progress: after two seconds, show on stderr how many rows are done.
     """
-    blocks = (slice(start, min(rows, start + BLOCK)) for start in range(0, rows, BLOCK))
+    blocks = (slice(start, min(rows, start + BLOCK_ROWS)) for start in range(0, rows, BLOCK_ROWS))
     return [read(block) for block in shown_progress(blocks, rows, progress=progress)]
 
 
@@ -83,7 +83,7 @@ def shown_progress(parts: Iterable[Rows], rows: int | None, *, progress: bool) -
         for part in parts:
             yield part
             done += part.stop - part.start if isinstance(part, slice) else len(part)
-            if time.perf_counter() - started > PATIENCE:
+            if time.perf_counter() - started > PROGRESS_DELAY:
                 shown.show(done, {})
     finally:
         shown.close()
@@ -160,7 +160,7 @@ def _conformal(estimator: Any, levels: Sequence[float]) -> Callable[[Any], Seque
 
 
 def _crps(estimator: Any, features: Floats, target: Floats) -> float:
-    drawn = np.sort(np.random.default_rng(0).permutation(len(target))[:CRPS_ROWS])
+    drawn = np.sort(np.random.default_rng(0).permutation(len(target))[:MAX_CRPS_ROWS])
     truths = target[drawn]
 
     def extract(part: Any, some: NDArray[np.intp]) -> Sequence[torch.Tensor]:

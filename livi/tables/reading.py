@@ -30,7 +30,7 @@ _FOREIGN = {
 }
 _LONGEST_MARK = max(map(len, (_PARQUET, *_FOREIGN)))
 _NO_UTF8 = re.compile("[\udc80-\udcff]")  # surrogateescape's characters for bytes that are not UTF-8
-_LARGEST = 2**53  # float64 represents every whole number up to this one
+_MAX_EXACT_INTEGER = 2**53  # float64 represents every whole number up to this one
 _HEADER_LINES = 20  # lines after the header's first from which the delimiter is guessed, as quoted names may span lines
 
 
@@ -315,7 +315,7 @@ def _cells(series: Any) -> Cells:
 
 def _exact_in_float64(series: Any) -> bool:
     """Whether float64 represents all these whole numbers exactly."""
-    return bool(series.isna().all()) or max(abs(int(series.min())), abs(int(series.max()))) <= _LARGEST
+    return bool(series.isna().all()) or max(abs(int(series.min())), abs(int(series.max()))) <= _MAX_EXACT_INTEGER
 
 
 def _text(value: Any) -> str:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from livi.outliers import far_out
 from livi.tables.reading import Table
 from livi.tables.schema import Dropped, Kind, Schema
-from livi.tables.surprises import places
+from livi.tables.unseen_values import places
 from livi.tables.values import Cells, day, labels, number, parsed
 from livi.tables.wording import and_more, as_argument
 
@@ -50,11 +50,12 @@ _NAMES = frozenset(
 )
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|#")
 _CODE = re.compile(r"0\d+")
-FEW, DAYS = 10, 31  # rows up to which a column cannot be row numbers at all, and not shuffled ones
-DENSE = 0.9  # least share of the numbers from the first to the last that must be there
-GIVEN_AWAY = 0.999  # rank correlation
-ENOUGH_ROWS = 20  # for a giveaway
-_NAMED = 3  # values named in a message
+MAX_UNNUMBERED_ROWS = 10  # up to which a column cannot be row numbers
+MAX_UNSHUFFLED_ROWS = 31  # up to which it cannot be shuffled row numbers, since it may be days of a month
+MIN_DENSITY = 0.9  # least share of the numbers from the first to the last that must be there
+GIVEAWAY_CORRELATION = 0.999  # rank correlation
+MIN_GIVEAWAY_ROWS = 20
+_NAMED_VALUES = 3  # values named in a message
 
 
 def left_out(table: Table, kinds: Mapping[str, Kind], used: Sequence[str]) -> tuple[Dropped, ...]:
@@ -75,7 +76,7 @@ def _numbering(name: str, cells: Cells) -> str:
     size = f"{len(values)} different whole numbers in {len(values)} rows"
     if {word.lower() for word in _WORDS.findall(name)} & _NAMES:
         return f"{size}, and a name as of a row number"
-    if len(values) <= DAYS or _rising(values) or values.min() not in (0.0, 1.0) or not _dense(values):
+    if len(values) <= MAX_UNSHUFFLED_ROWS or _rising(values) or values.min() not in (0.0, 1.0) or not _dense(values):
         return ""
     return f"{size}, {values.min():g} to {values.max():g} in no order, like a row number"
 
@@ -88,7 +89,7 @@ def numbering_notes(table: Table, schema: Schema, used: Sequence[str]) -> list[s
         if values is None or not _dense(values) or column.name in used:
             continue
         begins = values[0] in (0.0, 1.0)
-        if begins if _rising(values) else len(values) > DAYS:
+        if begins if _rising(values) else len(values) > MAX_UNSHUFFLED_ROWS:
             text = f"column {column.name!r} counts the rows"
             found.append(f"{text}; if it says nothing else, pass --drop {as_argument(column.name)}")
     return found
@@ -97,7 +98,7 @@ def numbering_notes(table: Table, schema: Schema, used: Sequence[str]) -> list[s
 def _distinct_integers(cells: Cells) -> NDArray[np.float64] | None:
     """The numbers of a column of more than 10 different whole numbers without gaps; None for other columns."""
     values, fine = parsed(cells, number)
-    usable = bool(fine.all() and len(values) > FEW and np.isfinite(values).all())
+    usable = bool(fine.all() and len(values) > MAX_UNNUMBERED_ROWS and np.isfinite(values).all())
     return values if usable and (values == np.round(values)).all() and len(np.unique(values)) == len(values) else None
 
 
@@ -106,7 +107,7 @@ def _rising(values: NDArray[np.float64]) -> bool:
 
 
 def _dense(values: NDArray[np.float64]) -> bool:
-    return bool(len(values) >= DENSE * (values.max() - values.min() + 1.0))
+    return bool(len(values) >= MIN_DENSITY * (values.max() - values.min() + 1.0))
 
 
 # --- giveaways ------------------------------------------------------------------------------------
@@ -124,7 +125,7 @@ def giveaway_notes(table: Table, schema: Schema) -> list[str]:
         else:
             values, _ = parsed(cells, number if column.kind == "numeric" else day)
             strength = rank_correlation(values, parsed(target, number)[0])
-            how = f"rank correlation {strength:.4f}" if abs(strength) > GIVEN_AWAY else ""
+            how = f"rank correlation {strength:.4f}" if abs(strength) > GIVEAWAY_CORRELATION else ""
         if how:
             found.append(
                 f"column {column.name!r} tells {schema.target!r} all by itself ({how}); if it is not known before the "
@@ -136,7 +137,7 @@ def giveaway_notes(table: Table, schema: Schema) -> list[str]:
 def rank_correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
     """Spearman's rank correlation of the finite pairs; 0 if they are fewer than 20, or constant."""
     there = np.isfinite(one) & np.isfinite(other)
-    if there.sum() < ENOUGH_ROWS:
+    if there.sum() < MIN_GIVEAWAY_ROWS:
         return 0.0
     first, second = _ranks(one[there]), _ranks(other[there])
     spread = first.std() * second.std()
@@ -158,7 +159,7 @@ def one_to_one(names: Sequence[str], classes: Sequence[str]) -> bool:
     different = set(pairs)
     kinds = len({kind for _, kind in different})
     single = len(different) == len({name for name, _ in different}) == kinds
-    return single and kinds == len(set(classes)) > 1 and len(pairs) >= max(ENOUGH_ROWS, 2 * kinds)
+    return single and kinds == len(set(classes)) > 1 and len(pairs) >= max(MIN_GIVEAWAY_ROWS, 2 * kinds)
 
 
 # --- oddities -------------------------------------------------------------------------------------
@@ -184,7 +185,7 @@ def _outlying(table: Table, name: str, *, is_target: bool) -> list[str]:
     if not rows.any():
         return []
     different = list(dict.fromkeys(str(table.columns[name][row]) for row in np.flatnonzero(rows)))
-    shown = and_more(different[:_NAMED], len(different))
+    shown = and_more(different[:_NAMED_VALUES], len(different))
     usual = values[~rows & np.isfinite(values)]
     others = f"where all others are {usual.min():g} to {usual.max():g}"
     remedy = f"leave such {'rows out' if is_target else 'cells empty'}; if it is a mistake, correct it"
@@ -202,13 +203,13 @@ def _differ_in_case(table: Table, name: str) -> list[str]:
     for text in labels(table.columns[name]):
         spellings.setdefault(text.lower(), set()).add(text)
     twice = [" and ".join(map(repr, sorted(some))) for some in spellings.values() if len(some) > 1]
-    what = f"column {name!r}: {', '.join(twice[:_NAMED])} differ in capitals only and count as different"
+    what = f"column {name!r}: {', '.join(twice[:_NAMED_VALUES])} differ in capitals only and count as different"
     return [f"{what}; write them alike if they are the same"] if twice else []
 
 
 def _single_rows(table: Table, target: str) -> list[str]:
     counts = Counter(labels(table.columns[target]))
     single = [repr(name) for name, count in counts.items() if count == 1]
-    shown = and_more(single[:_NAMED], len(single))
+    shown = and_more(single[:_NAMED_VALUES], len(single))
     text = f"{target!r} has a single row of class {shown}: too little to learn it from, and none to judge it by"
     return [text] if single else []

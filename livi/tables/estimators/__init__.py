@@ -3,8 +3,9 @@
 try:
     import sklearn  # noqa: F401
 except ImportError as error:
-    raise ImportError(
-        'livi.estimators: expected scikit-learn, got no such package; install it with `pip install "livi[tables]"`.'
+    raise ModuleNotFoundError(
+        'livi.estimators: expected scikit-learn, got no such package; install it with `pip install "livi[sklearn]"`.',
+        name="sklearn",
     ) from error
 
 from livi.tables.estimators.classifier import LIVIClassifier

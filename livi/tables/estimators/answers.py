@@ -14,9 +14,9 @@ from torch import Tensor
 from livi.network import Layout, apply_many
 from livi.posterior.posterior import Posterior
 from livi.posterior.prediction import Prediction, prediction_of
-from livi.tables.estimators.draws import TOLERANCE, Draws
+from livi.tables.estimators.draws import MAX_ERROR, Draws
+from livi.tables.estimators.missing_values import filled
 from livi.tables.estimators.network import network_facts, on_all_threads, threads
-from livi.tables.estimators.open_gaps import filled
 from livi.tables.estimators.pieces import Pieces
 from livi.tables.estimators.scaling import Array, Scaling
 
@@ -66,7 +66,7 @@ class Answering:
             found = on_all_threads(
                 lambda layout, rows: list(self._predict_block(layout, X, rows, extract, same_networks)),
                 self.posterior_.layout,
-                list(self._blocks(len(X), same_networks)),
+                list(self._blocks(X, same_networks)),
             )
         parts = [part for block in found for part in block]
         order = np.argsort(np.concatenate([rows for rows, _ in parts]), kind="stable")
@@ -80,23 +80,10 @@ class Answering:
         extract: Callable[..., Sequence[Tensor]],
         same_networks: bool,
     ) -> Iterator[tuple[NDArray[np.intp], list[NDArray[Any]]]]:
-        """Yield indices of rows and what `extract` returned for them, over all rows of a block."""
-        gaps = np.isnan(X[rows]).any(1)
-        for part in (rows[~gaps], rows[gaps]):
-            if len(part):
-                yield from self._predict_until_precise(layout, X, part, extract, same_networks)
+        """Yield indices of rows and what `extract` returned for them; rows that need few networks come first.
 
-    def _predict_until_precise(
-        self,
-        layout: Layout,
-        X: Array,
-        rows: NDArray[np.intp],
-        extract: Callable[..., Sequence[Tensor]],
-        same_networks: bool,
-    ) -> Iterator[tuple[NDArray[np.intp], list[NDArray[Any]]]]:
-        """As `_predict_block`, for rows that all have missing values, or that all have none.
-
-        Rows that need few networks come first.
+        Args:
+            rows: all with missing values, or all without.
         """
         steps = (self._draws.common,) if same_networks else self._draws.steps
         inputs = self._inputs(layout, X[rows])
@@ -104,7 +91,7 @@ class Answering:
         for known, more in itertools.pairwise((*steps, steps[-1])):
             part = self._prediction(outputs)
             last = more == known
-            enough = np.ones(len(rows), np.bool_) if last else as_numpy(self._monte_carlo_error(part) <= TOLERANCE)
+            enough = np.ones(len(rows), np.bool_) if last else as_numpy(self._monte_carlo_error(part) <= MAX_ERROR)
             if enough.any():
                 done = part if enough.all() else self._prediction(outputs[:, torch.from_numpy(enough)])
                 yield rows[enough], [as_numpy(tensor) for tensor in extract(done, rows[enough])]
@@ -114,10 +101,13 @@ class Answering:
             rows, inputs = rows[~enough], inputs[..., left, :]
             outputs = torch.cat([outputs[:, left], self._outputs(layout, inputs, known, more)])
 
-    def _blocks(self, num_rows: int, same_networks: bool) -> Iterator[NDArray[np.intp]]:
+    def _blocks(self, X: Array, same_networks: bool) -> Iterator[NDArray[np.intp]]:
+        """Indices of rows to predict at a time, those with missing values apart from the others."""
         size = _rows_at_a_time(self.posterior_.layout, self._draws.common if same_networks else self._draws.steps[0])
-        for start in range(0, num_rows, size):
-            yield np.arange(start, min(num_rows, start + size))
+        for start in range(0, len(X), size):
+            rows = np.arange(start, min(len(X), start + size))
+            missing = np.isnan(X[rows]).any(1)
+            yield from (part for part in (rows[~missing], rows[missing]) if len(part))
 
     @torch.no_grad()
     def _outputs(self, layout: Layout, inputs: Tensor, first: int, last: int) -> Tensor:  # (last - first, n, ...)
@@ -143,7 +133,7 @@ class Answering:
         rng = torch.Generator().manual_seed(self.seed_)  # for draws from which quantiles of counts are computed
         return self._in_units(prediction_of(self.posterior_.likelihood, outputs, rng))
 
-    def _inputs(self, layout: Layout, X: Array) -> Tensor:  # (n, p), or (k, n, p) with gaps
+    def _inputs(self, layout: Layout, X: Array) -> Tensor:  # (n, p), or (k, n, p) with missing values
         versions = [X] if self.usual_ is None or not np.isnan(X).any() else filled(X, self.usual_)
         seen = np.stack([self.standardised_inputs(each) for each in versions])
         return torch.from_numpy(seen if len(seen) > 1 else seen[0]).to(layout.device, layout.dtype)

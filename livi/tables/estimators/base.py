@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from numbers import Real
 from pathlib import Path
 from typing import Any, Self
@@ -16,33 +15,23 @@ from sklearn.base import BaseEstimator
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from torch import nn
 
 from livi.durations import seconds
-from livi.family.ensemble import Ensemble
-from livi.family.implicit import ImplicitPosterior
 from livi.family.last_layer import ExactLastLayer
 from livi.inference import Recipe, fit
-from livi.inference.rules import Size, default_recipe
-from livi.model.data import FULL_BATCH
-from livi.model.likelihoods import (
-    Categorical,
-    HeteroscedasticGaussian,
-    Likelihood,
-    NegativeBinomial,
-    Poisson,
-    Weighted,
-    pass_weights,
-)
-from livi.model.priors import Relevance
+from livi.model.likelihoods import Likelihood
+from livi.model.priors import Prior, Relevance
 from livi.network import Layout
 from livi.posterior import storage
 from livi.posterior.posterior import Posterior
 from livi.tables.estimators.answers import Answering, as_numpy
+from livi.tables.estimators.missing_values import usual_values
 from livi.tables.estimators.network import ACTIVATIONS, build_network, network_facts, threads, widths
-from livi.tables.estimators.open_gaps import usual_values
 from livi.tables.estimators.pieces import Pieces
-from livi.tables.estimators.prior import SCALES, prior_of
-from livi.tables.estimators.scaling import REACH, Array, Scaling
+from livi.tables.estimators.prior import PRIOR_SCALES
+from livi.tables.estimators.row_weights import fit_weighted
+from livi.tables.estimators.scaling import INPUT_REACH, Array, Scaling
 
 # Defaults of the architecture.
 HIDDEN = (50,)
@@ -50,42 +39,10 @@ ACTIVATION = "silu"
 
 
 class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no annotations
-    """Base class of `LIVIRegressor` and `LIVIClassifier`."""
+    """Base class of `LIVIRegressor` and `LIVIClassifier`.
 
-    _checkpoint: str | Path | None = None  # for `livi.fit`; not a parameter, since it belongs to one fit and its data
-
-    def __init__(
-        self,
-        hidden: Any = None,
-        *,
-        activation: str | None = None,
-        prior_scale: float | str = "auto",
-        components: int = 1,
-        steps: int | None = None,
-        budget: float | str | None = None,
-        batch_size: int | None = None,
-        interval: str = "posterior",
-        calibration_size: float | int = 0.2,
-        num_samples: int | str = "auto",
-        device: Any = None,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.hidden = hidden
-        self.activation = activation
-        self.prior_scale = prior_scale
-        self.components = components
-        self.steps = steps
-        self.budget = budget
-        self.batch_size = batch_size
-        self.interval = interval
-        self.calibration_size = calibration_size
-        self.num_samples = num_samples
-        self.device = device
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    The parameters that both have are set by their `__init__`, where scikit-learn looks for them.
+    """
 
     @property
     def history_(self) -> list[dict[str, float]]:
@@ -194,9 +151,9 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
         ):
             if value not in allowed:
                 raise ValueError(f"{name}: expected one of {', '.join(allowed)}, got {value!r}.")
-        scale = self.prior_scale
+        scale: float | str = self.prior_scale
         number = isinstance(scale, Real) and not isinstance(scale, bool) and 0 < scale < np.inf
-        if not number and scale not in SCALES:
+        if not number and scale not in PRIOR_SCALES:
             raise ValueError(f"prior_scale: expected a positive number, 'auto', 'learned' or 'fan_in', got {scale!r}.")
         for name in ("components", "steps", "batch_size", "num_samples"):
             value = getattr(self, name)
@@ -246,68 +203,68 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
         targets: NDArray[Any],
         weights: Array,
         likelihood: Likelihood,
-        outputs: int,
         *,
-        spent: float = 0.0,
+        spent: float,
+        checkpoint: str | Path | None,
     ) -> None:
         """Standardise the inputs and fit; targets are standardised already. Sets posterior_ and how to scale inputs.
 
         Args:
             spent: seconds of the budget that trials have used.
+            checkpoint: for `livi.fit`; the methods that take none do without.
         """
-        varying, classes = isinstance(likelihood, HeteroscedasticGaussian), isinstance(likelihood, Categorical)
         self._learn_input_scaling(X, weights)
         self.pieces_ = self._cut(X, weights)
         inputs = self.standardised_inputs(X)
-        net = build_network(
-            inputs.shape[1],
-            self._widths(),
-            outputs,
-            self.activation or ACTIVATION,
-            varying=varying,
-            seed=self.seed_,
-            dtype=torch.float32,
-        )
-        options: dict[str, Any] = {
-            "prior": prior_of(
-                self._prior_scale(likelihood), len(self._widths()), classes=classes, pieces=self.pieces_ is not None
-            ),
-            "components": int(self.components),
-            "recipe": self._recipe(Layout(net), len(X)),
+        net = build_network(inputs.shape[1], **self._network_options(), seed=self.seed_, dtype=torch.float32)
+        method, options = self._method(net, len(X), checkpoint)
+        options |= {
             "steps": None if self.steps is None else int(self.steps),
             "budget": None if self.budget is None else max(1e-3, seconds("budget", self.budget) - spent),
-            "batch_size": None if self.batch_size is None else int(self.batch_size),
             "device": self.device,
             "seed": self.seed_,
             "progress": bool(self.verbose),
-            "checkpoint": self._checkpoint,
             "standardise": False,  # done already, with weights
         }
         with threads(self.n_jobs):
-            if np.all(weights == 1.0):
-                posterior = fit(net, (inputs, targets), likelihood, **options)
-            else:
-                data = ((inputs, weights), targets)
-                posterior = unweighted(fit(net, data, Weighted(likelihood), forward=pass_weights, **options))
-        self._set_posterior(in_double(posterior), self.seed_)
+            posterior = fit_weighted(method, net, inputs, targets, weights, likelihood, **options)
+        self._set_posterior(in_double(self._for_predictions(posterior)), self.seed_)
 
     def _learn_input_scaling(self, X: Array, weights: Array) -> None:
         """Set the scaling of the inputs, and the values that missing ones are replaced by."""
-        self.input_scaling_, self.input_reach_ = Scaling.of_inputs(X, weights), REACH
+        self.input_scaling_, self.input_reach_ = Scaling.of_inputs(X, weights), INPUT_REACH
         self.usual_ = usual_values(X, weights, self.seed_)
 
     def _cut(self, X: Array, weights: Array) -> Pieces | None:  # noqa: ARG002
         """The pieces to add to the columns as inputs; None for none."""
         return None
 
-    def _prior_scale(self, likelihood: Likelihood) -> float | str:
-        """The scale to pass to `prior_of`. For counts all layers are sampled, where learned scales prune too much."""
-        sampled = isinstance(likelihood, Poisson | NegativeBinomial)
-        return "fan_in" if sampled and self.prior_scale == "auto" else self.prior_scale
+    def _network_options(self) -> dict[str, Any]:
+        """The arguments of `build_network` that depend on the model of the targets."""
+        return {"hidden": self._widths(), "outputs": 1, "activation": self.activation or ACTIVATION}
 
-    def _recipe(self, layout: Layout, num_rows: int) -> Recipe | None:  # noqa: ARG002
+    def _method(
+        self, net: nn.Module, num_rows: int, checkpoint: str | Path | None
+    ) -> tuple[Callable[..., Posterior], dict[str, Any]]:
+        """The function that fits, and those of its options that not all methods have."""
+        return fit, {
+            "prior": self._prior(),
+            "components": int(self.components),
+            "recipe": self._recipe(Layout(net), num_rows),
+            "batch_size": None if self.batch_size is None else int(self.batch_size),
+            "checkpoint": checkpoint,
+        }
+
+    def _prior(self) -> Prior | Callable[[Layout], Prior]:
+        raise NotImplementedError
+
+    def _recipe(self, layout: Layout, num_rows: int) -> Recipe | None:
         """The schedule of the fit; None leaves it to `livi.fit`."""
-        return None
+        raise NotImplementedError
+
+    def _for_predictions(self, posterior: Posterior) -> Posterior:
+        """The posterior with the likelihood of predictions, where that is not the one of the fit."""
+        return posterior
 
     # --- predicting -------------------------------------------------------------------------------
 
@@ -333,44 +290,11 @@ class Estimator(Answering, BaseEstimator):  # type: ignore[misc]  # scikit-learn
         return found
 
 
-def quick_recipe(layout: Layout, num_rows: int, components: int) -> Recipe | None:
-    """The recipe of a middle-sized network with sampled layers; None for others.
-
-    It starts from the network's initial weights, at high rates, and is as good as a start from a MAP estimate in less
-    time. Chosen on held-out training rows of three tables with classes, none of them large.
-    """
-    if not 300 < layout.num_params <= 5_000 or num_rows > FULL_BATCH:
-        return None
-    usual = default_recipe(Size(layout, num_rows, 1, num_rows * layout.num_params, classes=True))
-    return replace(
-        usual,
-        steps=1000,
-        map_steps=0,
-        map_restarts=int(components),
-        affine_rate=1e-2,
-        nonlinear_rate=3e-3,
-        hyper_rate=5e-2,
-    )
-
-
 def check_alpha(alpha: float) -> float:
     """Return alpha, the share of misses, if it is strictly between 0 and 1."""
     if not 0.0 < alpha < 1.0:
         raise ValueError(f"alpha: expected a number strictly between 0 and 1, got {alpha!r}.")
     return float(alpha)
-
-
-def unweighted(posterior: Posterior) -> Posterior:
-    """The posterior without the weights of rows: with the likelihood of a new example, over the network alone."""
-    sampler, likelihood = posterior.sampler, posterior.likelihood
-    if not isinstance(likelihood, Weighted):  # with an exact last layer it has no weights
-        return posterior
-    assert isinstance(sampler, ImplicitPosterior | Ensemble)
-    if isinstance(sampler, Ensemble):
-        ensemble = Ensemble(Layout(sampler.layout.module), sampler.theta).requires_grad_(False)
-        return Posterior(ensemble, likelihood.base, posterior.prior, history=posterior.history, plan=posterior.plan)
-    plain = ImplicitPosterior(Layout(sampler.layout.module), list(sampler.generators), list(sampler.noises))  # type: ignore[arg-type]
-    return Posterior(plain, likelihood.base, posterior.prior, history=posterior.history, plan=posterior.plan)
 
 
 def in_double(posterior: Posterior) -> Posterior:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -17,22 +18,24 @@ from livi.inference import Recipe
 from livi.model.data import FULL_BATCH
 from livi.model.defaults import SMALL
 from livi.model.likelihoods import Categorical
+from livi.model.priors import Prior
 from livi.network import Layout
 from livi.posterior.posterior import Posterior
 from livi.posterior.prediction import ClassificationPrediction
 from livi.posterior.prediction.mixture import log_mean_exp
-from livi.tables.estimators.base import ACTIVATION, HIDDEN, Estimator, check_alpha, quick_recipe
+from livi.tables.estimators.base import ACTIVATION, HIDDEN, Estimator, check_alpha
 from livi.tables.estimators.conformal import threshold
-from livi.tables.estimators.cutting import STEPS as TRIAL_STEPS
-from livi.tables.estimators.cutting import Trial, map_score, trial_rows
 from livi.tables.estimators.network import threads
-from livi.tables.estimators.pieces import MOST_IN_ALL, Pieces, affordable
+from livi.tables.estimators.piece_trials import TRIAL_STEPS, map_score, piece_trial_rows
+from livi.tables.estimators.pieces import MAX_PIECES, Pieces, affordable
 from livi.tables.estimators.prior import prior_of
+from livi.tables.estimators.recipe import quick_recipe
 from livi.tables.estimators.scaling import Array
+from livi.tables.estimators.trial import Trial
 
 PIECES_HIDDEN = (64, 64)
 NARROW_HIDDEN = (80,)  # more than 300 weights, even with one column and two classes
-_MOST_BYTES = 2**24  # of labels in a file
+_MAX_LABEL_BYTES = 2**24  # of labels in a file
 
 
 class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
@@ -104,33 +107,38 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
-        super().__init__(
-            hidden,
-            activation=activation,
-            prior_scale=prior_scale,
-            components=components,
-            steps=steps,
-            budget=budget,
-            batch_size=batch_size,
-            interval=interval,
-            calibration_size=calibration_size,
-            num_samples=num_samples,
-            device=device,
-            n_jobs=n_jobs,
-            random_state=random_state,
-            verbose=verbose,
-        )
+        self.hidden = hidden
+        self.activation = activation
+        self.prior_scale = prior_scale
         self.pieces = pieces
+        self.components = components
+        self.steps = steps
+        self.budget = budget
+        self.batch_size = batch_size
+        self.interval = interval
+        self.calibration_size = calibration_size
+        self.num_samples = num_samples
+        self.device = device
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # (n, p), (n,), (n,)
+    def fit(
+        self,
+        X: Any,  # (n, p)
+        y: Any,  # (n,)
+        sample_weight: Any = None,  # (n,)
+        *,
+        checkpoint: str | Path | None = None,
+    ) -> Self:
         """Fit the posterior.
 
         Args:
             sample_weight: a row of weight w counts w times: the log likelihood is sum_i w_i log p(y_i | theta). A
                 conformal fit counts every row that it holds out once.
+            checkpoint: a file for the state of the fit, as in `livi.fit`; if it exists, the same fit continues from it.
         """
         self._check_params()
-        self._check_pieces()
         X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
         check_classification_targets(y)
         X, y, weights = self._weighted_rows(X, y, sample_weight)
@@ -142,42 +150,46 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         began = time.perf_counter()
         self._num_pieces = self._choose(X[fitted], labels[fitted], weights[fitted])
         spent = time.perf_counter() - began
-        self._fit_posterior(X[fitted], labels[fitted], weights[fitted], Categorical(), len(self.classes_), spent=spent)
+        self._fit_posterior(
+            X[fitted], labels[fitted], weights[fitted], Categorical(), spent=spent, checkpoint=checkpoint
+        )
         self.conformity_scores_ = None
         if len(held):
             self.conformity_scores_ = np.sort(1.0 - self._probabilities(X[held])[np.arange(len(held)), labels[held]])
         return self
 
-    def _check_pieces(self) -> None:
+    def _check_params(self) -> None:
+        super()._check_params()
         count: Any = self.pieces
         whole = hasattr(count, "__index__") and not isinstance(count, bool)
-        if count != "auto" and not (whole and (count == 0 or 2 <= count <= MOST_IN_ALL)):
-            raise ValueError(f"pieces: expected 0, 2 to {MOST_IN_ALL} or 'auto', got {count!r}.")
+        if count != "auto" and not (whole and (count == 0 or 2 <= count <= MAX_PIECES)):
+            raise ValueError(f"pieces: expected 0, 2 to {MAX_PIECES} or 'auto', got {count!r}.")
 
     def _choose(self, X: Array, labels: NDArray[Any], weights: Array) -> int:
         """The number of pieces: as set, or the better of none and some by trials. Sets trials_."""
-        self.trials_: list[Trial] = []
+        self.trials_: list[Trial[int]] = []
         if self.pieces != "auto":
             return int(self.pieces)
         count = affordable(X)
         if len(X) <= FULL_BATCH or count < 2:
             return 0
-        rows = trial_rows(weights, self.seed_)
+        rows = piece_trial_rows(weights, self.seed_)
         common: dict[str, Any] = {"classes": len(self.classes_), "activation": self.activation or ACTIVATION}
         common |= {"steps": min(TRIAL_STEPS, self.steps or TRIAL_STEPS), "device": self.device, "seed": self.seed_}
         scale = "fan_in" if isinstance(self.prior_scale, str) else self.prior_scale
         self._learn_input_scaling(X, weights)
-        for tried in (0, count):
-            self.pieces_ = Pieces.of(X, weights, tried) if tried else None
-            if tried and self.pieces_ is None:
+        scores: dict[int, float] = {}
+        for pieces in (0, count):
+            self.pieces_ = Pieces.of(X, weights, pieces) if pieces else None
+            if pieces and self.pieces_ is None:
                 continue
             hidden = self._widths()
             prior = prior_of(scale, len(hidden), classes=True, pieces=self.pieces_ is not None)
             inputs = self.standardised_inputs(X)
             with threads(self.n_jobs):
-                score = map_score(inputs, labels, rows, hidden=hidden, prior=prior, **common)
-            self.trials_.append(Trial(tried, score))
-        return max(self.trials_, key=lambda trial: trial.log_score).pieces
+                scores[pieces] = map_score(inputs, labels, rows, hidden=hidden, prior=prior, **common)
+        self.trials_ = [Trial(pieces, score) for pieces, score in scores.items()]
+        return max(scores, key=scores.__getitem__)
 
     def _cut(self, X: Array, weights: Array) -> Pieces | None:
         return Pieces.of(X, weights, self._num_pieces) if self._num_pieces else None
@@ -192,6 +204,12 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         """True if the default network is so small, with few columns and classes, that `livi.fit` would take minutes."""
         columns, classes = getattr(self, "n_features_in_", SMALL), len(getattr(self, "classes_", ()))
         return HIDDEN[0] * (columns + 1) + (HIDDEN[0] + 1) * classes <= SMALL
+
+    def _network_options(self) -> dict[str, Any]:
+        return super()._network_options() | {"outputs": len(self.classes_)}
+
+    def _prior(self) -> Prior | Callable[[Layout], Prior]:
+        return prior_of(self.prior_scale, len(self._widths()), classes=True, pieces=self.pieces_ is not None)
 
     def _recipe(self, layout: Layout, num_rows: int) -> Recipe | None:
         """None if the last layer will be inferred given the others, else `quick_recipe`."""
@@ -251,13 +269,13 @@ class LIVIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
 
     def _fitted_facts(self) -> dict[str, Any]:
         kind = "O" if self.classes_.dtype == object else self.classes_.dtype.str
-        trials = [tuple(trial) for trial in self.trials_]
+        trials = [(trial.pieces, trial.log_score) for trial in self.trials_]
         return super()._fitted_facts() | {"classes_": (kind, self.classes_.tolist()), "trials_": trials}
 
     def _restore(self, facts: Mapping[str, Any], posterior: Posterior) -> Self:
         kind, labels = facts["classes_"]
-        if np.dtype(kind).itemsize * len(labels) > _MOST_BYTES:  # a damaged file may name any length
-            raise ValueError(f"classes_: expected at most {_MOST_BYTES:,} bytes of labels, got {kind}.")
+        if np.dtype(kind).itemsize * len(labels) > _MAX_LABEL_BYTES:  # a damaged file may name any length
+            raise ValueError(f"classes_: expected at most {_MAX_LABEL_BYTES:,} bytes of labels, got {kind}.")
         self.classes_ = np.array(labels, dtype=kind)
         self.trials_ = [Trial(int(pieces), float(score)) for pieces, score in facts.get("trials_", ())]
         return super()._restore(facts, posterior)

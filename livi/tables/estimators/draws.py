@@ -3,7 +3,7 @@
 A prediction is an average over networks, so it has a Monte Carlo error, which falls with the square root of their
 number. If their disagreement is small relative to the noise of the target, few networks are enough; otherwise many are
 needed. So a row is predicted by 64 networks, then by twice as many, and so on until the standard errors of its mean and
-of the ends of its 90 % interval are below TOLERANCE of its total standard deviation, or no networks are left.
+of the ends of its 90 % interval are below MAX_ERROR of its total standard deviation, or no networks are left.
 
 Which networks predict a row depends on that row alone, so that its prediction does not depend on the other rows.
 """
@@ -17,16 +17,16 @@ from livi.draws import permutation
 from livi.family.ensemble import Ensemble
 from livi.posterior.posterior import Posterior
 
-TOLERANCE = 0.05
+MAX_ERROR = 0.05
 """Monte Carlo error at which a row has enough networks, relative to its total std: 0.00125 nats of log score."""
 
-ENDS = (0.05, 0.95)
+INTERVAL_ENDS = (0.05, 0.95)
 """Quantiles whose errors must be below it, besides that of the mean."""
 
-AUTO = (64, 128, 256, 512)
+AUTO_NUM_SAMPLES = (64, 128, 256, 512)
 """Numbers of networks that predict a row, in turn."""
 
-COMMON = 256
+COMMON_NUM_SAMPLES = 256
 """The number of networks where the same ones must predict all rows."""
 
 
@@ -38,7 +38,7 @@ class Draws:
     """
 
     def __init__(self, posterior: Posterior, num_samples: int | str, seed: int) -> None:
-        steps: tuple[int, ...] = AUTO if num_samples == "auto" else (int(num_samples),)
+        steps: tuple[int, ...] = AUTO_NUM_SAMPLES if num_samples == "auto" else (int(num_samples),)
         sampler = posterior.sampler
         if isinstance(sampler, Ensemble):  # which has no more networks than members
             steps = tuple(dict.fromkeys(min(step, sampler.num_members) for step in steps))
@@ -49,7 +49,7 @@ class Draws:
     @property
     def common(self) -> int:
         """The number of networks where the same ones must predict all rows."""
-        return min(COMMON, self.steps[-1]) if len(self.steps) > 1 else self.steps[0]
+        return min(COMMON_NUM_SAMPLES, self.steps[-1]) if len(self.steps) > 1 else self.steps[0]
 
     def between(self, first: int, last: int) -> Tensor:  # (last - first, m)
         """The weights of networks number `first` to `last` (excluded)."""

@@ -10,7 +10,7 @@ from livi.posterior.posterior import Posterior
 from livi.tables.estimators.scaling import Array
 from livi.tables.estimators.target import rounding
 
-LEAST_START = 0.3  # smallest initial noise, in standard deviations of the target
+MIN_FIRST_NOISE = 0.3  # in standard deviations of the target
 # Smallest varying noise, in standard deviations of the target. It may be this small, since a log-linear noise cannot
 # vanish at single points, and targets may be nearly a function of the inputs.
 VARYING_FLOOR = 1e-4
@@ -38,7 +38,7 @@ def first_noise(inputs: Array, targets: Array, weights: Array) -> float:  # (n, 
     hat = np.linalg.solve(gram + np.eye(len(gram)), np.column_stack([design.T @ known, gram]))
     left = weights.sum() - np.trace(hat[:, 1:])
     residual = known - design @ hat[:, 0]
-    return float(np.clip(np.sqrt(residual @ residual / max(left, 1.0)), LEAST_START, 1.0))
+    return float(np.clip(np.sqrt(residual @ residual / max(left, 1.0)), MIN_FIRST_NOISE, 1.0))
 
 
 def network_noise(targets: Array) -> HeteroscedasticGaussian:  # (n, 1)

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from livi.tables.estimators.scaling import Array, Scaling
 
-MOST = 16  # pieces of a column
-MOST_IN_ALL = 512  # pieces of all columns
-_FIRST, _LAST = slice(None, -1), slice(1, None)  # lower and upper ends of pieces, among all ends
+MAX_COLUMN_PIECES = 16
+MAX_PIECES = 512  # of all columns
+_LOWER_ENDS, _UPPER_ENDS = slice(None, -1), slice(1, None)  # of pieces, among all ends
 
 
 class Pieces(NamedTuple):
@@ -42,7 +42,9 @@ class Pieces(NamedTuple):
         if not places:
             return None
         columns = np.concatenate(places)
-        low, high = (np.concatenate([each[part] for each in ends if len(each) > 2]) for part in (_FIRST, _LAST))
+        low, high = (
+            np.concatenate([each[part] for each in ends if len(each) > 2]) for part in (_LOWER_ENDS, _UPPER_ENDS)
+        )
         shares = cls(columns, low, high, Scaling(np.zeros(len(low)), np.ones(len(low)))).inputs(values)
         return cls(columns, low, high, Scaling.of(shares, weights))
 
@@ -74,7 +76,7 @@ class Pieces(NamedTuple):
 def affordable(values: Array) -> int:
     """How many pieces each column of a table may have; below 2, columns are not cut."""
     cut = sum(len(np.unique(column)) > 2 for column in values.T)
-    return min(MOST, MOST_IN_ALL // max(1, cut))
+    return min(MAX_COLUMN_PIECES, MAX_PIECES // max(1, cut))
 
 
 def _ends(column: Array, weights: Array, count: int) -> Array:

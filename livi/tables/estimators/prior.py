@@ -8,12 +8,12 @@ from collections.abc import Callable
 from livi.model.priors import Normal, Prior, Relevance
 from livi.network import Layout
 
-SCALES = ("auto", "learned", "fan_in")
+PRIOR_SCALES = ("auto", "learned", "fan_in")
 
 # Standard deviations in units of 1 / sqrt(fan-in), chosen on held-out training rows. Logits need a wider range than
 # standardised targets, and the noise a smaller one. With pieces a network can bend sharply without large weights.
-_TARGETS, _LOGITS, _LAST_OF_LOGITS, _NOISE = 1.5, 3.0, 8.0, 0.3
-_PIECES, _LAST_OF_PIECES = 1.0, 3.0
+_TARGET_GAIN, _LOGIT_GAIN, _LAST_LOGIT_GAIN, _NOISE_GAIN = 1.5, 3.0, 8.0, 0.3
+_PIECE_GAIN, _LAST_PIECE_GAIN = 1.0, 3.0
 
 
 def prior_of(
@@ -31,10 +31,10 @@ def prior_of(
     if not isinstance(scale, str):
         return Normal(float(scale))
     learned = scale == "learned" or (scale == "auto" and not classes)
-    last = _LAST_OF_PIECES if pieces else _LAST_OF_LOGITS
+    last = _LAST_PIECE_GAIN if pieces else _LAST_LOGIT_GAIN
     gains = {f"{2 * hidden_layers}.weight": last} if classes else {}
-    gains |= {"noise.weight": _NOISE, "noise.bias": _NOISE}
-    gain = (_PIECES if pieces else _LOGITS) if classes else _TARGETS
+    gains |= {"noise.weight": _NOISE_GAIN, "noise.bias": _NOISE_GAIN}
+    gain = (_PIECE_GAIN if pieces else _LOGIT_GAIN) if classes else _TARGET_GAIN
 
     def make(layout: Layout) -> Relevance:
         own = gains if classes or not hidden_layers else gains | _last_bias(layout, f"{2 * hidden_layers}", gain)

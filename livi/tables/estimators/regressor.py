@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -13,38 +14,31 @@ from numpy.typing import NDArray
 from sklearn.base import RegressorMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
-from torch import Tensor
+from torch import Tensor, nn
 
 from livi.durations import seconds
 from livi.inference import Recipe
 from livi.model.defaults import SMALL
-from livi.model.likelihoods import Gaussian, HeteroscedasticGaussian, NegativeBinomial, Poisson, Weighted, pass_weights
-from livi.model.priors import Normal
+from livi.model.likelihoods import Gaussian, HeteroscedasticGaussian, Likelihood, NegativeBinomial, Poisson
+from livi.model.priors import Normal, Prior
 from livi.network import Layout
 from livi.posterior.posterior import Posterior
 from livi.posterior.prediction import DrawnPrediction, Prediction, RegressionPrediction
 from livi.rivals import fit_langevin
 from livi.tables.estimators.answers import as_numpy
-from livi.tables.estimators.base import Estimator, check_alpha, in_double, quick_recipe, unweighted
-from livi.tables.estimators.choice import (
-    FEWEST,
-    MOST_SAMPLED,
-    NOISES,
-    SAMPLES,
-    TIME,
-    Model,
-    Trial,
-    candidates,
-    check_targets,
-)
+from livi.tables.estimators.base import Estimator, check_alpha
 from livi.tables.estimators.conformal import threshold
-from livi.tables.estimators.draws import ENDS
-from livi.tables.estimators.network import build_network, threads, widths
+from livi.tables.estimators.draws import INTERVAL_ENDS
+from livi.tables.estimators.model_choice import BUDGET_SHARE, MAX_CHAIN_ROWS, MIN_TABLE_ROWS, TRIAL_NUM_SAMPLES
+from livi.tables.estimators.model_trials import Trials
 from livi.tables.estimators.noise import VARYING_FLOOR, first_noise, network_noise, with_outliers
+from livi.tables.estimators.prior import prior_of
+from livi.tables.estimators.recipe import quick_recipe
 from livi.tables.estimators.scaling import Array, Scaling
-from livi.tables.estimators.spread import USUAL
-from livi.tables.estimators.target import SCALES, TargetPrediction, TargetScale, modelled, stretched
-from livi.tables.estimators.trials import Trials
+from livi.tables.estimators.spread import USUAL_SPREAD
+from livi.tables.estimators.target import TARGET_SCALES, TargetPrediction, TargetScale, modelled, stretched
+from livi.tables.estimators.target_models import NOISES, Model, candidates, check_targets
+from livi.tables.estimators.trial import Trial
 
 NETWORK_HIDDEN, NETWORK_ACTIVATION = (16, 16), "gelu"
 
@@ -131,114 +125,128 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
-        super().__init__(
-            hidden,
-            activation=activation,
-            prior_scale=prior_scale,
-            components=components,
-            steps=steps,
-            budget=budget,
-            batch_size=batch_size,
-            interval=interval,
-            calibration_size=calibration_size,
-            num_samples=num_samples,
-            device=device,
-            n_jobs=n_jobs,
-            random_state=random_state,
-            verbose=verbose,
-        )
+        self.hidden = hidden
+        self.activation = activation
         self.target_scale = target_scale
         self.noise = noise
+        self.prior_scale = prior_scale
+        self.components = components
+        self.steps = steps
+        self.budget = budget
+        self.batch_size = batch_size
+        self.interval = interval
+        self.calibration_size = calibration_size
+        self.num_samples = num_samples
+        self.device = device
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # (n, p), (n,), (n,)
+    def fit(
+        self,
+        X: Any,  # (n, p)
+        y: Any,  # (n,)
+        sample_weight: Any = None,  # (n,)
+        *,
+        checkpoint: str | Path | None = None,
+    ) -> Self:
         """Fit the posterior.
 
         Args:
             sample_weight: a row of weight w counts w times: the log likelihood is sum_i w_i log p(y_i | theta). A
                 conformal fit counts every row that it holds out once.
+            checkpoint: a file for the state of the fit, as in `livi.fit`; if it exists, the same fit continues from it.
+                Chains cannot continue, so they are not tried, and an error with `noise="network"`.
         """
         self._check_params()
-        for name, value, allowed in (("noise", self.noise, NOISES), ("target_scale", self.target_scale, SCALES)):
-            if value not in (*allowed, "auto"):
-                raise ValueError(f"{name}: expected one of {', '.join(allowed)} or auto, got {value!r}.")
-        if self.noise == "network" and isinstance(self.prior_scale, str) and self.prior_scale != "auto":
-            raise ValueError(f"prior_scale: expected a number for noise='network', got {self.prior_scale!r}.")
+        if self.noise == "network" and checkpoint is not None:
+            raise ValueError(
+                "checkpoint: expected none for noise='network', whose chains cannot continue; leave it out."
+            )
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
         X, y, weights = self._weighted_rows(X, y.astype(np.float64), sample_weight)
         check_targets(self.target_scale, self.noise, y)
         self._draw_seed()
         fitted, held = self.split_rows(len(X))
-        rows, y_fitted, row_weights = X[fitted], y[fitted], weights[fitted]
-        began = time.perf_counter()
-        self.model_, spread = self._choose(rows, y_fitted, row_weights)
-        self.target_ = TargetScale.of(self.model_.target_scale, y_fitted, row_weights, spread)
-        if self.target_.constant:
-            warnings.warn(
-                f"y: expected values that vary, got {y_fitted[0]:.8g} in all rows fitted to; that is predicted for "
-                "every row, with a standard deviation of 0.",
-                UserWarning,
-                stacklevel=2,
-            )
-        targets, spent = self.target_.standardise(y_fitted), time.perf_counter() - began
-        if self.model_.target_scale == "count":
-            counts = Poisson(unit=None) if self.model_.noise == "poisson" else NegativeBinomial(unit=None)
-            self._fit_posterior(rows, targets, row_weights, counts, 1, spent=spent)
-        elif self.model_.noise == "constant":
-            start = first_noise(Scaling.of_inputs(rows, row_weights).inputs(rows), targets, row_weights)
-            self._fit_posterior(rows, targets, row_weights, Gaussian(start, learned=True), 1, spent=spent)
-        elif self.model_.noise == "network":
-            self._sample_posterior(rows, targets[:, None], row_weights, spent=spent)
-        else:
-            varying = HeteroscedasticGaussian(floor=VARYING_FLOOR, learned=True)
-            self._fit_posterior(rows, targets[:, None], row_weights, varying, 1, spent=spent)
-        self.conformity_scores_ = None
-        if len(held):
-            self.conformity_scores_ = self._conformity(X[held], y[held])
+        self._fit_rows(X[fitted], y[fitted], weights[fitted], checkpoint)
+        self.conformity_scores_ = self._conformity(X[held], y[held]) if len(held) else None
         return self
 
-    def _sample_posterior(self, X: Array, targets: Array, weights: Array, *, spent: float) -> None:
-        """As `_fit_posterior`, but by chains, for a network that outputs mean and noise."""
-        self._learn_input_scaling(X, weights)
-        net = build_network(
-            X.shape[1],
-            NETWORK_HIDDEN if self.hidden is None else widths(self.hidden),
-            2,
-            self.activation or NETWORK_ACTIVATION,
-            spread=True,
-            seed=self.seed_,
-            dtype=torch.float32,
-        )
-        likelihood, inputs = network_noise(targets), self.standardised_inputs(X)
-        options: dict[str, Any] = {
-            "prior": Normal(1.0 if isinstance(self.prior_scale, str) else float(self.prior_scale)),
-            "steps": None if self.steps is None else int(self.steps),
-            "budget": None if self.budget is None else max(1e-3, seconds("budget", self.budget) - spent),
-            "device": self.device,
-            "seed": self.seed_,
-            "progress": bool(self.verbose),
-            "standardise": False,  # done already, with weights
-        }
-        with threads(self.n_jobs):
-            if np.all(weights == 1.0):
-                posterior = fit_langevin(net, (inputs, targets), likelihood, **options)
-            else:
-                data = ((inputs, weights), targets)
-                posterior = unweighted(fit_langevin(net, data, Weighted(likelihood), forward=pass_weights, **options))
-        if self.model_.target_scale == "plain":  # on the log scale outliers would dominate the mean
-            posterior = with_outliers(posterior)
-        self._set_posterior(in_double(posterior), self.seed_)
+    def _fit_rows(self, X: Array, y: Array, weights: Array, checkpoint: str | Path | None) -> None:
+        """Choose a model of these targets, and fit it."""
+        began = time.perf_counter()
+        chains = checkpoint is None and self._tries_chains(len(X))
+        self.model_, spread = self._choose(X, y, weights, chains=chains)
+        self.target_ = TargetScale.of(self.model_.target_scale, y, weights, spread)
+        if self.target_.constant:
+            warnings.warn(
+                f"y: expected values that vary, got {y[0]:.8g} in all rows fitted to; that is predicted for every row, "
+                "with a standard deviation of 0.",
+                UserWarning,
+                stacklevel=3,  # where fit was called
+            )
+        targets, spent = self.target_.standardise(y), time.perf_counter() - began
+        likelihood = self._likelihood(X, targets, weights)
+        if isinstance(likelihood, HeteroscedasticGaussian):
+            targets = targets[:, None]
+        self._fit_posterior(X, targets, weights, likelihood, spent=spent, checkpoint=checkpoint)
 
-    def _choose(self, X: Array, y: Array, weights: Array) -> tuple[Model, float]:
+    def _check_params(self) -> None:
+        super()._check_params()
+        for name, value, allowed in (("noise", self.noise, NOISES), ("target_scale", self.target_scale, TARGET_SCALES)):
+            if value not in (*allowed, "auto"):
+                raise ValueError(f"{name}: expected one of {', '.join(allowed)} or auto, got {value!r}.")
+        if self.noise == "network" and isinstance(self.prior_scale, str) and self.prior_scale != "auto":
+            raise ValueError(f"prior_scale: expected a number for noise='network', got {self.prior_scale!r}.")
+
+    def _likelihood(self, X: Array, targets: Array, weights: Array) -> Likelihood:
+        """The likelihood of the chosen model, with the noise that a fit to these standardised targets begins with."""
+        if self.model_.target_scale == "count":
+            return Poisson(unit=None) if self.model_.noise == "poisson" else NegativeBinomial(unit=None)
+        if self.model_.noise == "constant":
+            return Gaussian(first_noise(Scaling.of_inputs(X, weights).inputs(X), targets, weights), learned=True)
+        if self._by_chains:
+            return network_noise(targets)
+        return HeteroscedasticGaussian(floor=VARYING_FLOOR, learned=True)
+
+    @property
+    def _by_chains(self) -> bool:
+        """Whether the network outputs mean and noise, and is sampled by Markov chains."""
+        return self.model_.noise == "network"
+
+    def _network_options(self) -> dict[str, Any]:
+        options = super()._network_options()
+        if not self._by_chains:
+            return options | {"varying": self.model_.noise == "varying"}
+        hidden = NETWORK_HIDDEN if self.hidden is None else options["hidden"]
+        return {"hidden": hidden, "outputs": 2, "activation": self.activation or NETWORK_ACTIVATION, "spread": True}
+
+    def _method(
+        self, net: nn.Module, num_rows: int, checkpoint: str | Path | None
+    ) -> tuple[Callable[..., Posterior], dict[str, Any]]:
+        if not self._by_chains:
+            return super()._method(net, num_rows, checkpoint)
+        return fit_langevin, {"prior": Normal(1.0 if isinstance(self.prior_scale, str) else float(self.prior_scale))}
+
+    def _prior(self) -> Prior | Callable[[Layout], Prior]:
+        """For counts all layers are sampled, where learned scales prune too much."""
+        counts = self.model_.target_scale == "count" and self.prior_scale == "auto"
+        return prior_of("fan_in" if counts else self.prior_scale, len(self._widths()), classes=False)
+
+    def _for_predictions(self, posterior: Posterior) -> Posterior:
+        """On the log scale there are no outliers, since they would dominate the mean."""
+        return with_outliers(posterior) if self._by_chains and self.model_.target_scale == "plain" else posterior
+
+    def _choose(self, X: Array, y: Array, weights: Array, *, chains: bool) -> tuple[Model, float]:
         """The model that the settings name, or the best of those they allow, and its spread factor. Sets trials_."""
         models = candidates(self.target_scale, self.noise, y)
-        self.trials_: list[Trial] = []
-        if len(models) == 1 or len(y) < FEWEST or np.ptp(y) == 0.0:
-            return models[0], USUAL if models[0].noise == "network" and not self._is_trial else 1.0
-        chains = self._tries_chains(len(y))
+        self.trials_: list[Trial[Model]] = []
+        if len(models) == 1 or len(y) < MIN_TABLE_ROWS or np.ptp(y) == 0.0:
+            return models[0], USUAL_SPREAD if models[0].noise == "network" and not self._is_trial else 1.0
         common: dict[str, Any] = {"interval": "posterior", "components": 1, "num_samples": 50, "verbose": 0}
         common |= {"random_state": self.seed_}
         if self.budget is not None:
-            common["budget"] = TIME * seconds("budget", self.budget) / (len(models) + 2 * chains)
+            common["budget"] = BUDGET_SHARE * seconds("budget", self.budget) / (len(models) + 2 * chains)
 
         def make(model: Model, steps: int) -> LIVIRegressor:
             trial: LIVIRegressor = clone(self).set_params(**common, steps=steps, **model.settings)
@@ -252,9 +260,9 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
 
     def _tries_chains(self, num_rows: int) -> bool:
         """Whether chains are tried: if there are few enough rows, and no parameter is set that they do not use."""
-        settings = (self.hidden, self.activation, self.batch_size, self._checkpoint)
+        settings = (self.hidden, self.activation, self.batch_size)
         left_open = all(each is None for each in settings) and (self.prior_scale, self.components) == ("auto", 1)
-        return left_open and self.noise == "auto" and num_rows <= MOST_SAMPLED
+        return left_open and self.noise == "auto" and num_rows <= MAX_CHAIN_ROWS
 
     def _conformity(self, X: Array, y: Array) -> Array:  # (n, p), (n,) -> (n,)
         """Distances of the targets from the medians in total standard deviations, on the modelled scale, sorted."""
@@ -336,10 +344,10 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         """
         if self.model_.target_scale == "count":
             return quick_recipe(layout, num_rows, self.components)
-        return Recipe(num_samples=SAMPLES) if self._is_trial and layout.num_params > SMALL else None
+        return Recipe(num_samples=TRIAL_NUM_SAMPLES) if self._is_trial and layout.num_params > SMALL else None
 
     def _monte_carlo_error(self, prediction: TargetPrediction) -> Tensor:  # (n,)
-        error = prediction.monte_carlo_error(ENDS)
+        error = prediction.monte_carlo_error(INTERVAL_ENDS)
         return torch.zeros_like(error) if self.target_.constant else error
 
     def _in_units(self, prediction: Prediction) -> TargetPrediction:

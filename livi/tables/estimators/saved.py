@@ -11,15 +11,15 @@ from torch import nn
 from livi.posterior import storage
 from livi.posterior.posterior import Posterior
 from livi.tables.estimators.classifier import LIVIClassifier
+from livi.tables.estimators.missing_values import NUM_VALUES
 from livi.tables.estimators.network import build_network, network_facts
-from livi.tables.estimators.open_gaps import VALUES
 from livi.tables.estimators.regressor import LIVIRegressor
 
 _CLASSES: dict[str, type[LIVIRegressor | LIVIClassifier]] = {
     "LIVIRegressor": LIVIRegressor,
     "LIVIClassifier": LIVIClassifier,
 }
-_MOST_THREADS, _MOST_SAMPLES = 4096, 10**6
+_MAX_THREADS, _MAX_SAMPLES = 4096, 10**6
 
 
 def load(path: str | Path, device: Any = None) -> LIVIRegressor | LIVIClassifier:
@@ -63,8 +63,8 @@ def _check(estimator: LIVIRegressor | LIVIClassifier, extra: Any) -> None:
         "pieces_": estimator.pieces_ is None or estimator.pieces_.fits(columns),
         "usual_": estimator.usual_ is None or _are_usual(estimator.usual_, columns),
         "seed_": type(estimator.seed_) is int and 0 <= estimator.seed_ < 2**32,
-        "n_jobs": estimator.n_jobs is None or -_MOST_THREADS <= estimator.n_jobs <= _MOST_THREADS,
-        "num_samples": estimator.num_samples == "auto" or 1 <= int(estimator.num_samples) <= _MOST_SAMPLES,
+        "n_jobs": estimator.n_jobs is None or -_MAX_THREADS <= estimator.n_jobs <= _MAX_THREADS,
+        "num_samples": estimator.num_samples == "auto" or 1 <= int(estimator.num_samples) <= _MAX_SAMPLES,
         "interval": estimator.interval in ("posterior", "conformal"),
         "conformity_scores_": scores is None or np.ndim(scores) == 1,
         "classes_": len(getattr(estimator, "classes_", range(net["outputs"]))) == net["outputs"],
@@ -75,7 +75,7 @@ def _check(estimator: LIVIRegressor | LIVIClassifier, extra: Any) -> None:
 
 
 def _are_usual(values: Any, columns: int) -> bool:
-    return np.shape(values) == (VALUES, columns) and bool(np.isfinite(values).all())
+    return np.shape(values) == (NUM_VALUES, columns) and bool(np.isfinite(values).all())
 
 
 def _network(extra: dict[str, Any]) -> nn.Module:

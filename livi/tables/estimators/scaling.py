@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from livi.outliers import far_out
 
 Array = NDArray[np.float64]
-REACH = 5.0  # standard deviations
+INPUT_REACH = 5.0  # standard deviations
 
 
 class Scaling(NamedTuple):
@@ -57,7 +57,7 @@ class Scaling(NamedTuple):
     def standardise(self, values: Array) -> Array:
         return (values - self.shift) / self.scale
 
-    def inputs(self, values: Array, reach: float = REACH) -> Array:
+    def inputs(self, values: Array, reach: float = INPUT_REACH) -> Array:
         """Standardised values, drawn in beyond `reach` standard deviations.
 
         >>> Scaling(np.zeros(1), np.ones(1)).inputs(np.array([[-2.0], [5.0], [40.0]])).round(2).ravel()

@@ -18,16 +18,16 @@ from torch import Tensor
 
 from livi.posterior.prediction import RegressionPrediction
 
-USUAL = 0.95  # factor
-APART = 0.05  # standard deviation of its logarithm between tables
-_REACH, _STEPS = 4.0, 81  # range of the factors tried, in those standard deviations, and their number
+USUAL_SPREAD = 0.95  # factor
+LOG_SPREAD_STD = 0.05  # standard deviation of its logarithm between tables
+_GRID_STDS, _GRID_SIZE = 4.0, 81  # range of the factors tried, in those standard deviations, and their number
 
 
 def likely_spread(
     prediction: RegressionPrediction,
     targets: Tensor | tuple[Tensor, Tensor],
-    usual: float = USUAL,
-    apart: float = APART,
+    usual: float = USUAL_SPREAD,
+    apart: float = LOG_SPREAD_STD,
 ) -> float:
     """The most likely factor for a prediction's spread, given held-out rows.
 
@@ -44,7 +44,7 @@ def likely_spread(
     >>> [round(likely_spread(given, width * errors), 2) for width in (0.8, 1.0, 1.2)]
     [0.86, 0.96, 1.06]
     """
-    away = np.linspace(-_REACH, _REACH, _STEPS)
+    away = np.linspace(-_GRID_STDS, _GRID_STDS, _GRID_SIZE)
     factors = usual * np.exp(apart * away)
     scores = [_score(prediction.spread_by(factor), targets) for factor in factors]
     if not np.isfinite(scores).any():

@@ -13,9 +13,10 @@ from torch import Tensor
 from livi.posterior.prediction import DrawnPrediction, LogNormalPrediction, RegressionPrediction
 from livi.tables.estimators.scaling import Array, Scaling
 
-SCALES = ("plain", "log", "count")
-_MARGIN = 0.5  # of the range of the training logarithms, by which a network's predictions may exceed it on either side
-_NO_SPREAD = float(np.finfo(np.float64).tiny)  # the scale of constant targets: its square, their variance, is 0
+TARGET_SCALES = ("plain", "log", "count")
+# Share of the range of the training logarithms by which a network's predictions may exceed it on either side.
+_LIMIT_MARGIN = 0.5
+_CONSTANT_SCALE = float(np.finfo(np.float64).tiny)  # the scale of constant targets: its square, their variance, is 0
 
 TargetPrediction = RegressionPrediction | LogNormalPrediction | DrawnPrediction
 
@@ -47,14 +48,14 @@ class TargetScale:
         scaling = Scaling.of(values, weights)
         low, high = float(values.min()), float(values.max())
         if np.ptp(scaling.standardise(values)) == 0.0:
-            scaling = Scaling(np.asarray(low), np.asarray(_NO_SPREAD))
-        margin = _MARGIN * (high - low)
+            scaling = Scaling(np.asarray(low), np.asarray(_CONSTANT_SCALE))
+        margin = _LIMIT_MARGIN * (high - low)
         return cls(kind, scaling, (low - margin, high + margin) if kind == "log" else None, spread)
 
     @property
     def constant(self) -> bool:
         """True if all targets are the same."""
-        return bool(self.scaling.scale == _NO_SPREAD)
+        return bool(self.scaling.scale == _CONSTANT_SCALE)
 
     def standardise(self, targets: Array) -> Array:
         values = np.log(targets) if self.kind == "log" else targets
@@ -85,7 +86,7 @@ class TargetScale:
         """The scale that `to_facts` described."""
         kind, limits = facts["kind"], facts["limits"]
         spread = float(facts.get("spread", 1.0))  # old files have none
-        if kind not in SCALES or (limits is None) != (kind == "plain") or not 0.0 < spread < math.inf:
+        if kind not in TARGET_SCALES or (limits is None) != (kind == "plain") or not 0.0 < spread < math.inf:
             raise ValueError("another target scale than a fit has")
         scaling = Scaling(*(np.asarray(float(part)) for part in facts["scaling"]))
         return cls(kind, scaling, None if limits is None else (float(limits[0]), float(limits[1])), spread)
@@ -113,7 +114,7 @@ def rounding(targets: Array) -> float:
 def _limits_of_counts(targets: Array) -> tuple[float, float]:
     """Limits of the logarithm of a mean count: from a hundredth of the average count to beyond the largest."""
     mean, most = max(float(targets.mean()), 1e-6), max(float(targets.max()), 1.0)
-    return float(np.log(mean / 100.0)), float(np.log(most) + _MARGIN * np.log(1.0 + most / mean))
+    return float(np.log(mean / 100.0)), float(np.log(most) + _LIMIT_MARGIN * np.log(1.0 + most / mean))
 
 
 def modelled(prediction: TargetPrediction) -> RegressionPrediction | DrawnPrediction:

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-MOST_ROWS = 2**15  # different rows in the filter, chosen by their digests
-SIGNIFICANT = 3.5  # standard errors above which a share is not due to chance
-LEAST_SHARE = 0.02  # of the rows that is worth a warning
+MAX_FILTER_ROWS = 2**15  # different rows in the filter, chosen by their digests
+MIN_STD_ERRORS = 3.5  # above which a share is not due to chance
+MIN_SHARE = 0.02  # of the rows that is worth a warning
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class SeenRows:
     @classmethod
     def of(cls, features: NDArray[np.float64], target: NDArray[Any]) -> SeenRows:  # (n, p), (n,)
         digests, counts = np.unique(_digests(features, target), return_counts=True)
-        remembered = min(1.0, MOST_ROWS / len(digests))
+        remembered = min(1.0, MAX_FILTER_ROWS / len(digests))
         chosen = digests[_chosen(digests, remembered)]
         size = max(8, math.ceil(len(chosen) / math.log(2.0)))  # half of the bits are set
         filled = np.zeros(size, np.bool_)
@@ -66,12 +66,12 @@ class SeenRows:
         passing = self.twins + (1.0 - self.twins) * by_chance  # the share of new rows that find their bit set
         variance = passing * (1.0 - passing) / max(1, len(digests))
         variance += (1.0 - by_chance) ** 2 * self.twins * (1.0 - self.twins) / self.rows
-        needed = SIGNIFICANT * math.sqrt(variance)
+        needed = MIN_STD_ERRORS * math.sqrt(variance)
         if not len(digests) or 1.0 - passing <= needed:
             return None
         passed = float(filled[(digests % np.uint64(self.size)).astype(np.int64)].mean())
         share = (passed - passing) / (1.0 - passing)
-        return share if passed - passing > needed and share > LEAST_SHARE else 0.0
+        return share if passed - passing > needed and share > MIN_SHARE else 0.0
 
     def to_json(self) -> dict[str, Any]:
         return vars(self) | {"bits": base64.b64encode(self.bits).decode("ascii")}

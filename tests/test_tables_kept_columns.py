@@ -9,7 +9,7 @@ from tabled import refuse, silent
 
 from livi.tables import Table, read_table, write_frame
 from livi.tables.fitting import fit_table
-from livi.tables.kept import kept_titles, without_predictions
+from livi.tables.kept_columns import kept_titles, without_predictions
 from livi.tables.options import FitOptions
 
 BRIEF = FitOptions(steps=20, hidden=(4,), validation=0.0)

@@ -6,7 +6,7 @@ import torch
 
 from livi.tables.encoding import encode, with_medians
 from livi.tables.estimators import LIVIRegressor, load
-from livi.tables.estimators.open_gaps import VALUES, filled, usual_values
+from livi.tables.estimators.missing_values import NUM_VALUES, filled, usual_values
 from livi.tables.fitting import FitOptions, fit_table
 from livi.tables.model import load_model
 from livi.tables.reading import Table
@@ -92,16 +92,16 @@ def test_values_are_as_frequent_as_in_the_fit():
     rng = np.random.default_rng(0)
     columns = np.stack([np.repeat([0.0, 1.0], [300, 100]), rng.exponential(size=400)], 1)
     found = usual_values(columns, np.ones(400), 0)
-    assert found.shape == (VALUES, 2)
+    assert found.shape == (NUM_VALUES, 2)
     assert found[:, 0].mean() == 0.25
     assert found[:, 1].mean() == pytest.approx(columns[:, 1].mean(), rel=0.1)
     heavy = usual_values(columns, np.repeat([1.0, 9.0], [300, 100]), 0)
     assert heavy[:, 0].mean() == 0.75
     rows = np.array([[np.nan, 1.0], [2.0, np.nan], [3.0, 4.0]])
     whole = filled(rows, found)
-    assert whole.shape == (VALUES, 3, 2)
+    assert whole.shape == (NUM_VALUES, 3, 2)
     np.testing.assert_array_equal(whole[:, 0, 0], found[:, 0])
-    np.testing.assert_array_equal(whole[:, 2], np.tile([3.0, 4.0], (VALUES, 1)))
+    np.testing.assert_array_equal(whole[:, 2], np.tile([3.0, 4.0], (NUM_VALUES, 1)))
 
 
 @pytest.mark.parametrize("count", [2, 16, 17, 33, 400])
@@ -121,7 +121,7 @@ def test_values_keep_three_digits_of_how_far_they_are_apart(scale):
     column = scale * (8.0 + rng.standard_normal(999))
     column[:5] *= 100.0  # a code, which takes no digits from the others
     found = np.sort(usual_values(column[:, None], np.ones(999), 0)[:, 0])
-    exact = np.quantile(column, (np.arange(VALUES) + 0.5) / VALUES)
+    exact = np.quantile(column, (np.arange(NUM_VALUES) + 0.5) / NUM_VALUES)
     np.testing.assert_allclose(found[:-1], exact[:-1], rtol=0.0, atol=0.01 * scale)
     assert (found != exact).all()
 
@@ -139,15 +139,15 @@ def test_networks_take_the_values_in_turn(model):
     layout, usual = estimator.posterior_.layout, estimator.usual_
     asked = estimator._outputs(layout, estimator._inputs(layout, row), 0, 40)
     for network in (0, 7, 15, 16, 39):
-        alone = np.where(np.isnan(row), usual[network % VALUES], row)
+        alone = np.where(np.isnan(row), usual[network % NUM_VALUES], row)
         expected = estimator._outputs(layout, estimator._inputs(layout, alone), 0, 40)[network]
         torch.testing.assert_close(asked[network], expected)
     more = estimator._outputs(layout, estimator._inputs(layout, row), 40, 64)
     torch.testing.assert_close(more, estimator._outputs(layout, estimator._inputs(layout, row), 0, 64)[40:])
 
 
-def test_medians_take_the_place_of_open_gaps(model):
-    features = encode(made(1, [0]), model.schema, lambda _: None, open_gaps=True)
+def test_medians_take_the_place_of_missing_values(model):
+    features = encode(made(1, [0]), model.schema, lambda _: None, missing_as_nan=True)
     assert np.isnan(features[0]).tolist() == [True, False]
     whole = with_medians(features, model.schema)
     assert whole[0, 0] == model.schema.columns[0].median

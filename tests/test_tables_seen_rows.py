@@ -11,7 +11,7 @@ from tabled import refuse, silent
 from livi.tables.fitting import fit_table
 from livi.tables.model import load_model
 from livi.tables.options import FitOptions
-from livi.tables.seen import SeenRows
+from livi.tables.seen_rows import SeenRows
 
 BRIEF = FitOptions(steps=5, hidden=(2,))
 

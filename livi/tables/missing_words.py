@@ -12,7 +12,7 @@ from livi.tables.reading import Table
 from livi.tables.values import Cells, number, texts
 
 
-def with_gaps(table: Table, words: Sequence[str], note: Say | None = None) -> Table:
+def with_missing(table: Table, words: Sequence[str], note: Say | None = None) -> Table:
     """The table with cells made missing that equal one of these words, in upper or lower case, or as a number.
 
     Args:

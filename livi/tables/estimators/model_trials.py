@@ -10,26 +10,23 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from livi.inference.interruption import completed
 from livi.posterior.prediction import RegressionPrediction
-from livi.tables.estimators.choice import (
-    LOOK_STEPS,
-    SAMPLED_STEPS,
-    STEPS,
-    Model,
-    Trial,
+from livi.tables.estimators.model_choice import (
+    CHAIN_STEPS,
+    SHORT_CHAIN_STEPS,
+    TRIAL_STEPS,
     chosen,
     has_many,
+    model_trial_rows,
     plausible,
-    repeated,
-    sampled_like,
-    trial_rows,
 )
 from livi.tables.estimators.scaling import Array
-from livi.tables.estimators.spread import USUAL, likely_spread
+from livi.tables.estimators.spread import USUAL_SPREAD, likely_spread
 from livi.tables.estimators.target import modelled
+from livi.tables.estimators.target_models import Model, sampled_like
+from livi.tables.estimators.trial import Trial, TrialRows
 
 
 @dataclass(frozen=True)
@@ -52,42 +49,48 @@ class Trials:
     _fits: dict[tuple[Model, int], Any] = field(default_factory=dict, repr=False)
 
     @cached_property
-    def rows(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Indices of the rows that are fitted to, and of those that are scored, these repeated by their weights."""
-        fitted, scored = trial_rows(len(self.y), self.seed)
-        return fitted, repeated(scored, self.weights[scored])
+    def rows(self) -> TrialRows:
+        """The rows of all trials. A fit is given their weights; where they are scored, they are repeated by these."""
+        return model_trial_rows(len(self.y), self.seed)
 
-    def best(self, models: list[Model], *, chains: bool) -> tuple[Model, list[Trial]]:
+    @cached_property
+    def _repeated(self) -> TrialRows:
+        return self.rows.repeated(self.weights)
+
+    def best(self, models: list[Model], *, chains: bool) -> tuple[Model, list[Trial[Model]]]:
         """The best of these models by the scored rows, and all trials.
 
         Args:
             chains: also try the model that is sampled by chains.
         """
         if not self.counted and models[0].noise == "constant":
-            rows = np.concatenate([repeated(self.rows[0], self.weights[self.rows[0]]), self.rows[1]])
+            rows = np.concatenate(self._repeated)
             mean, std = self.fitted(models[0]).predict(self.X[rows], return_std=True)
             models = plausible(models, self.X[rows], self.y[rows], mean, std)
-        last = sampled_like if chains else lambda _: None
         many = has_many(len(self.y))
-        look = None if many else (lambda model: self.scores(model, LOOK_STEPS))
-        longer = (lambda model: self.scores(model, SAMPLED_STEPS)) if many else None
-        return chosen(models, self.scores, last, look, longer)
+        return chosen(
+            models,
+            self.scores,
+            by_chains=sampled_like if chains else lambda _: None,
+            short_trial=None if many else (lambda model: self.scores(model, SHORT_CHAIN_STEPS)),
+            long_trial=(lambda model: self.scores(model, CHAIN_STEPS)) if many else None,
+        )
 
-    def scores(self, model: Model, longest: int | None = None) -> Array:  # (n,)
+    def scores(self, model: Model, max_steps: int | None = None) -> Array:  # (n,)
         """The log density, or probability, of each scored target."""
-        trial, rows = self.fitted(model, longest), self.rows[1]
+        trial, rows = self.fitted(model, max_steps), self._repeated.scored
         scores: Array = (trial.log_mass if self.counted else trial.log_density)(self.X[rows], self.y[rows])
         return scores
 
-    def fitted(self, model: Model, longest: int | None = None) -> Any:
-        """A regressor fitted for at most `longest` steps, by default those of a usual trial of the model.
+    def fitted(self, model: Model, max_steps: int | None = None) -> Any:
+        """A regressor fitted for at most `max_steps` steps, by default those of a usual trial of the model.
 
         Raises:
             KeyboardInterrupt: Ctrl-C ended the fit.
         """
-        steps = self._steps(model, longest)
+        steps = self._steps(model, max_steps)
         if (model, steps) not in self._fits:
-            trial, rows = self.make(model, steps), self.rows[0]
+            trial, rows = self.make(model, steps), self.rows.fitted
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about a fit that is short on purpose
                 trial.fit(self.X[rows], self.y[rows], self.weights[rows])
@@ -102,9 +105,9 @@ class Trials:
         """
         if model.noise != "network":
             return 1.0
-        trial, rows = self.fitted(model), self.rows[1]
+        trial, rows = self.fitted(model), self._repeated.scored
         if trial.target_.constant or trial.posterior_.plan["polish"]["steps"] < self._steps(model):
-            return USUAL
+            return USUAL_SPREAD
         prediction = modelled(trial.predictive(self.X[rows]))
         assert isinstance(prediction, RegressionPrediction)
 
@@ -115,6 +118,6 @@ class Trials:
             return likely_spread(prediction, on_model_scale(self.y[rows]))
         return likely_spread(prediction, (on_model_scale(self.y[rows] - 0.5), on_model_scale(self.y[rows] + 0.5)))
 
-    def _steps(self, model: Model, longest: int | None = None) -> int:
-        longest = longest or (SAMPLED_STEPS if model.noise == "network" else STEPS)
-        return min(longest, self.steps or longest)
+    def _steps(self, model: Model, max_steps: int | None = None) -> int:
+        max_steps = max_steps or (CHAIN_STEPS if model.noise == "network" else TRIAL_STEPS)
+        return min(max_steps, self.steps or max_steps)

@@ -12,8 +12,8 @@ from livi.tables.numbers import Say
 from livi.tables.reading import Table
 from livi.tables.wording import and_more
 
-_NAMED = 3  # rows and values named in a message
-_MOST_VALUES = 1_000  # different values counted, so that memory does not grow with the rows
+_NUM_NAMED = 3  # rows and values named in a message
+_MAX_COUNTED_VALUES = 1_000  # different values counted, so that memory does not grow with the rows
 
 
 @dataclass
@@ -22,8 +22,12 @@ class _Occurrences:
     count: int = 0  # of rows
     values: dict[str, None] = field(default_factory=dict)  # a set in order of occurrence
 
+    def add(self, table: Table, rows: NDArray[np.bool_]) -> None:
+        self.lines += table.lines[rows][: _NUM_NAMED - len(self.lines)].tolist()
+        self.count += int(rows.sum())
 
-class Surprises:
+
+class UnseenValues:
     """Collects what is unexpected in the parts of a table, until `tell` puts it in words."""
 
     def __init__(self) -> None:
@@ -47,17 +51,14 @@ class Surprises:
     ) -> None:
         """Add what is unexpected in these rows of a column, its consequence, and the values if it is about values."""
         met = self._in_column.setdefault((f"{table.name}, column {column!r}", what, consequence), _Occurrences())
-        met.lines += table.lines[rows][: _NAMED - len(met.lines)].tolist()
-        met.count += int(rows.sum())
-        if len(met.values) < _MOST_VALUES:
+        met.add(table, rows)
+        if len(met.values) < _MAX_COUNTED_VALUES:
             met.values.update(dict.fromkeys(values))
 
     def beyond(self, table: Table, columns: Mapping[tuple[str, str, str], NDArray[np.bool_]]) -> None:
         """Add rows far outside the range of the fit, by column and the ends of that range."""
         for column, rows in columns.items():
-            met = self._beyond.setdefault(column, _Occurrences())
-            met.lines += table.lines[rows][: _NAMED - len(met.lines)].tolist()
-            met.count += int(rows.sum())
+            self._beyond.setdefault(column, _Occurrences()).add(table, rows)
         if columns:
             self._rows_beyond += int(np.any(list(columns.values()), 0).sum())
             self._name = table.name
@@ -73,8 +74,10 @@ class Surprises:
     def _outside(self) -> str:
         """A sentence on all columns with rows outside their range, those with most rows first."""
         ordered = sorted(self._beyond.items(), key=lambda item: -item[1].count)
-        shown = [f"{name!r} in {_places(met)} (beyond {low} to {high})" for (name, low, high), met in ordered[:_NAMED]]
-        columns = f" and {len(ordered) - _NAMED} more columns" if len(ordered) > _NAMED else ""
+        shown = [
+            f"{name!r} in {_places(met)} (beyond {low} to {high})" for (name, low, high), met in ordered[:_NUM_NAMED]
+        ]
+        columns = f" and {len(ordered) - _NUM_NAMED} more columns" if len(ordered) > _NUM_NAMED else ""
         rows = f"{self._rows_beyond:,} row{'s are' if self._rows_beyond > 1 else ' is'}"
         return (
             f"{self._name}: {rows} far outside the range of the rows fitted to, and predicted by extrapolation: "
@@ -84,12 +87,14 @@ class Surprises:
 
 def places(table: Table, rows: NDArray[np.bool_]) -> str:
     """These rows in words: "row 17", "rows 3, 5, 8 and 12 more"."""
-    return _places(_Occurrences(table.lines[rows][:_NAMED].tolist(), int(rows.sum())))
+    met = _Occurrences()
+    met.add(table, rows)
+    return _places(met)
 
 
 def listed(names: Sequence[str]) -> str:
     """The first of these names: "'a', 'b', 'c' and 4 more"."""
-    return and_more([repr(name) for name in names[:_NAMED]], len(names))
+    return and_more([repr(name) for name in names[:_NUM_NAMED]], len(names))
 
 
 def _places(met: _Occurrences) -> str:
@@ -97,6 +102,6 @@ def _places(met: _Occurrences) -> str:
 
 
 def _listed(values: dict[str, None]) -> str:
-    if len(values) >= _MOST_VALUES:
-        return f": {', '.join(map(repr, list(values)[:_NAMED]))} and many more"
+    if len(values) >= _MAX_COUNTED_VALUES:
+        return f": {', '.join(map(repr, list(values)[:_NUM_NAMED]))} and many more"
     return f": {listed(list(values))}" if values else ""

@@ -7,7 +7,7 @@ smoothly; a trial takes a few seconds. docs/benchmarks/classes.md has the number
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,34 +17,25 @@ from livi.inference import Recipe
 from livi.model.likelihoods import Categorical
 from livi.posterior.prediction import ClassificationPrediction
 from livi.rivals import fit_ensemble
-from livi.tables.estimators.choice import repeated
 from livi.tables.estimators.network import build_network
 from livi.tables.estimators.scaling import Array
+from livi.tables.estimators.trial import TrialRows
 
-MOST_ROWS = 8_000  # of a trial
-HELD = 0.25  # share of a trial's rows that is scored
-STEPS, RATE = 1_000, 3e-2  # at a third of the rate, 1,000 steps are too few for a network of plain columns
-MEMBERS = 2  # networks fitted
-
-
-class Trial(NamedTuple):
-    """A number of pieces that was tried, and the mean log probability of the held-out labels with it."""
-
-    pieces: int
-    log_score: float
+MAX_TRIAL_ROWS = 8_000
+SCORED_SHARE = 0.25  # of a trial's rows
+TRIAL_STEPS, MAP_RATE = 1_000, 3e-2  # at a third of the rate, the steps are too few for a network of plain columns
+NUM_NETWORKS = 2
 
 
-def trial_rows(weights: Array, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Indices of rows to fit to and of rows to score, each repeated by its weight."""
-    drawn = np.random.default_rng(seed).permutation(len(weights))[:MOST_ROWS]
-    fitted, scored = (np.sort(rows) for rows in reversed(np.split(drawn, [round(HELD * len(drawn))])))
-    return repeated(fitted, weights[fitted]), repeated(scored, weights[scored])
+def piece_trial_rows(weights: Array, seed: int) -> TrialRows:
+    """The rows of all trials of a classifier, each repeated by its weight."""
+    return TrialRows.drawn(len(weights), seed, limit=MAX_TRIAL_ROWS, scored_share=SCORED_SHARE).repeated(weights)
 
 
 def map_score(
     inputs: Array,  # (n, p), standardised
     labels: NDArray[Any],  # (n,)
-    rows: tuple[NDArray[np.intp], NDArray[np.intp]],
+    rows: TrialRows,
     *,
     hidden: tuple[int, ...],
     classes: int,
@@ -54,23 +45,25 @@ def map_score(
     device: Any,
     seed: int,
 ) -> float:
-    """The mean log probability of the labels of the second `rows`, under two networks fitted to the first."""
+    """The mean log probability of the labels of the scored rows, under networks fitted to the others."""
     fitted, scored = rows
     net = build_network(inputs.shape[1], hidden, classes, activation, seed=seed, dtype=torch.float32)
     posterior = fit_ensemble(
         net,
         (inputs[fitted], labels[fitted]),
         Categorical(),
-        members=MEMBERS,
+        members=NUM_NETWORKS,
         prior=prior,
         steps=steps,
-        recipe=Recipe(map_rate=RATE),
+        recipe=Recipe(map_rate=MAP_RATE),
         seed=seed,
         device=device,
         standardise=False,
     )
     layout = posterior.layout
-    found = posterior.predict(torch.from_numpy(inputs[scored]).to(layout.device, layout.dtype), num_samples=MEMBERS)
+    found = posterior.predict(
+        torch.from_numpy(inputs[scored]).to(layout.device, layout.dtype), num_samples=NUM_NETWORKS
+    )
     assert isinstance(found, ClassificationPrediction)
     chosen = found.probabilities[np.arange(len(scored)), torch.from_numpy(labels[scored]).to(layout.device)]
     return float(chosen.double().clamp_min(1e-15).log().mean())

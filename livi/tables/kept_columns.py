@@ -13,7 +13,7 @@ from dataclasses import replace
 from livi.tables.numbers import Say
 from livi.tables.reading import Table
 from livi.tables.schema import Schema
-from livi.tables.surprises import listed
+from livi.tables.unseen_values import listed
 from livi.tables.values import Cells
 
 INPUT = " (input)"
