@@ -265,6 +265,8 @@ def test_progress_on_a_terminal_rewrites_its_line():
             "components: expected at least",
         ),
         (lambda: livi.fit(network(), data(), livi.Gaussian(), include="9.*"), ValueError, "matches no parameter"),
+        (lambda: quick_fit(checkpoint_every=0), ValueError, "checkpoint_every: expected at least 1, got 0"),
+        (lambda: quick_fit(checkpoint_every=1.5), TypeError, "checkpoint_every: expected an int, got float"),
     ],
 )
 def test_bad_arguments_are_clear_errors(call, error, message):
