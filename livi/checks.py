@@ -57,6 +57,11 @@ def rng(name: str, value: torch.Generator | None) -> torch.Generator | None:
 
 def device(value: torch.device | str) -> torch.device:
     """Return the device, if tensors can be allocated on it here."""
+    if not isinstance(value, torch.device | str | int):  # torch takes a GPU's number too
+        raise TypeError(
+            f"device: expected a torch.device or its name, got {type(value).__name__} {value}; pass 'cpu' or 'cuda'. "
+            "Precision is that of the network when it is fitted."
+        )
     try:
         return torch.empty(0, device=value).device
     except (RuntimeError, AssertionError) as error:

@@ -26,6 +26,8 @@ def test_half_precision_and_a_missing_device_are_refused_before_any_work():
         livi.plan(network().half(), data(), livi.Gaussian())
     with pytest.raises(ValueError, match="device: expected one that torch can use here"):
         livi.plan(network(), data(), livi.Gaussian(), last_layer="sampled", device="cuda:99")
+    with pytest.raises(TypeError, match=r"device: expected a torch.device or its name, got dtype torch.float32"):
+        livi.plan(network(), data(), livi.Gaussian(), device=torch.float32)
 
 
 def test_trouble_with_the_first_batch_is_told_in_the_user_s_terms():
