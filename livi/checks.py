@@ -72,6 +72,17 @@ def device(value: torch.device | str) -> torch.device:
         ) from error
 
 
+def autocast(value: torch.dtype | None) -> torch.dtype | None:
+    """Return the dtype of mixed precision if torch.autocast has it on every device, or None for full precision."""
+    if value is not None and not isinstance(value, torch.dtype):
+        raise TypeError(
+            f"autocast: expected torch.bfloat16 or None, got {type(value).__name__} {value!r}; pass torch.bfloat16."
+        )
+    if value not in (None, torch.bfloat16, torch.float16):
+        raise ValueError(f"autocast: expected torch.bfloat16 or None, got {value}; leave it out for full precision.")
+    return value
+
+
 def has_doubles(name: str, value: torch.device) -> torch.device:
     """Return the device if it has float64, in which log-determinants, evidences and sums over the data are computed."""
     if value.type == "mps":

@@ -267,6 +267,13 @@ def test_progress_on_a_terminal_rewrites_its_line():
             "components: expected at least",
         ),
         (lambda: livi.fit(network(), data(), livi.Gaussian(), include="9.*"), ValueError, "matches no parameter"),
+        (lambda: quick_fit(autocast="bf16"), TypeError, "autocast: expected torch.bfloat16 or None, got str 'bf16'"),
+        (lambda: quick_fit(autocast=torch.int8, last_layer="exact"), ValueError, "autocast: .*, got torch.int8; leave"),
+        (
+            lambda: livi.rivals.fit_map(network(), data(), livi.Gaussian(), autocast="bf16"),
+            TypeError,
+            "autocast: expected torch.bfloat16 or None, got str",
+        ),
         (lambda: quick_fit(checkpoint_every=0), ValueError, "checkpoint_every: expected at least 1, got 0"),
         (lambda: quick_fit(checkpoint_every=1.5), TypeError, "checkpoint_every: expected an int, got float"),
     ],

@@ -119,6 +119,7 @@ def plan(
     seed = checks.seed(seed)
     if components is not None:
         checks.positive_int("components", components)
+    checks.autocast(autocast)
     if isinstance(start, str) and start not in ("map", "net"):
         raise ValueError(f"start: expected 'map' or 'net', got {start!r}.")
     earlier = None if isinstance(start, str) else Continuation(start)

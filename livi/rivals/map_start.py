@@ -63,7 +63,7 @@ class MapFits:
         problem = Problem.of(
             net, data, likelihood, **{name: value for name, value in options.items() if name not in _IGNORED}
         )
-        problem = replace(problem, autocast=options.get("autocast"))
+        problem = replace(problem, autocast=checks.autocast(options.get("autocast")))
         recipe = (options.get("recipe") or Recipe()).over(default_recipe(Size.of(problem)))
         if recipe.temperature != 1.0:
             raise ValueError(
