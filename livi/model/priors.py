@@ -228,7 +228,7 @@ class Laplace(_Scaled):
 
 
 class Relevance(Prior):
-    """Independent N(0, s^2) with a learned scale s for each input of the network and each further group of weights.
+    """Independent N(0, s^2), a scale s learned for each input and group of weights: `prior=livi.Relevance.for_layout`.
 
     Inputs that do not matter get small scales by type-II maximum likelihood (automatic relevance determination; MacKay
     1994, Neal 1996). log s ~ N(log start, spread^2) a priori, so that a scale that the data say nothing about stays
