@@ -144,6 +144,7 @@ class LoaderData:
         self._first: Batch | None = None
         self.lost: tuple[str, ...] = ()  # as far as the first batch shows
         self.check: Callable[[Tensor], None] | None = None  # that raises a ValueError about targets
+        self.check_inputs: Callable[[Any], None] | None = None  # likewise about inputs
 
     def epoch(self, seed: int) -> Iterator[Batch]:
         batches = (self._checked(batch, index) for index, batch in enumerate(seeded(self.loader, seed)))
@@ -186,18 +187,23 @@ class LoaderData:
         for name, leaf in (("targets", _targets(targets)), *(("inputs", leaf) for leaf in leaves)):
             if holds_numbers(leaf) and (index == 0 or not getattr(leaf, "is_cuda", False)):
                 check_finite(f"batch {index}: {name}", to_tensor(name, leaf))
-                if name == "targets" and self.check is not None:
-                    self._check_targets(to_tensor(name, leaf), index)
+                if name == "targets":
+                    _named(index, self.check, to_tensor(name, leaf))
         if index == 0 and self._first is None:
             self.lost = tuple(lost_digits(inputs, targets, self.dtype, "batch 0: "))
-        return as_tensors(inputs, self.device, self.dtype), as_tensor(targets, self.device, self.dtype)
+        found = as_tensors(inputs, self.device, self.dtype), as_tensor(targets, self.device, self.dtype)
+        if index == 0 or self.device.type != "cuda":
+            _named(index, self.check_inputs, found[0])
+        return found
 
-    def _check_targets(self, targets: Tensor, index: int) -> None:
-        assert self.check is not None
-        try:
-            self.check(targets)
-        except ValueError as error:
-            raise type(error)(f"batch {index}: {error}") from None
+
+def _named(index: int, check: Callable[[Any], None] | None, given: Any) -> None:
+    """Check what a batch holds; an error says of which batch."""
+    try:
+        if check is not None:
+            check(given)
+    except ValueError as error:
+        raise type(error)(f"batch {index}: {error}") from None
 
 
 def as_data(
