@@ -60,7 +60,12 @@ class MLP(Generator):
         m = layout.num_params
         d = m if latent_dim is None else latent_dim
         added = extra_weights(d, m, extras)
-        width = m if budget is None else widest(lambda h: (d + 1 + m) * h + m + added, budget * m, "hidden unit")
+        remedy = "raise it, lower latent_dim, or use MMNN.for_layout for a large network"
+
+        def count(h: int) -> int:
+            return (d + 1 + m) * h + m + added
+
+        width = m if budget is None else widest(count, budget * m, "hidden unit", remedy)
         generator = cls(d, m, hidden=(width,), activation=activation, **extras)
         return generator.to(layout.device, layout.dtype)
 
