@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from livi import checks
 from livi.draws import normal
-from livi.network import Layout
+from livi.network import Layout, as_layout
 from livi.spec import Specified
 
 
@@ -107,6 +107,7 @@ class _Scaled(Prior):
     ) -> Self:
         """With this layout's layers: one scale for each (`per_layer`), or scale / sqrt(fan-in) for each weight matrix
         (`fan_in`; vectors such as biases keep `scale`)."""
+        layout = as_layout(layout)
         if fan_in and (per_layer or learned):
             raise ValueError("fan_in fixes a scale for each parameter; drop per_layer and learned, or drop fan_in.")
         if fan_in:
@@ -278,7 +279,7 @@ class Relevance(Prior):
         """
         groups: list[Tensor] = []
         start: list[float] = []
-        first = next((slot for slot in layout.slots if len(slot.shape) == 2), None)
+        first = next((slot for slot in as_layout(layout).slots if len(slot.shape) == 2), None)
         for slot in layout.slots:
             columns = slot.shape[1] if slot is first else 1
             scale = (gains or {}).get(slot.name, gain) / math.sqrt(slot.fan_in)
