@@ -246,6 +246,8 @@ def test_unusable_arguments_are_refused_with_a_remedy(regression, targets, class
         rmse(regression, torch.zeros(40, 40))
     with pytest.raises(ValueError, match="level: expected a number strictly between 0 and 1, got 90"):
         coverage(regression, targets, 90)
+    with pytest.raises(TypeError, match=r"level: expected a number, got Tensor; interval_width takes no targets\."):
+        interval_width(regression, targets)
     with pytest.raises(ValueError, match="expected labels 0 to 3, got 4"):
         accuracy(classes, labels + 1)
     with pytest.raises(ValueError, match=r"targets: expected shape \(400,\), got \(3,\)"):

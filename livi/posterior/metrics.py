@@ -340,6 +340,8 @@ def _vector(name: str, scores: Targets) -> Tensor:  # (n,)
 
 
 def _level(level: float) -> float:
+    if torch.as_tensor(level).ndim:
+        raise TypeError(f"level: expected a number, got {type(level).__name__}; interval_width takes no targets.")
     if not 0.0 < level < 1.0:
         raise ValueError(f"level: expected a number strictly between 0 and 1, got {level}.")
     return level
