@@ -124,6 +124,7 @@ def test_accuracy_and_brier_are_their_definitions(classes, labels):
     assert accuracy(classes, labels) == pytest.approx((p.argmax(1) == y).mean())
     assert brier(classes, labels) == pytest.approx(((p - np.eye(4)[y]) ** 2).sum(1).mean())
     assert nll(classes, labels) == pytest.approx(-np.log(p[np.arange(400), y]).mean())
+    assert score(classes, labels[:, None]) == score(classes, labels)
 
 
 def test_ece_matches_a_loop_over_bins(classes, labels):

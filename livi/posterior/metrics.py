@@ -381,6 +381,7 @@ def _labelled(prediction: LabelPrediction, given: Targets) -> tuple[Tensor, Tens
     """Predicted labels (n,), true ones (n,) and probabilities (n, C) of all targets that count, checked."""
     probabilities, labels = _of(prediction, "probabilities"), _of(prediction, "label")
     targets = _tensor(given, labels)
+    targets = targets.squeeze(-1) if targets.shape == (*labels.shape, 1) else targets
     if not _has_classes(prediction):
         probabilities = torch.stack([1.0 - probabilities, probabilities], 1)
         labels, targets = aligned(labels[None], targets)[0].reshape(labels.shape), targets.reshape(labels.shape)
