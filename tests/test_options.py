@@ -14,7 +14,7 @@ from torch import nn
 
 import livi
 from livi.inference import fit as fit_function
-from livi.inference import start
+from livi.inference import map_fits
 from livi.inference.capture import Stepper
 from livi.inference.options import PlanOptions
 from livi.inference.planning import plan as plan_function
@@ -85,7 +85,7 @@ def test_map_fits_are_recorded_where_they_are_told_to(function, monkeypatch):
             asked.append(capture)
             super().__init__(*args, capture=capture)
 
-    monkeypatch.setattr(start, "Stepper", Asked)
+    monkeypatch.setattr(map_fits, "Stepper", Asked)
     for capture in (False, None):
         function(nn.Linear(1, 1), DATA, livi.Gaussian(), recipe=QUICK, capture=capture)
     assert asked == [False, None]
