@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from operator import index
 
 import torch
@@ -23,6 +24,31 @@ def positive_float(name: str, value: float) -> float:
     if not 0.0 < value < float("inf"):
         raise ValueError(f"{name}: expected a positive, finite number, got {value}.")
     return float(value)
+
+
+def options(
+    function: str, given: Iterable[str], known: Iterable[str], elsewhere: Mapping[str, str] | None = None
+) -> None:
+    """Raise a TypeError about the first unknown name, which suggests the nearest one or says where it belongs.
+
+    Args:
+        elsewhere: what other names are, and how to pass them.
+
+    >>> options("save", ["draw"], ["draws", "extra"])
+    Traceback (most recent call last):
+    TypeError: save: got 'draw'; did you mean 'draws'?
+    """
+    names, others = list(known), dict(elsewhere or {})
+    for name in given:
+        if name in names:
+            continue
+        if name in others:
+            raise TypeError(f"{function}: got {name!r}, which is {others[name]}.")
+        near = get_close_matches(name, [*names, *others], n=1)
+        if not near:
+            raise TypeError(f"{function}: expected options among {', '.join(names)}, got {name!r}; correct the name.")
+        where = f" It is {others[near[0]]}." if near[0] in others and near[0] not in names else ""
+        raise TypeError(f"{function}: got {name!r}; did you mean {near[0]!r}?{where}")
 
 
 def numbers(value: float | Sequence[float] | Tensor) -> Tensor:
