@@ -311,6 +311,7 @@ class Posterior:
         Args:
             draws: write so many networks drawn from the posterior instead (`frozen`), and no training data.
         """
+        checks.options("save", options, ["draws", *storage.SAVE_OPTIONS])
         storage.save_posterior(path, self if draws is None else self.frozen(draws), **options)
 
     def _centre(self) -> Tensor:  # (m,)
