@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from livi import checks
 from livi.family.family import WeightSampler
+from livi.model.density import NoData
 from livi.model.likelihoods import Likelihood
 from livi.model.priors import Prior
 from livi.network import Layout
@@ -156,6 +157,8 @@ def load_parts(
     place = None if device is None else checks.device(device)
     tensors, meta = read(path)
     check_kind(path, meta, "posterior")
+    if isinstance(net, nn.Module) and _is_of_a_density(meta):
+        raise StorageError(f"{path}: expected a posterior of a network, got a density; livi.load_density reads it.")
     _check_arguments(arguments.keys(), meta)
     known = known_classes(classes)
     there = net.state_dict().values() if isinstance(net, nn.Module) else ()
@@ -210,11 +213,20 @@ SAVE_OPTIONS, LOAD_OPTIONS = _options_of(save_posterior), _options_of(load_parts
 
 def _check_arguments(given: Collection[str], meta: Mapping[str, Any]) -> None:
     """Raise a TypeError about a name that is neither an option of `load_parts` nor an argument of the saved sampler."""
-    specs = meta.get("specs")
-    spec = specs.get("sampler") if isinstance(specs, dict) else None
-    saved, left_out = spec.get("arguments") if isinstance(spec, dict) else None, meta.get("left_out")
+    saved, left_out = _spec_in(meta, "sampler").get("arguments"), meta.get("left_out")
     if isinstance(saved, dict) and isinstance(left_out, list):  # else the file is damaged, as its reader will say
         checks.options("load", given, [*LOAD_OPTIONS, *saved, *left_out])
+
+
+def _is_of_a_density(meta: Mapping[str, Any]) -> bool:
+    return _spec_in(meta, "likelihood").get("class") == NoData.__name__
+
+
+def _spec_in(meta: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The spec of a part; an empty one where the file, which may be damaged, has none."""
+    specs = meta.get("specs")
+    spec = specs.get(name) if isinstance(specs, dict) else None
+    return spec if isinstance(spec, dict) else {}
 
 
 # --- the parts ------------------------------------------------------------------------------------
