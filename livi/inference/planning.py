@@ -74,7 +74,8 @@ def plan(
     Args:
         include, exclude, forward: which parameters are stochastic, and how the module is called; see `Layout`.
         unpack: batch -> (inputs, targets), for batches that are neither pairs nor dicts with a usual target name.
-        num_data: N, where it cannot be found from the data.
+        num_data: N, where it cannot be found from the data. A warning says so where a DataLoader's dataset has another
+            length.
         batch_size: for (X, y) data; by default all of it, up to 2,048 examples and 2 million multiplications, or
             256.
         augment: for (X, y) data, what is done to the inputs of every batch: a function of them and a torch.Generator on

@@ -34,6 +34,7 @@ from livi.model.data.conversion import (
 )
 from livi.model.data.merging import known_sizes, merged, merged_sizes
 from livi.model.data.precision import lost_digits
+from livi.model.warning import warn
 
 FULL_BATCH = 2048  # tensors of at most so many examples are one batch
 _SEEDS_APART = 1_000_033  # more than the epochs of a fit
@@ -252,6 +253,8 @@ def as_data(
         raise ValueError("batch_size: expected only with (X, y) data; a DataLoader has its own.")
     if augment is not None:
         raise ValueError("augment: expected only with (X, y) data; augment in the Dataset, or pass its tensors.")
+    if num_data is not None:
+        _compare(checks.positive_int("num_data", num_data), data)
     return LoaderData(data, unpack or default_unpack, device, dtype, num_data)
 
 
@@ -314,6 +317,17 @@ def _examples(loader: Iterable[Any]) -> int | None:
             "say how many examples the likelihood stands for with num_data."
         )
     return examples
+
+
+def _compare(num_data: int, loader: Iterable[Any]) -> None:
+    """Warn of a number of examples that neither the dataset nor the sampler nor the batches of a DataLoader have."""
+    examples, drawn = length(getattr(loader, "dataset", None)), length(getattr(loader, "sampler", None))
+    if examples and num_data not in (examples, drawn, sum(known_sizes(loader) or ())):
+        sampled = "" if drawn in (None, examples) else f", of which a sampler draws {drawn:,}"
+        warn(
+            f"num_data: expected {examples:,}, the length of the DataLoader's dataset{sampled}, got {num_data:,}: the "
+            f"likelihood will count {num_data / examples:.3g} times as much; leave num_data out unless that is meant."
+        )
 
 
 def _targets(targets: Any) -> Tensor:
