@@ -274,6 +274,7 @@ def test_progress_on_a_terminal_rewrites_its_line():
             TypeError,
             "autocast: expected torch.bfloat16 or None, got str",
         ),
+        (lambda: quick_fit(start="nett"), ValueError, "start: expected 'map', 'net' or the Posterior of"),
         (lambda: quick_fit(checkpoint_every=0), ValueError, "checkpoint_every: expected at least 1, got 0"),
         (lambda: quick_fit(checkpoint_every=1.5), TypeError, "checkpoint_every: expected an int, got float"),
     ],

@@ -122,7 +122,7 @@ def plan(
         checks.positive_int("components", components)
     checks.autocast(autocast)
     if isinstance(start, str) and start not in ("map", "net"):
-        raise ValueError(f"start: expected 'map' or 'net', got {start!r}.")
+        raise ValueError(f"start: expected 'map', 'net' or the Posterior of an earlier fit, got {start!r}.")
     earlier = None if isinstance(start, str) else Continuation(start)
     if earlier is not None:
         include, exclude = earlier.parameters(net, include, exclude, forward), ()
