@@ -55,6 +55,13 @@ def test_data_of_another_size_are_said_to_be_others_and_what_it_means(sampled):
     assert "fitted to 30 examples" in str(sampled.diagnose(x[:10], y[:10], **LITTLE))
 
 
+def test_of_a_single_draw_the_verdict_says_that_its_error_is_not_known(sampled):
+    found = sampled.diagnose(*rows(), **LITTLE | {"num_samples": 1}).findings
+    (finding,) = [one for one in found if one.topic == "bound"]
+    assert finding.text == "from too few draws to know its error; raise num_samples."
+    assert finding.severity == "notice"
+
+
 def test_an_exact_last_layer_says_that_it_examined_its_own(exact):
     x, y = rows()
     (fewer,) = said(exact, x[:10], y[:10])
