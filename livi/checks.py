@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from operator import index
 
 import torch
@@ -23,6 +24,31 @@ def positive_float(name: str, value: float) -> float:
     if not 0.0 < value < float("inf"):
         raise ValueError(f"{name}: expected a positive, finite number, got {value}.")
     return float(value)
+
+
+def options(
+    function: str, given: Iterable[str], known: Iterable[str], elsewhere: Mapping[str, str] | None = None
+) -> None:
+    """Raise a TypeError about the first unknown name, which suggests the nearest one or says where it belongs.
+
+    Args:
+        elsewhere: what other names are, and how to pass them.
+
+    >>> options("save", ["draw"], ["draws", "extra"])
+    Traceback (most recent call last):
+    TypeError: save: got 'draw'; did you mean 'draws'?
+    """
+    names, others = list(known), dict(elsewhere or {})
+    for name in given:
+        if name in names:
+            continue
+        if name in others:
+            raise TypeError(f"{function}: got {name!r}, which is {others[name]}.")
+        near = get_close_matches(name, [*names, *others], n=1)
+        if not near:
+            raise TypeError(f"{function}: expected options among {', '.join(names)}, got {name!r}; correct the name.")
+        where = f" It is {others[near[0]]}." if near[0] in others and near[0] not in names else ""
+        raise TypeError(f"{function}: got {name!r}; did you mean {near[0]!r}?{where}")
 
 
 def numbers(value: float | Sequence[float] | Tensor) -> Tensor:
@@ -57,6 +83,11 @@ def rng(name: str, value: torch.Generator | None) -> torch.Generator | None:
 
 def device(value: torch.device | str) -> torch.device:
     """Return the device, if tensors can be allocated on it here."""
+    if not isinstance(value, torch.device | str | int):  # torch takes a GPU's number too
+        raise TypeError(
+            f"device: expected a torch.device or its name, got {type(value).__name__} {value}; pass 'cpu' or 'cuda'. "
+            "Precision is that of the network when it is fitted."
+        )
     try:
         return torch.empty(0, device=value).device
     except (RuntimeError, AssertionError) as error:
@@ -65,6 +96,17 @@ def device(value: torch.device | str) -> torch.device:
             f"device: expected one that torch can use here, got {str(value)!r} ({reason}); pass device='cpu', or "
             "install a build of torch for it."
         ) from error
+
+
+def autocast(value: torch.dtype | None) -> torch.dtype | None:
+    """Return the dtype of mixed precision if torch.autocast has it on every device, or None for full precision."""
+    if value is not None and not isinstance(value, torch.dtype):
+        raise TypeError(
+            f"autocast: expected torch.bfloat16 or None, got {type(value).__name__} {value!r}; pass torch.bfloat16."
+        )
+    if value not in (None, torch.bfloat16, torch.float16):
+        raise ValueError(f"autocast: expected torch.bfloat16 or None, got {value}; leave it out for full precision.")
+    return value
 
 
 def has_doubles(name: str, value: torch.device) -> torch.device:

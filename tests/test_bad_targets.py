@@ -57,6 +57,50 @@ def test_weights_of_examples_hide_no_label():
         livi.plan(network(3), data, weighted, forward=pass_weights, batch_size=50)
 
 
+def weighted_plan(weights, **options):
+    likelihood, forward = livi.Weighted(livi.Gaussian(0.1)), livi.pass_weights
+    return livi.plan(network(1), ((X, weights), X[:, 0]), likelihood, forward=forward, recipe=BRIEF, **options)
+
+
+@pytest.mark.parametrize("last_layer", ["sampled", "exact"])
+def test_weights_that_are_no_shares_are_refused(last_layer):
+    def plan(weights):
+        return weighted_plan(weights, last_layer=last_layer)
+
+    with pytest.raises(ValueError, match=r"^weights: .* at least 0, got -1 in 1 of 600 rows \(numbers 401, counted"):
+        plan(with_one(torch.ones(600), 401, -1.0))
+    with pytest.raises(ValueError, match=r"^weights: expected some above 0, got 600 of 0; leave Weighted\(\) out"):
+        plan(torch.zeros(600))
+    with pytest.raises(ValueError, match=r"^weights: expected one for each example, of shape \(N,\), got \(600, 2\)"):
+        plan(torch.ones(600, 2))
+
+
+@pytest.mark.parametrize("row", [3, 401])
+def test_a_late_batch_of_weights_is_named(row):
+    weights = with_one(torch.ones(600), row, -1.0)
+    loader = DataLoader(TensorDataset(X, weights, X[:, :1]), 50)
+    said = rf"^batch {row // 50}: weights: .* at least 0, got -1 in 1 of 50 rows \(numbers {row % 50}, counted"
+    options = {"forward": livi.pass_weights, "recipe": BRIEF, "progress": False, "last_layer": "sampled"}
+    with pytest.raises(ValueError, match=said):
+        livi.fit(network(1), loader, livi.Weighted(livi.Gaussian(0.1)), **options)
+
+
+@pytest.mark.parametrize("last_layer", ["sampled", "exact"])
+def test_a_column_of_weights_counts_as_a_row_of_them(last_layer):
+    torch.manual_seed(0)
+    weights, bounds = torch.rand(600), []
+    for given in (weights, weights[:, None]):
+        torch.manual_seed(1)
+        made = weighted_plan(given, last_layer=last_layer)
+        bounds.append(made.bound(*made.data.first(), torch.Generator().manual_seed(0)).log_likelihood)
+    torch.testing.assert_close(bounds[0], bounds[1])
+
+
+def test_weights_of_another_shape_beside_outputs_are_named():
+    with pytest.raises(ValueError, match=r"weights: expected one for each of 3 examples .* shape \(1, 3, 1\)"):
+        livi.Weighted(livi.Gaussian(0.1)).log_prob((torch.zeros(1, 3, 1), torch.ones(1, 3, 1)), torch.zeros(3))
+
+
 class Signs(livi.Bernoulli):
     """Of labels -1 and 1."""
 

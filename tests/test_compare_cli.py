@@ -35,6 +35,14 @@ def test_classes_are_compared_too(here, homes, capsys):
     assert err == ""
 
 
+def test_an_option_that_resembles_another_by_its_dashes_alone_is_not_taken_for_it(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["compare", "t.csv", "--target", "t", "--steps", "60"])
+    err = capsys.readouterr().err
+    assert "arguments: --steps 60" in err
+    assert "did you mean" not in err
+
+
 def test_what_cannot_be_done_is_said_before_any_work(here, capsys):
     assert cli.main(["compare", "houses.csv", "--target", "price", "--methods", "swagg"]) == 1
     assert "got 'swagg'; did you mean 'swag'?" in capsys.readouterr().err

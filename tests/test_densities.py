@@ -138,6 +138,18 @@ def test_a_density_comes_back_from_a_file(bent, tmp_path):
     assert math.isfinite(target.diagnose(32, num_importance=8).elbo.value)
 
 
+def test_densities_and_posteriors_of_networks_are_told_apart_in_files(bent, tmp_path):
+    bent.save(tmp_path / "density.livi")
+    with pytest.raises(livi.StorageError, match=r"expected a posterior of a network, got a density; livi.load_density"):
+        livi.load(tmp_path / "density.livi", torch.nn.Linear(2, 1))
+    net = torch.nn.Linear(1, 1)
+    data = torch.randn(8, 1), torch.randn(8)
+    posterior = livi.rivals.fit_map(net, data, livi.Gaussian(1.0), steps=2)
+    posterior.save(tmp_path / "posterior.livi")
+    with pytest.raises(livi.StorageError, match=r"expected a density, got a posterior of a network; livi.load reads"):
+        livi.load_density(tmp_path / "posterior.livi")
+
+
 def test_a_rival_can_be_the_family_and_a_seed_decides_everything():
     def semi(layout):
         generator = livi.MLP(2, layout.num_params, hidden=(16,), skip=True, offset=True)

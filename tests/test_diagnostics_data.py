@@ -55,6 +55,25 @@ def test_data_of_another_size_are_said_to_be_others_and_what_it_means(sampled):
     assert "fitted to 30 examples" in str(sampled.diagnose(x[:10], y[:10], **LITTLE))
 
 
+def test_an_exact_last_layer_refuses_what_cannot_be_data_of_its_network(exact):
+    x, y = rows()
+    with pytest.raises(ValueError, match=r"expected a tensor with the targets' 3 rows"):
+        exact.diagnose(x, y[:3], **LITTLE)
+    for others in (x[:, :1], torch.cat([x, x], 1)):
+        with pytest.raises(ValueError, match=r"inputs: expected inputs like those of the fit, .* got \(30, [14]\)"):
+            exact.diagnose(others, y, **LITTLE)
+    for function in (livi.polish, livi.reweight):
+        with pytest.raises(ValueError, match=r"inputs: expected inputs like those of the fit, .*got \(30, 1\)"):
+            function(exact, (x[:, :1], y), progress=False)
+
+
+def test_of_a_single_draw_the_verdict_says_that_its_error_is_not_known(sampled):
+    found = sampled.diagnose(*rows(), **LITTLE | {"num_samples": 1}).findings
+    (finding,) = [one for one in found if one.topic == "bound"]
+    assert finding.text == "from too few draws to know its error; raise num_samples."
+    assert finding.severity == "notice"
+
+
 def test_an_exact_last_layer_says_that_it_examined_its_own(exact):
     x, y = rows()
     (fewer,) = said(exact, x[:10], y[:10])
@@ -65,8 +84,6 @@ def test_an_exact_last_layer_says_that_it_examined_its_own(exact):
     assert "and not those given, which are others" in others.text
     (paired_anew,) = said(exact, x, y.flip(0))
     assert "which are others" in paired_anew.text
-    (wider,) = said(exact, torch.cat([x, x], 1), y)
-    assert "which are others" in wider.text
     assert exact.predict(x[:10]).log_prob(y[:10]).shape == (10,)
 
 

@@ -58,7 +58,7 @@ def test_budget_includes_the_extras(layout, extras):
 
 
 def test_a_budget_too_small_says_what_it_takes(layout):
-    with pytest.raises(ValueError, match=r"budget: one hidden row takes .* raise the budget"):
+    with pytest.raises(ValueError, match=r"one hidden row takes .* its budget, .* give this for_layout a larger"):
         MMNN.for_layout(layout, budget=0.9)
     with pytest.raises(ValueError, match="use MMNN"):
         MLP.for_layout(layout, budget=1.5)
@@ -190,6 +190,14 @@ def test_learning_rate_groups_cover_every_parameter_once(layout):
 def test_bad_sizes_are_errors(build, message):
     with pytest.raises(ValueError, match=message):
         build()
+
+
+@pytest.mark.parametrize("kind", [MMNN, CMMNN, PerLayer])
+def test_a_generator_too_large_for_a_small_network_names_those_that_fit(kind):
+    small = Layout(nn.Linear(4, 1))
+    with pytest.raises(ValueError, match=r"for_layout: one .* use MLP.for_layout or Affine.for_layout, or"):
+        kind.for_layout(small)
+    assert MLP.for_layout(small).num_params == Affine.for_layout(small).num_params == 5
 
 
 def test_sizing_helpers():

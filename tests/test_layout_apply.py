@@ -8,6 +8,7 @@ from networks import Net, assert_unchanged, perturbed, snapshot
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import livi
 from livi.network import Layout, Loop, Vmap, apply_many
 
 
@@ -144,3 +145,17 @@ def test_apply_composes_with_torch_func(rng):
     step = 1e-5
     difference = torch.func.grad(energy)(theta + step * direction) - torch.func.grad(energy)(theta - step * direction)
     torch.testing.assert_close(product, difference / (2 * step), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda net: livi.apply_many(net, torch.zeros(2, 5), torch.zeros(3, 4)),
+        *(kind.for_layout for kind in (livi.MLP, livi.Affine, livi.MMNN, livi.CMMNN, livi.PerLayer)),
+        *(kind.for_layout for kind in (livi.Normal, livi.Laplace, livi.Relevance, livi.RelativeNoise)),
+        lambda net: livi.ImplicitPosterior(net, livi.Affine(5, 5)),
+    ],
+)
+def test_a_network_where_its_layout_belongs_is_named(made):
+    with pytest.raises(TypeError, match=r"^layout: expected a livi.Layout, got Linear; pass livi.Layout\(net\)\.$"):
+        made(nn.Linear(4, 1))

@@ -124,6 +124,7 @@ def test_accuracy_and_brier_are_their_definitions(classes, labels):
     assert accuracy(classes, labels) == pytest.approx((p.argmax(1) == y).mean())
     assert brier(classes, labels) == pytest.approx(((p - np.eye(4)[y]) ** 2).sum(1).mean())
     assert nll(classes, labels) == pytest.approx(-np.log(p[np.arange(400), y]).mean())
+    assert score(classes, labels[:, None]) == score(classes, labels)
 
 
 def test_ece_matches_a_loop_over_bins(classes, labels):
@@ -246,6 +247,8 @@ def test_unusable_arguments_are_refused_with_a_remedy(regression, targets, class
         rmse(regression, torch.zeros(40, 40))
     with pytest.raises(ValueError, match="level: expected a number strictly between 0 and 1, got 90"):
         coverage(regression, targets, 90)
+    with pytest.raises(TypeError, match=r"level: expected a number, got Tensor; interval_width takes no targets\."):
+        interval_width(regression, targets)
     with pytest.raises(ValueError, match="expected labels 0 to 3, got 4"):
         accuracy(classes, labels + 1)
     with pytest.raises(ValueError, match=r"targets: expected shape \(400,\), got \(3,\)"):

@@ -14,7 +14,7 @@ from torch import nn
 
 import livi
 from livi.inference import fit as fit_function
-from livi.inference import start
+from livi.inference import map_fits
 from livi.inference.capture import Stepper
 from livi.inference.options import PlanOptions
 from livi.inference.planning import plan as plan_function
@@ -53,6 +53,22 @@ def test_an_option_that_there_is_not_is_an_error_that_names_the_nearest(function
         function(nn.Linear(1, 1), DATA, livi.Gaussian(), **{name: 3})
 
 
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda *args: fit_map(*args, stepps=4), r"fit_map: got 'stepps'; did you mean 'steps'\?$"),
+        (lambda *args: fit_ensemble(*args, member=4), r"fit_ensemble: got 'member'; did you mean 'members'\?$"),
+        (lambda *args: fit_swag(*args, priors=None), r"fit_swag: got 'priors'; did you mean 'prior'\?$"),
+        (lambda *args: fit_map(*args, map_steps=4), r"fit_map: got 'map_steps', which is a field of Recipe: pass"),
+    ],
+)
+def test_misspelt_options_of_rivals_and_recipes_are_named_too(call, message):
+    with pytest.raises(TypeError, match=message):
+        call(nn.Linear(1, 1), DATA, livi.Gaussian())
+    with pytest.raises(TypeError, match=r"Recipe: got 'stepz'; did you mean 'steps'\?$"):
+        livi.Recipe(stepz=3)
+
+
 def test_options_of_fit_alone_are_suggested_too():
     with pytest.raises(TypeError, match=r"got 'callback'; did you mean 'callbacks'\?"):
         livi.fit(nn.Linear(1, 1), DATA, livi.Gaussian(), callback=[])
@@ -85,7 +101,7 @@ def test_map_fits_are_recorded_where_they_are_told_to(function, monkeypatch):
             asked.append(capture)
             super().__init__(*args, capture=capture)
 
-    monkeypatch.setattr(start, "Stepper", Asked)
+    monkeypatch.setattr(map_fits, "Stepper", Asked)
     for capture in (False, None):
         function(nn.Linear(1, 1), DATA, livi.Gaussian(), recipe=QUICK, capture=capture)
     assert asked == [False, None]

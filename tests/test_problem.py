@@ -52,6 +52,20 @@ def test_a_prior_may_be_made_for_the_layout_and_must_be_one():
         livi.Problem.of(network(), rows(), livi.Gaussian(), prior=0.3)
 
 
+@pytest.mark.parametrize(
+    ("kind", "made"),
+    [
+        (livi.Normal, r"livi.Normal\(\)"),
+        (livi.Laplace, r"livi.Laplace\(\)"),
+        (livi.Relevance, r"livi.Relevance.for_layout"),
+        (livi.FunctionPrior, "an object of it"),
+    ],
+)
+def test_a_class_is_no_prior_and_the_error_says_how_to_make_one(kind, made):
+    with pytest.raises(TypeError, match=rf"prior: .* got the class {kind.__name__}; pass .*{made}\.$"):
+        livi.Problem.of(network(), rows(), livi.Gaussian(), prior=kind)
+
+
 def test_the_last_layer_s_evidence_is_the_integral_over_its_weights():
     """log p(D | earlier) = log of the mean of p(D | earlier, last) over the last layer's prior."""
     x, y = (part.double() for part in rows(5))

@@ -315,7 +315,7 @@ def test_every_component_begins_at_the_network_s_weights(components):
 
 
 def test_an_unknown_start_is_an_error():
-    with pytest.raises(ValueError, match="start: expected 'map' or 'net', got 'trained'"):
+    with pytest.raises(ValueError, match=r"start: expected 'map', 'net' or the Posterior .*, got 'trained'"):
         quick_plan(start="trained")
 
 

@@ -141,8 +141,12 @@ def test_leaving_out_what_is_not_there_is_refused(path, name):
 
 def test_an_argument_that_the_sampler_does_not_have_is_refused(path):
     save_posterior(path, affine())
-    with pytest.raises(StorageError, match=r"ImplicitPosterior: .*colour"):
+    with pytest.raises(TypeError, match=r"load: expected options among device, .*, generators, .*got 'colour'"):
         load_parts(path, network(), colour="red")
+    with pytest.raises(TypeError, match=r"load: got 'strct'; did you mean 'strict'\?$"):
+        livi.load(path, network(), strct=False)
+    with pytest.raises(TypeError, match=r"save: got 'draw'; did you mean 'draws'\?$"):
+        livi.load(path, network()).save(path, draw=3)
 
 
 def test_a_plan_with_an_object_in_it_is_refused(path):

@@ -26,6 +26,8 @@ def test_half_precision_and_a_missing_device_are_refused_before_any_work():
         livi.plan(network().half(), data(), livi.Gaussian())
     with pytest.raises(ValueError, match="device: expected one that torch can use here"):
         livi.plan(network(), data(), livi.Gaussian(), last_layer="sampled", device="cuda:99")
+    with pytest.raises(TypeError, match=r"device: expected a torch.device or its name, got dtype torch.float32"):
+        livi.plan(network(), data(), livi.Gaussian(), device=torch.float32)
 
 
 def test_trouble_with_the_first_batch_is_told_in_the_user_s_terms():
@@ -265,6 +267,16 @@ def test_progress_on_a_terminal_rewrites_its_line():
             "components: expected at least",
         ),
         (lambda: livi.fit(network(), data(), livi.Gaussian(), include="9.*"), ValueError, "matches no parameter"),
+        (lambda: quick_fit(autocast="bf16"), TypeError, "autocast: expected torch.bfloat16 or None, got str 'bf16'"),
+        (lambda: quick_fit(autocast=torch.int8, last_layer="exact"), ValueError, "autocast: .*, got torch.int8; leave"),
+        (
+            lambda: livi.rivals.fit_map(network(), data(), livi.Gaussian(), autocast="bf16"),
+            TypeError,
+            "autocast: expected torch.bfloat16 or None, got str",
+        ),
+        (lambda: quick_fit(start="nett"), ValueError, "start: expected 'map', 'net' or the Posterior of"),
+        (lambda: quick_fit(checkpoint_every=0), ValueError, "checkpoint_every: expected at least 1, got 0"),
+        (lambda: quick_fit(checkpoint_every=1.5), TypeError, "checkpoint_every: expected an int, got float"),
     ],
 )
 def test_bad_arguments_are_clear_errors(call, error, message):

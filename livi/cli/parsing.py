@@ -33,12 +33,12 @@ class Parser(argparse.ArgumentParser):
 
     def _unknown_options(self) -> list[str]:
         """Suggestions for misspelt options, since argparse may complain of another one, such as one that is missing."""
-        known = [option for option in self._option_string_actions if option.startswith("--")]
+        known = [option.lstrip("-") for option in self._option_string_actions if option.startswith("--")]
         given = [word.partition("=")[0] for word in self._before_double_dash() if re.match("--?[a-z]", word)]
         # An option with one dash instead of two counts as misspelt too.
-        misspelt = {word: f"--{word.lstrip('-').lower()}" for word in given if word not in self._option_string_actions}
+        misspelt = {word: word.lstrip("-").lower() for word in given if word not in self._option_string_actions}
         close = {word: difflib.get_close_matches(likely, known, 1) for word, likely in misspelt.items()}
-        return [f"for {word}, did you mean {found[0]}" for word, found in close.items() if found]
+        return [f"for {word}, did you mean --{found[0]}" for word, found in close.items() if found]
 
     def _before_double_dash(self) -> list[str]:
         """The arguments before `--`, after which nothing is an option."""

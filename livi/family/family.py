@@ -16,7 +16,7 @@ from livi.family.entropy import EntropyEstimate, EntropyEstimator, EntropyReport
 from livi.family.latents import Latents
 from livi.family.share import Share
 from livi.model.priors import Prior
-from livi.network import Layout
+from livi.network import Layout, as_layout
 from livi.spec import Specified
 
 
@@ -86,7 +86,7 @@ class Family(Specified, nn.Module, ABC):
 
     def __init__(self, layout: Layout) -> None:
         super().__init__()
-        self.layout = layout
+        self.layout = as_layout(layout)
 
     @property
     def num_params(self) -> int:

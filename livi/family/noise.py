@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from livi import checks
-from livi.network import Layout
+from livi.network import Layout, as_layout
 from livi.spec import Specified
 
 
@@ -76,7 +76,7 @@ class RelativeNoise(Noise):
     @classmethod
     def for_layout(cls, layout: Layout, share: float = 0.1) -> Self:
         """Vectors such as biases and norm scales count as at least 0.1."""
-        slots = layout.slots
+        slots = as_layout(layout).slots
         floors = [1e-3 if len(slot.shape) > 1 else 0.1 for slot in slots]
         return cls([slot.numel for slot in slots], share, floors).to(layout.device, layout.dtype)
 

@@ -98,6 +98,7 @@ def fit(
         TypeError: there is no such option; the message names the nearest.
     """
     seed, called, ranks = checks.seed(seed), as_callbacks(callbacks), joined(distributed)
+    checks.positive_int("checkpoint_every", checkpoint_every)
     options = ranks.placed(options, net)
     if isinstance(validation, Real):
         data, validation = split_off(data, float(validation), seed)

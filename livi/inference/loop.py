@@ -216,15 +216,9 @@ class Trainer:
         """The part of a step that runs on the device: it changes tensors in place, and reads no value back."""
         self.bound.family.prepare_step(self.bound.prior, self.rng)
         self.optimiser.zero_grad()
-        terms = self.ranks.accumulate(
-            self.bound,
-            batch,
-            self.rng,
-            entropy=part,
-            kl_weight=self.kl_weight,
-            entropy_weight=self.entropy_weight,
-            emphasis=self.data.emphasis(batch),
-        )
+        weights = {"kl_weight": self.kl_weight, "entropy_weight": self.entropy_weight}
+        emphasis = self.data.emphasis(batch)
+        terms = self.ranks.accumulate(self.bound, batch, self.rng, entropy=part, emphasis=emphasis, **weights)
         if self.recipe.clip_factor is not None:
             clip(self.bound.parameters(), self.recipe.clip_factor, self.usual_norm)
         self.optimiser.step()

@@ -6,11 +6,11 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
-from difflib import get_close_matches
 from typing import Any, ParamSpec, TypedDict, TypeVar
 
 import torch
 
+from livi import checks
 from livi.family.entropy import EntropyEstimator
 from livi.family.family import Family
 from livi.family.generators import Generator
@@ -57,24 +57,19 @@ class PlanOptions(TypedDict, total=False):
 
 
 def check_options(function: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Raise a TypeError about the first unknown name, which suggests the nearest one or says where it belongs.
+    """`livi.checks.options` for a function that takes a recipe, whose fields are known too.
 
     >>> check_options("fit", ["num_samples"], ["steps"])
     Traceback (most recent call last):
     TypeError: fit: got 'num_samples', which is a field of Recipe: pass recipe=livi.Recipe(num_samples=...).
     """
-    options = list(known)
-    recipe = [field.name for field in fields(Recipe) if field.name not in options]
-    for name in given:
-        if name in options:
-            continue
-        if name in recipe:
-            raise TypeError(f"{function}: got {name!r}, which is a field of Recipe: pass {_of_recipe(name)}.")
-        near = get_close_matches(name, [*options, *recipe], n=1)
-        if not near:
-            raise TypeError(f"{function}: expected options among {', '.join(options)}, got {name!r}; correct the name.")
-        where = f" It is a field of Recipe: pass {_of_recipe(near[0])}." if near[0] in recipe else ""
-        raise TypeError(f"{function}: got {name!r}; did you mean {near[0]!r}?{where}")
+    checks.options(function, given, known, fields_of_recipe())
+
+
+def fields_of_recipe(prefix: str = "") -> dict[str, str]:
+    """The fields of a recipe whose names begin so, with how to pass each."""
+    names = [field.name for field in fields(Recipe) if field.name.startswith(prefix)]
+    return {name: f"a field of Recipe: pass recipe=livi.Recipe({name}=...)" for name in names}
 
 
 def checked(like: Callable[..., Any] | None = None) -> Callable[[Callable[P, T]], Callable[P, T]]:
@@ -113,10 +108,6 @@ def _with_options_of(like: inspect.Signature, signature: inspect.Signature) -> i
     named = {one.name for one in own}
     more = [one for one in like.parameters.values() if one.kind is one.KEYWORD_ONLY and one.name not in named]
     return signature.replace(parameters=[*own, *more])
-
-
-def _of_recipe(name: str) -> str:
-    return f"recipe=livi.Recipe({name}=...)"
 
 
 def joined_options(*options: Mapping[str, Any]) -> dict[str, Any]:

@@ -74,7 +74,8 @@ def plan(
     Args:
         include, exclude, forward: which parameters are stochastic, and how the module is called; see `Layout`.
         unpack: batch -> (inputs, targets), for batches that are neither pairs nor dicts with a usual target name.
-        num_data: N, where it cannot be found from the data.
+        num_data: N, where it cannot be found from the data. A warning says so where a DataLoader's dataset has another
+            length.
         batch_size: for (X, y) data; by default all of it, up to 2,048 examples and 2 million multiplications, or
             256.
         augment: for (X, y) data, what is done to the inputs of every batch: a function of them and a torch.Generator on
@@ -119,8 +120,9 @@ def plan(
     seed = checks.seed(seed)
     if components is not None:
         checks.positive_int("components", components)
+    checks.autocast(autocast)
     if isinstance(start, str) and start not in ("map", "net"):
-        raise ValueError(f"start: expected 'map' or 'net', got {start!r}.")
+        raise ValueError(f"start: expected 'map', 'net' or the Posterior of an earlier fit, got {start!r}.")
     earlier = None if isinstance(start, str) else Continuation(start)
     if earlier is not None:
         include, exclude = earlier.parameters(net, include, exclude, forward), ()

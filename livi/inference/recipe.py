@@ -66,6 +66,7 @@ class Recipe:
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         self = super().__new__(cls)
         names = [field.name for field in fields(cls)]
+        checks.options(cls.__name__, kwargs, names)
         object.__setattr__(self, "_named", frozenset([*names[: len(args)], *kwargs]))
         return self
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from livi import checks
 from livi.draws import normal
-from livi.network import Layout
+from livi.network import Layout, as_layout
 from livi.spec import Specified
 
 
@@ -111,6 +111,7 @@ class _Scaled(Prior):
     ) -> Self:
         """With this layout's layers: one scale for each (`per_layer`), or scale / sqrt(fan-in) for each weight matrix
         (`fan_in`; vectors such as biases keep `scale`)."""
+        layout = as_layout(layout)
         if fan_in and (per_layer or learned):
             raise ValueError("fan_in fixes a scale for each parameter; drop per_layer and learned, or drop fan_in.")
         if fan_in:
@@ -228,7 +229,7 @@ class Laplace(_Scaled):
 
 
 class Relevance(Prior):
-    """Independent N(0, s^2) with a learned scale s for each input of the network and each further group of weights.
+    """Independent N(0, s^2), a scale s learned for each input and group of weights: `prior=livi.Relevance.for_layout`.
 
     Inputs that do not matter get small scales by type-II maximum likelihood (automatic relevance determination; MacKay
     1994, Neal 1996). log s ~ N(log start, spread^2) a priori, so that a scale that the data say nothing about stays
@@ -278,7 +279,7 @@ class Relevance(Prior):
         """
         groups: list[Tensor] = []
         start: list[float] = []
-        first = next((slot for slot in layout.slots if len(slot.shape) == 2), None)
+        first = next((slot for slot in as_layout(layout).slots if len(slot.shape) == 2), None)
         for slot in layout.slots:
             columns = slot.shape[1] if slot is first else 1
             scale = (gains or {}).get(slot.name, gain) / math.sqrt(slot.fan_in)

@@ -17,7 +17,7 @@ from livi.model.data import Augment, Batch, Data, TensorData, Unpack, as_data
 from livi.model.data.merging import merged
 from livi.model.defaults import default_prior
 from livi.model.likelihoods import ClassificationLikelihood, Likelihood
-from livi.model.priors import Prior
+from livi.model.priors import Laplace, Normal, Prior, Relevance
 from livi.model.trial import in_usable_batches, try_first_batch, warn_of_doubts
 from livi.model.units import in_natural_units, unscaled
 from livi.network import InputScaling, Layout, Strategy, apply_many, as_call, multiplications, suitable_strategy
@@ -104,6 +104,7 @@ class Problem:
             TypeError, ValueError: network, data and likelihood do not go together; the message says how.
         """
         _check_likelihood(likelihood)
+        _check_no_class(prior)
         _check_network(net)
         module = copied(net) if device is None else copied(net).to(checks.device(device))
         scaling = standardise if isinstance(standardise, InputScaling) else None
@@ -179,6 +180,20 @@ def _check_likelihood(likelihood: Likelihood) -> None:
         got = f"the class {likelihood.__name__}" if a_class else type(likelihood).__name__
         remedy = f"pass {likelihood.__name__}()" if a_class else "FunctionLikelihood takes a log_prob of your own"
         raise TypeError(f"likelihood: expected one of livi's such as Gaussian() or Categorical(), got {got}; {remedy}.")
+
+
+def _check_no_class(prior: Choice[Prior]) -> None:
+    """Raise for a prior's class, which would be called with the layout, as a function that makes one."""
+    if isinstance(prior, type):
+        made = f"pass prior=livi.{prior.__name__}()"
+        if issubclass(prior, Relevance):
+            made = "pass prior=livi.Relevance.for_layout"
+        elif not issubclass(prior, Normal | Laplace):
+            made = "pass an object of it"
+        raise TypeError(
+            "prior: expected a livi prior such as Normal(1.0), or a function of the layout that makes one, got the "
+            f"class {prior.__name__}; {made}."
+        )
 
 
 def _check_dtype(layout: Layout) -> None:

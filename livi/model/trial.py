@@ -15,7 +15,7 @@ from livi.model.data import Batch, Data, LoaderData, TensorData
 from livi.model.data.shapes import CHANNELS_FIRST
 from livi.model.likelihoods import Bernoulli, Categorical, Likelihood, Weighted, pass_weights
 from livi.model.likelihoods.base import TargetError
-from livi.model.likelihoods.others import WITH_WEIGHTS
+from livi.model.likelihoods.others import WITH_WEIGHTS, check_weights
 from livi.model.units import entered_by
 from livi.model.warning import warn
 from livi.network import Layout, all_batch_norms, as_call
@@ -76,10 +76,34 @@ def try_first_batch(layout: Layout, data: Data, likelihood: Likelihood) -> Trial
         unused = layout.verify(*args, **kwargs)
     except (RuntimeError, TypeError, AttributeError) as error:
         raise type(error)(_failed(layout, inputs, likelihood, error)) from error
+    if isinstance(likelihood, Weighted) and layout.forward is pass_weights:
+        _try_weights(data)
     with torch.no_grad():
         outputs = layout.apply(layout.flatten(), *args, batch_statistics=True, **kwargs)
         _try_targets(pytree.tree_map(lambda leaf: leaf[None], outputs), data, likelihood)
     return Trial(unused, outputs)
+
+
+def _try_weights(data: Data) -> None:
+    """Check the weights of examples: those in tensors now, those in batches when they are read."""
+    if isinstance(data, TensorData):
+        check_weights(_weights_beside(data.inputs), whole=True)
+    elif isinstance(data, LoaderData):
+        try:
+            _check_weights_beside(data.first()[0])
+        except ValueError as error:
+            raise type(error)(f"batch 0: {error}") from None
+        data.check_inputs = _check_weights_beside
+
+
+def _check_weights_beside(inputs: Any) -> None:
+    check_weights(_weights_beside(inputs), whole=False)
+
+
+def _weights_beside(inputs: Any) -> Tensor:
+    """The weights among the arguments of `pass_weights`."""
+    weights: Tensor = inputs["weights"] if isinstance(inputs, dict) else inputs[1]
+    return weights
 
 
 def _try_targets(outputs: Any, data: Data, likelihood: Likelihood) -> None:

@@ -3,7 +3,7 @@
 from livi.network.cost import multiplications, suitable_strategy
 from livi.network.evaluation import Loop, Strategy, Vmap, apply_many, as_call
 from livi.network.modes import all_batch_norms
-from livi.network.parameters import Layout
+from livi.network.parameters import Layout, as_layout
 from livi.network.scaling import InputScaling
 from livi.network.slots import Group, Slot
 from livi.network.statistics import estimate_statistics, record_statistics
@@ -19,6 +19,7 @@ __all__ = [
     "all_batch_norms",
     "apply_many",
     "as_call",
+    "as_layout",
     "estimate_statistics",
     "multiplications",
     "record_statistics",

@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 from livi import checks
 from livi.network.dense import apply_dense, dense_layers
-from livi.network.parameters import Layout
+from livi.network.parameters import Layout, as_layout
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def apply_many(
     Args:
         buffers: as in `Layout.apply`; a buffer with one more axis than the module's own is per sample.
     """
-    checks.matrix("theta", theta, layout.num_params)
+    checks.matrix("theta", theta, as_layout(layout).num_params)
     checks.same_kind("theta", theta, layout.dtype, layout.device)
     if not isinstance(strategy, (Vmap, Loop, NoneType)):
         raise TypeError(f"strategy: expected livi.Vmap(), livi.Loop() or None, got {strategy!r}.")

@@ -298,6 +298,13 @@ class Layout:
         return f"Layout({type(self.module).__name__}, num_params={self.num_params:,}, layers={len(self.groups)})"
 
 
+def as_layout(layout: Layout) -> Layout:
+    """Return the layout if it is one, and not the network that it should be of."""
+    if not isinstance(layout, Layout):
+        raise TypeError(f"layout: expected a livi.Layout, got {type(layout).__name__}; pass livi.Layout(net).")
+    return layout
+
+
 def _patterns(patterns: str | Sequence[str]) -> tuple[str, ...]:
     return (patterns,) if isinstance(patterns, str) else tuple(patterns)
 

@@ -215,9 +215,14 @@ def load_density(
     Args:
         log_prob: the target, which only `diagnose` needs.
         classes: your own families, generators and noises.
+
+    Raises:
+        StorageError: the file holds no density, or cannot be read.
     """
 
     def point(extra: dict[str, Any]) -> Point:
+        if "dim" not in extra:
+            raise storage.StorageError("expected a density, got a posterior of a network; livi.load reads it.")
         return Point(extra["dim"]).to(dtype=getattr(torch, extra["dtype"]))
 
     parts = storage.load_parts(path, point, device, classes)

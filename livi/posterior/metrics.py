@@ -340,6 +340,8 @@ def _vector(name: str, scores: Targets) -> Tensor:  # (n,)
 
 
 def _level(level: float) -> float:
+    if torch.as_tensor(level).ndim:
+        raise TypeError(f"level: expected a number, got {type(level).__name__}; interval_width takes no targets.")
     if not 0.0 < level < 1.0:
         raise ValueError(f"level: expected a number strictly between 0 and 1, got {level}.")
     return level
@@ -379,6 +381,7 @@ def _labelled(prediction: LabelPrediction, given: Targets) -> tuple[Tensor, Tens
     """Predicted labels (n,), true ones (n,) and probabilities (n, C) of all targets that count, checked."""
     probabilities, labels = _of(prediction, "probabilities"), _of(prediction, "label")
     targets = _tensor(given, labels)
+    targets = targets.squeeze(-1) if targets.shape == (*labels.shape, 1) else targets
     if not _has_classes(prediction):
         probabilities = torch.stack([1.0 - probabilities, probabilities], 1)
         labels, targets = aligned(labels[None], targets)[0].reshape(labels.shape), targets.reshape(labels.shape)

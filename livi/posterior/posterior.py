@@ -26,6 +26,7 @@ from livi.network.turns import in_turn
 from livi.posterior import storage
 from livi.posterior.diagnostics import Diagnosis, diagnose
 from livi.posterior.diagnostics.data import on_other_data
+from livi.posterior.diagnostics.subject import check_data
 from livi.posterior.prediction import (
     FunctionDraws,
     Networks,
@@ -38,7 +39,7 @@ from livi.posterior.prediction import (
     with_statistics,
 )
 from livi.posterior.prediction.networks import BLOCK
-from livi.posterior.prediction.refusal import failure, inputs_refused
+from livi.posterior.prediction.refusal import check_taken, failure, inputs_refused
 
 
 class Posterior:
@@ -305,11 +306,12 @@ class Posterior:
             inputs, targets = whole.inputs, whole.targets
         if self.exact_layer is not None:
             own = (self.exact_layer.all_inputs(), self.exact_layer.targets)
-            found = diagnose(self.earlier(), *own, **options)
             if targets is None:
-                return found
+                return diagnose(self.earlier(), *own, **options)
             given = (as_tensors(inputs, device, dtype), as_tensor(targets, device, dtype))
-            return found.noting(on_other_data(own, given))
+            check_data(*given, None)
+            check_taken(self.layout, self.plan, self._as_inputs(inputs))
+            return diagnose(self.earlier(), *own, **options).noting(on_other_data(own, given))
         if targets is None:
             raise TypeError(
                 f"diagnose: expected inputs and targets, batches or a livi.Problem, got a {type(inputs).__name__} "
@@ -335,6 +337,7 @@ class Posterior:
         Args:
             draws: write so many networks drawn from the posterior instead (`frozen`), and no training data.
         """
+        checks.options("save", options, ["draws", *storage.SAVE_OPTIONS])
         storage.save_posterior(path, self if draws is None else self.frozen(draws), **options)
 
     def _centre(self) -> Tensor:  # (m,)

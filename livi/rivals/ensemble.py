@@ -9,9 +9,10 @@ from torch import nn
 from livi import checks
 from livi.model.likelihoods import Likelihood
 from livi.posterior import Posterior
-from livi.rivals.map_start import MapFits
+from livi.rivals.map_start import MapFits, checked
 
 
+@checked
 def fit_ensemble(
     net: nn.Module, data: Any, likelihood: Likelihood, *, members: int = 5, steps: int | None = None, **options: Any
 ) -> Posterior:

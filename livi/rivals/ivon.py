@@ -20,7 +20,7 @@ from livi.model.likelihoods import Likelihood
 from livi.model.priors import Normal
 from livi.model.problem import Problem
 from livi.posterior.posterior import Posterior
-from livi.rivals.map_start import Start, as_posterior, best_map, loss_gradient
+from livi.rivals.map_start import Start, as_posterior, best_map, checked, loss_gradient
 from livi.rivals.options import needed
 
 INSTALL = 'pip install "livi[ivon]".'
@@ -30,6 +30,7 @@ NOISE_RATE = 1e-2  # of Adam, for a learned noise
 ATTEMPTS, LOWER = 4, 1.0 / 3.0  # learning rates tried, and the factor from one to the next
 
 
+@checked
 def fit_ivon(
     net: nn.Module,
     data: Any,

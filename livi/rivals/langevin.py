@@ -13,13 +13,14 @@ from livi.inference.map_fits import measure_start
 from livi.model.likelihoods import Likelihood
 from livi.model.warning import warn
 from livi.posterior.posterior import Posterior
-from livi.rivals.map_start import MapFits
+from livi.rivals.map_start import MapFits, checked
 from livi.sampling import LANGEVIN_ENSEMBLE, LANGEVIN_MAP_STEPS, polish
 from livi.sampling.polishing import FEWEST
 
 INTERRUPTED = "interrupted while sampling: keeping the networks that the chains started from; fit again for more."
 
 
+@checked
 def fit_langevin(
     net: nn.Module,
     data: Any,

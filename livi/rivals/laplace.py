@@ -20,13 +20,14 @@ from livi.model.likelihoods import Likelihood
 from livi.network import Layout
 from livi.posterior.posterior import Posterior
 from livi.rivals.curvature import INSTALL, Model
-from livi.rivals.map_start import as_posterior, best_map
+from livi.rivals.map_start import as_posterior, best_map, checked
 from livi.rivals.options import needed
 
 LARGEST_BLOCK = 10_000  # most weights of a last layer; their covariance takes 400 MB in single precision
 PROBES = 20  # random vectors for the trace of the curvature
 
 
+@checked
 def fit_laplace_last_layer(
     net: nn.Module, data: Any, likelihood: Likelihood, *, tune_prior: bool = True, **options: Any
 ) -> Posterior:
@@ -64,6 +65,7 @@ def fit_laplace_last_layer(
     return _posterior(model, sampler, "laplace_last_layer", precision, model.num_outputs)
 
 
+@checked
 def fit_laplace_linearised(
     net: nn.Module, data: Any, likelihood: Likelihood, *, tune_prior: bool = True, **options: Any
 ) -> Posterior:
@@ -102,6 +104,7 @@ def fit_laplace_linearised(
     return _posterior(model, sampler, "laplace_linearised", precision, model.num_outputs)
 
 
+@checked
 def fit_laplace_low_rank(
     net: nn.Module,
     data: Any,

@@ -8,9 +8,10 @@ from torch import nn
 
 from livi.model.likelihoods import Likelihood
 from livi.posterior.posterior import Posterior
-from livi.rivals.map_start import MapFits
+from livi.rivals.map_start import MapFits, checked
 
 
+@checked
 def fit_map(
     net: nn.Module, data: Any, likelihood: Likelihood, *, steps: int | None = None, **options: Any
 ) -> Posterior:

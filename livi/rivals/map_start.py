@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, ParamSpec
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +15,7 @@ from livi import checks
 from livi.family.ensemble import Ensemble
 from livi.family.family import WeightSampler
 from livi.inference import Recipe, Starts, best_map_weights, map_weights
+from livi.inference.options import fields_of_recipe
 from livi.inference.result import CALIBRATION, calibration_inputs
 from livi.inference.rules import Size, default_recipe
 from livi.model.data import Batch
@@ -19,13 +23,26 @@ from livi.model.likelihoods import Likelihood
 from livi.model.problem import Problem
 from livi.posterior.posterior import Posterior
 from livi.posterior.prediction.chunks import measure_statistics
-from livi.rivals.options import refuse
+from livi.rivals.options import OF_PROBLEM, refuse
 
+P = ParamSpec("P")
 _REFUSED = (
     *("generator", "noise", "entropy", "latents", "components", "family", "start"),
     *("checkpoint", "log_dir", "validation", "validate_every", "callbacks", "last_layer"),
 )
 _IGNORED = {*_REFUSED, "progress", "checkpoint_every", "capture", "autocast", "seed", "recipe"}
+
+
+def checked(fit: Callable[P, Posterior]) -> Callable[P, Posterior]:
+    """Decorate a function that begins with MAP fits: misspelt options are named, with the nearest that there is."""
+    own = [one.name for one in inspect.signature(fit).parameters.values() if one.kind is not one.VAR_KEYWORD]
+
+    @functools.wraps(fit)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Posterior:
+        checks.options(fit.__name__, kwargs, [*own, *OF_PROBLEM, *sorted(_IGNORED)], fields_of_recipe("map_"))
+        return fit(*args, **kwargs)
+
+    return call
 
 
 @dataclass(frozen=True)
@@ -63,7 +80,7 @@ class MapFits:
         problem = Problem.of(
             net, data, likelihood, **{name: value for name, value in options.items() if name not in _IGNORED}
         )
-        problem = replace(problem, autocast=options.get("autocast"))
+        problem = replace(problem, autocast=checks.autocast(options.get("autocast")))
         recipe = (options.get("recipe") or Recipe()).over(default_recipe(Size.of(problem)))
         if recipe.temperature != 1.0:
             raise ValueError(

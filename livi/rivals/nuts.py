@@ -22,7 +22,7 @@ from livi.model.warning import warn
 from livi.network import Layout
 from livi.posterior.posterior import Posterior
 from livi.rivals.jax_network import in_double, load, log_likelihood, log_prior, translated
-from livi.rivals.map_start import MapFits, as_posterior
+from livi.rivals.map_start import MapFits, as_posterior, checked
 from livi.sampling.convergence import effective_size, split_rhat
 from livi.sampling.polishing import followed_predictions
 
@@ -79,6 +79,7 @@ class NutsReport:
         )
 
 
+@checked
 def fit_nuts(
     net: nn.Module,
     data: Any,

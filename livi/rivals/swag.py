@@ -17,7 +17,7 @@ from livi.model.data import Batch, Data, TensorData, remaining_batches
 from livi.model.likelihoods import Likelihood
 from livi.model.problem import Problem
 from livi.posterior.posterior import Posterior
-from livi.rivals.map_start import as_posterior, best_map, loss_gradient
+from livi.rivals.map_start import as_posterior, best_map, checked, loss_gradient
 
 BATCHES = 8  # fewest batches of an epoch by default: SWAG measures gradient noise, which large batches lack
 LARGEST_BATCH = 128
@@ -25,6 +25,7 @@ PROBES = 32  # batches from whose gradients the gradient noise is estimated
 POWER_STEPS = 20  # of the power iteration for the largest curvature
 
 
+@checked
 def fit_swag(
     net: nn.Module,
     data: Any,

@@ -15,6 +15,7 @@ from livi.model.problem import Problem
 from livi.posterior.diagnostics.data import same_examples
 from livi.posterior.posterior import Posterior
 from livi.posterior.prediction import with_statistics
+from livi.posterior.prediction.refusal import check_taken
 from livi.sampling.chain_target import ChainTarget
 
 
@@ -31,6 +32,9 @@ def other_data(
     if posterior.exact_layer is not None and data is not None:
         layout = posterior.layout
         given = as_data(data, device=layout.device, dtype=layout.dtype, unpack=unpack)
+        inputs, counts = given.first()[0], posterior.exact_layer.likelihood.counts
+        beside = counts is not None and isinstance(inputs, tuple) and len(inputs) == 2  # weights of the examples
+        check_taken(layout, posterior.plan, inputs[0] if beside else inputs)
         if given.num_data != used or not _holds(posterior.exact_layer, given):
             found.append(
                 f"{caller}: the last layer is exact and holds the {used:,} examples that it was fitted to; {what} of "

@@ -16,7 +16,7 @@ from livi.family.generators.generator import Extras, Generator
 from livi.family.generators.matrices import MatrixStack, linearised_blocks, linearised_stacks
 from livi.family.generators.sizing import Shape, extra_weights, latent_side, square_enough, widest
 from livi.family.products import Chain, Cut, Gate, Linearised
-from livi.network import Layout
+from livi.network import Layout, as_layout
 from livi.network.elementwise import is_elementwise, with_slope
 from livi.spec import Specified
 
@@ -84,7 +84,7 @@ class CMMNN(Generator):
         **extras: Unpack[Extras],
     ) -> Self:
         """One head for each layer, small neighbours sharing one, all widened together up to the budget."""
-        m = layout.num_params
+        m = as_layout(layout).num_params
         sizes = merge_small(layout.group_sizes, max_heads)
         side = latent_side(m, latent_dim)
         added = extra_weights(side * side, m, extras)

@@ -14,7 +14,7 @@ from livi.family.generators.generator import Extras, Generator
 from livi.family.generators.sizing import extra_weights, widest
 from livi.family.jacobian import forward_mode_jacobian
 from livi.family.products import Chain, Dense, Gate, Linearised, Piece, Zero
-from livi.network import Layout
+from livi.network import Layout, as_layout
 from livi.network.elementwise import is_elementwise, is_plain, with_slope
 
 
@@ -57,10 +57,15 @@ class MLP(Generator):
         A dense output layer costs num_params for every hidden unit, so a budget of c affords about c - 1 units: MMNN
         is the generator for small budgets.
         """
-        m = layout.num_params
+        m = as_layout(layout).num_params
         d = m if latent_dim is None else latent_dim
         added = extra_weights(d, m, extras)
-        width = m if budget is None else widest(lambda h: (d + 1 + m) * h + m + added, budget * m, "hidden unit")
+        remedy = "raise it, lower latent_dim, or use MMNN.for_layout for a large network"
+
+        def count(h: int) -> int:
+            return (d + 1 + m) * h + m + added
+
+        width = m if budget is None else widest(count, budget * m, "hidden unit", remedy)
         generator = cls(d, m, hidden=(width,), activation=activation, **extras)
         return generator.to(layout.device, layout.dtype)
 
@@ -119,7 +124,7 @@ class Affine(Generator):
 
     @classmethod
     def for_layout(cls, layout: Layout, *, latent_dim: int | None = None) -> Self:
-        m = layout.num_params
+        m = as_layout(layout).num_params
         return cls(m if latent_dim is None else latent_dim, m).to(layout.device, layout.dtype)
 
     def branch(self, z: Tensor) -> Tensor:

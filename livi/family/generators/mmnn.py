@@ -13,7 +13,7 @@ from livi.family.generators.generator import Extras, Generator
 from livi.family.generators.matrices import MatrixStack, linearised_stacks
 from livi.family.generators.sizing import Shape, align, extra_weights, latent_side, square_enough, widest
 from livi.family.products import Chain, Cut, Linearised
-from livi.network import Layout
+from livi.network import Layout, as_layout
 
 
 class MMNN(Generator):
@@ -68,7 +68,7 @@ class MMNN(Generator):
             most: rows of the hidden matrix.
             aligned: round the sides of hidden and output matrix to multiples of 8, which GPUs multiply faster.
         """
-        m = layout.num_params
+        m = as_layout(layout).num_params
         side, output = latent_side(m, latent_dim), square_enough(m, aligned=aligned)
         added = extra_weights(side * side, m, extras)
 

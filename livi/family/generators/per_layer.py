@@ -15,7 +15,7 @@ from livi.family.generators.matrices import MatrixStack, linearised_blocks
 from livi.family.generators.mmnn import MMNN
 from livi.family.generators.sizing import latent_side, square_enough, widest
 from livi.family.products import Blocks, Linearised, Share
-from livi.network import Layout
+from livi.network import Layout, as_layout
 
 
 class PerLayer(Generator):
@@ -42,7 +42,7 @@ class PerLayer(Generator):
         offset: bool = False,
     ) -> Self:
         """One MMNN for each layer, small neighbours sharing one, all widened together up to the budget."""
-        sizes = merge_small(layout.group_sizes, max_layers)
+        sizes = merge_small(as_layout(layout).group_sizes, max_layers)
 
         def shapes(width: int) -> list[list[tuple[int, int]]]:
             stacks = []

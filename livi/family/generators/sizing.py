@@ -8,18 +8,22 @@ from collections.abc import Callable
 from livi.family.generators.generator import Extras
 
 Shape = tuple[int, int]
+FOR_SMALL = "for so small a network use MLP.for_layout or Affine.for_layout, or give this for_layout a larger budget"
 
 
-def widest(count: Callable[[int], int], limit: float, unit: str) -> int:
+def widest(count: Callable[[int], int], limit: float, unit: str, remedy: str = FOR_SMALL) -> int:
     """The largest width whose parameter count, increasing in the width, stays within the limit.
+
+    Args:
+        remedy: what to do where none does.
 
     Raises:
         ValueError: even a width of 1 exceeds it.
     """
     if count(1) > limit:
         raise ValueError(
-            f"budget: one {unit} takes {count(1):,} generator weights, more than the {int(limit):,} allowed; "
-            "raise the budget, lower latent_dim, or use MMNN, which needs fewer."
+            f"for_layout: one {unit} takes {count(1):,} generator weights, more than the {int(limit):,} that its "
+            f"budget, a multiple of the network's weights, allows; {remedy}."
         )
     low, high = 1, 2
     while count(high) <= limit:

@@ -26,6 +26,7 @@ from livi.model.likelihoods import (
     Weighted,
     pass_weights,
 )
+from livi.model.likelihoods.others import in_a_row
 from livi.model.priors import Normal, Prior, Relevance
 from livi.model.problem import Integrated, Problem
 from livi.network import Layout, as_call, suitable_strategy
@@ -90,7 +91,7 @@ def integrate_last_layer(
     except NotGatheredError as reason:
         raise NotExactError(str(reason)) from reason
     if weighted:
-        whole, counts = TensorData(whole.inputs[0], whole.targets, whole.num_data), whole.inputs[1]
+        whole, counts = TensorData(whole.inputs[0], whole.targets, whole.num_data), in_a_row(whole.inputs[1])
     evidence = _marginal(copy.deepcopy(base), linear.out_features, counts=counts, prior=last_prior)
     evidence.to(layout.device, layout.dtype)
     args, kwargs = as_call(whole.inputs)

@@ -34,6 +34,7 @@ from livi.model.data.conversion import (
 )
 from livi.model.data.merging import known_sizes, merged, merged_sizes
 from livi.model.data.precision import lost_digits
+from livi.model.warning import warn
 
 FULL_BATCH = 2048  # tensors of at most so many examples are one batch
 _SEEDS_APART = 1_000_033  # more than the epochs of a fit
@@ -158,6 +159,7 @@ class LoaderData:
         self._first: Batch | None = None
         self.lost: tuple[str, ...] = ()  # as far as the first batch shows
         self.check: Callable[[Tensor], None] | None = None  # that raises a ValueError about targets
+        self.check_inputs: Callable[[Any], None] | None = None  # likewise about inputs
 
     def epoch(self, seed: int) -> Iterator[Batch]:
         batches = (self._checked(batch, index) for index, batch in enumerate(seeded(self.loader, seed)))
@@ -208,18 +210,23 @@ class LoaderData:
         for name, leaf in (("targets", _targets(targets)), *(("inputs", leaf) for leaf in leaves)):
             if holds_numbers(leaf) and (index == 0 or not getattr(leaf, "is_cuda", False)):
                 check_finite(f"batch {index}: {name}", to_tensor(name, leaf))
-                if name == "targets" and self.check is not None:
-                    self._check_targets(to_tensor(name, leaf), index)
+                if name == "targets":
+                    _named(index, self.check, to_tensor(name, leaf))
         if index == 0 and self._first is None:
             self.lost = tuple(lost_digits(inputs, targets, self.dtype, "batch 0: "))
-        return as_tensors(inputs, self.device, self.dtype), as_tensor(targets, self.device, self.dtype)
+        found = as_tensors(inputs, self.device, self.dtype), as_tensor(targets, self.device, self.dtype)
+        if index == 0 or self.device.type != "cuda":
+            _named(index, self.check_inputs, found[0])
+        return found
 
-    def _check_targets(self, targets: Tensor, index: int) -> None:
-        assert self.check is not None
-        try:
-            self.check(targets)
-        except ValueError as error:
-            raise type(error)(f"batch {index}: {error}") from None
+
+def _named(index: int, check: Callable[[Any], None] | None, given: Any) -> None:
+    """Check what a batch holds; an error says of which batch."""
+    try:
+        if check is not None:
+            check(given)
+    except ValueError as error:
+        raise type(error)(f"batch {index}: {error}") from None
 
 
 def as_data(
@@ -268,6 +275,8 @@ def as_data(
         raise ValueError("batch_size: expected only with (X, y) data; a DataLoader has its own.")
     if augment is not None:
         raise ValueError("augment: expected only with (X, y) data; augment in the Dataset, or pass its tensors.")
+    if num_data is not None:
+        _compare(checks.positive_int("num_data", num_data), data)
     return LoaderData(data, unpack or default_unpack, device, dtype, num_data)
 
 
@@ -330,6 +339,17 @@ def _examples(loader: Iterable[Any]) -> int | None:
             "say how many examples the likelihood stands for with num_data."
         )
     return examples
+
+
+def _compare(num_data: int, loader: Iterable[Any]) -> None:
+    """Warn of a number of examples that neither the dataset nor the sampler nor the batches of a DataLoader have."""
+    examples, drawn = length(getattr(loader, "dataset", None)), length(getattr(loader, "sampler", None))
+    if examples and num_data not in (examples, drawn, sum(known_sizes(loader) or ())):
+        sampled = "" if drawn in (None, examples) else f", of which a sampler draws {drawn:,}"
+        warn(
+            f"num_data: expected {examples:,}, the length of the DataLoader's dataset{sampled}, got {num_data:,}: the "
+            f"likelihood will count {num_data / examples:.3g} times as much; leave num_data out unless that is meant."
+        )
 
 
 def _targets(targets: Any) -> Tensor:

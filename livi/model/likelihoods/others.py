@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from livi import checks
 from livi.model.likelihoods.base import Likelihood
 
 WITH_WEIGHTS = (
@@ -47,8 +49,14 @@ class Weighted(Likelihood):
                 f"{WITH_WEIGHTS}."
             )
         own, weights = outputs
-        values: Tensor = self.base.log_prob(own, targets) * weights
-        return values
+        values = self.base.log_prob(own, targets)
+        if weights.ndim > 2 or weights.shape[-1:] != values.shape[-1:]:
+            raise ValueError(
+                f"weights: expected one for each of {values.shape[-1]} examples along the last axis, got shape "
+                f"{tuple(weights.shape)}; return w.reshape(-1) beside the outputs."
+            )
+        weighted: Tensor = values * weights
+        return weighted
 
     def _check_values(self, outputs: Any, targets: Tensor) -> None:
         self.base.check_targets(outputs[0], targets)
@@ -74,8 +82,32 @@ class Weighted(Likelihood):
 
 
 def pass_weights(net: nn.Module, inputs: Tensor, weights: Tensor) -> tuple[Any, Tensor]:
-    """The `forward` of a network under a `Weighted` likelihood: its outputs, and the examples' weights untouched."""
-    return net(inputs), weights
+    """The `forward` of a network under a `Weighted` likelihood: its outputs, and the examples' weights beside them."""
+    return net(inputs), in_a_row(weights)
+
+
+def in_a_row(weights: Tensor) -> Tensor:  # (N,) or (N, 1) -> (N,)
+    """Weights of examples along one axis, without the second that a column of a table has."""
+    return weights[:, 0] if weights.ndim == 2 and weights.shape[1] == 1 else weights
+
+
+def check_weights(weights: Tensor, *, whole: bool) -> None:  # (N,) or (N, 1)
+    """Raise a ValueError about weights of examples that are no shares; of the whole data, where all are zero."""
+    row = in_a_row(weights)
+    if row.ndim != 1:
+        raise ValueError(
+            f"weights: expected one for each example, of shape (N,), got {tuple(weights.shape)}; pass one column."
+        )
+    sound = (row >= 0) & torch.isfinite(row)
+    if not bool(sound.all()):
+        raise ValueError(
+            f"weights: expected finite numbers of at least 0, got {row[~sound][0].item():g} "
+            f"{checks.rows_in_words(sound)}; leave those examples out, or give them a weight of 0."
+        )
+    if whole and not bool(row.any()):
+        raise ValueError(
+            f"weights: expected some above 0, got {len(row)} of 0; leave Weighted() out to count all alike."
+        )
 
 
 class FunctionLikelihood(Likelihood):

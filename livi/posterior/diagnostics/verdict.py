@@ -67,6 +67,9 @@ def _on_bound(bound: BoundCheck) -> Iterator[Finding]:
         )
     elif isinstance(bound.bound, Estimate):
         error = bound.bound.standard_error
+        if math.isnan(error):
+            yield Finding("notice", "bound", "from too few draws to know its error; raise num_samples.")
+            return
         loose = error > max(LARGE, 0.05 * abs(bound.bound.value))
         text = f"known to ± {error:.2g} nats: models that differ by less cannot be told apart without more samples."
         yield Finding("notice" if loose else "ok", "bound", text)

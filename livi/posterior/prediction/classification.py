@@ -129,7 +129,10 @@ class ClassificationPrediction:
     def log_prob(self, targets: Targets) -> Tensor:  # (B, ...) -> (B,)
         """Log probability of each example's target; several targets of one example are one event, summed within a
         sample before samples are averaged. Raises what the likelihood raises."""
-        return log_mean_exp(self.likelihood.log_prob(self.logits, check_targets(targets, self.logits.device)))
+        found = check_targets(targets, self.logits.device)
+        if self.exclusive and found.shape == (self.logits.shape[1], *self.logits.shape[3:], 1):
+            found = found.squeeze(-1)
+        return log_mean_exp(self.likelihood.log_prob(self.logits, found))
 
     def __repr__(self) -> str:
         kind = "classes" if self.exclusive else "labels"

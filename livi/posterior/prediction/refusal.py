@@ -56,6 +56,14 @@ def inputs_refused(layout: Layout, plan: Mapping[str, Any], inputs: Any) -> Iter
         raise kind(f"inputs: expected {expected}, got {got}") from error
 
 
+def check_taken(layout: Layout, plan: Mapping[str, Any], inputs: Any) -> None:
+    """Raise where the network does not take these inputs, tried on two of them; see `inputs_refused`."""
+    with inputs_refused(layout, plan, inputs):
+        reason = failure(layout, inputs)
+        if reason is not None:
+            raise reason
+
+
 def check_answers(outputs: Any, inputs: Any, name: str = "inputs") -> None:
     """Raise where inputs are infinite, and where they are NaN and so are answers.
 

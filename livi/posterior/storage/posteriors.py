@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from livi import checks
 from livi.family.family import WeightSampler
+from livi.model.density import NoData
 from livi.model.likelihoods import Likelihood
 from livi.model.priors import Prior
 from livi.network import Layout
@@ -149,11 +151,15 @@ def load_parts(
     Raises:
         StorageError: the network differs, a class is not known, something was left out when saving and not passed
             again, or the file cannot be read; see `read`.
+        TypeError: there is no such option, and the sampler has no such argument; the message names the nearest.
         ValueError: there is no such device here.
     """
     place = None if device is None else checks.device(device)
     tensors, meta = read(path)
     check_kind(path, meta, "posterior")
+    if isinstance(net, nn.Module) and _is_of_a_density(meta):
+        raise StorageError(f"{path}: expected a posterior of a network, got a density; livi.load_density reads it.")
+    _check_arguments(arguments.keys(), meta)
     known = known_classes(classes)
     there = net.state_dict().values() if isinstance(net, nn.Module) else ()
     stored = sum(tensor.nbytes for tensor in (*tensors.values(), *there) if isinstance(tensor, Tensor))
@@ -195,6 +201,32 @@ def load_parts(
         plan=state["plan"],
         extra=extra,
     )
+
+
+def _options_of(function: Callable[..., Any]) -> list[str]:
+    after_path_and_subject = list(inspect.signature(function).parameters.values())[2:]
+    return [one.name for one in after_path_and_subject if one.kind is not one.VAR_KEYWORD]
+
+
+SAVE_OPTIONS, LOAD_OPTIONS = _options_of(save_posterior), _options_of(load_parts)
+
+
+def _check_arguments(given: Collection[str], meta: Mapping[str, Any]) -> None:
+    """Raise a TypeError about a name that is neither an option of `load_parts` nor an argument of the saved sampler."""
+    saved, left_out = _spec_in(meta, "sampler").get("arguments"), meta.get("left_out")
+    if isinstance(saved, dict) and isinstance(left_out, list):  # else the file is damaged, as its reader will say
+        checks.options("load", given, [*LOAD_OPTIONS, *saved, *left_out])
+
+
+def _is_of_a_density(meta: Mapping[str, Any]) -> bool:
+    return _spec_in(meta, "likelihood").get("class") == NoData.__name__
+
+
+def _spec_in(meta: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The spec of a part; an empty one where the file, which may be damaged, has none."""
+    specs = meta.get("specs")
+    spec = specs.get(name) if isinstance(specs, dict) else None
+    return spec if isinstance(spec, dict) else {}
 
 
 # --- the parts ------------------------------------------------------------------------------------
