@@ -61,6 +61,7 @@ def test_a_fit_that_is_shortened_has_shorter_chains():
     assert plan(steps=100_000).chains.steps == ChainSettings().steps
 
 
+@pytest.mark.filterwarnings("ignore:Chains disagree")  # they are short
 def test_what_comes_back_are_the_chains_draws_and_a_report(tmp_path):
     posterior = livi.fit(network(), rows(), livi.HeteroscedasticGaussian(), steps=30, progress=False)
     assert isinstance(posterior.sampler, Ensemble)

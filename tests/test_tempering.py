@@ -108,6 +108,25 @@ def test_a_polish_from_the_prior_finds_the_posterior_whatever_the_draws_are(plan
     assert f"through {report.temperatures} temperatures" in str(report)
 
 
+def test_the_evidence_of_many_weights_is_not_too_high(rng):
+    """Of Bayesian linear regression with 20 weights, in closed form: large steps made it 0.8 nats too high."""
+    x, weights, noise = torch.randn(60, 20, generator=rng), torch.randn(20, generator=rng), 0.3
+    y = x @ weights + noise * torch.randn(60, generator=rng)
+    exact = torch.distributions.MultivariateNormal(torch.zeros(60), x @ x.T + noise**2 * torch.eye(60)).log_prob(y)
+
+    def log_joint(theta):
+        return standard_normal(theta) + torch.distributions.Normal(theta @ x.T, noise).log_prob(y).sum(1)
+
+    found = [
+        anneal(
+            differentiated(log_joint), standard_normal, torch.randn(128, 20, generator=rng), energy_error=0.1, rng=rng
+        )
+        for _ in range(4)
+    ]
+    errors = torch.tensor([each.log_evidence for each in found]) - exact
+    assert errors.mean().abs() < 0.5  # two and a half standard errors of the mean
+
+
 def test_a_prior_that_cannot_be_drawn_from_is_no_start(plane):
     start = linear(FunctionPrior(standard_normal))
     with pytest.raises(NotImplementedError, match="expected a prior that can be drawn from"):

@@ -5,20 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from livi.sampling.chains import ENERGY_ERROR
-from livi.sampling.polishing import WARM_UP
-
 
 @dataclass(frozen=True)
 class ChainSettings:
-    """The arguments of `livi.polish`, by default those of the chains that follow a fit."""
+    """The arguments of `livi.polish`, by default those of the chains that follow a fit.
 
-    chains: int = 16
+    Their first steps are long, with large errors, which takes them to modes that the fit does not know; their last are
+    short, so that the draws that are kept have little bias. Chosen by `python -m benchmarks.choose_polish`
+    (docs/benchmarks/choices.md).
+    """
+
+    chains: int = 8
     draws: int = 400
-    steps: int = 2000
-    warm_up: float = WARM_UP
-    energy_error: float = ENERGY_ERROR
-    first_error: float | None = None
+    steps: int = 4000
+    warm_up: float = 0.6
+    energy_error: float = 5e-3
+    first_error: float | None = 0.5
     weighting: Literal["equal", "stacked"] = "equal"
 
     def lasting(self, share: float) -> ChainSettings:
@@ -27,10 +29,8 @@ class ChainSettings:
         return replace(self, steps=steps, draws=min(self.draws, self.chains * int((1.0 - self.warm_up) * steps)))
 
 
-LANGEVIN_ENSEMBLE = ChainSettings(
-    chains=8, steps=5000, warm_up=0.6, energy_error=0.1, first_error=0.5, weighting="stacked"
-)
-"""Chains that start at MAP fits of 300 steps, and leave these places by long steps, with large errors at first.
+LANGEVIN_ENSEMBLE = ChainSettings(steps=5000, energy_error=0.1, weighting="stacked")
+"""Chains that start at MAP fits of 300 steps, with steps that are long to the end.
 
 After Sommer et al. (2025), "Microcanonical Langevin Ensembles"; what each part of it contributes is in
 docs/benchmarks/small-tables.md.

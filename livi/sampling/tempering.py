@@ -3,9 +3,14 @@
 Chains that do not cross between modes keep the shares that they started with. Draws of the prior that are cooled slowly
 do not: with log p_b(theta) = log p(theta) + b log p(D | theta) and b from 0 to 1 (Del Moral, Doucet and Jasra 2006),
 each rise of b by h multiplies the weight of a chain by p(D | theta)^h. When weights have become unequal, chains are
-resampled in proportion to them, and steps at every temperature move copies apart. In the limit of many chains the
-population is distributed as the posterior, whatever its modes, and the product of the mean weights estimates the
-evidence p(D).
+resampled in proportion to them, and steps at every temperature move copies apart. In the limit of many chains and small
+steps the population is distributed as the posterior, whatever its modes, and the product of the mean weights estimates
+the evidence p(D).
+
+Steps have no Metropolis test, and large ones leave chains too near their mode at every temperature, which adds up: in
+Bayesian linear regression with 40 weights an energy error of 5e-4 made the log evidence 2.5 nats too high, one of 1e-5
+0.36 ± 0.25 (256 chains, three seeds; with 6 weights 0.19 ± 0.05 and 0.01 ± 0.06, eight seeds). So it is at most 1e-5
+here, whatever that of the chains that follow.
 
 Each rise of b is chosen such that its weights have an effective sample size of 0.9 of all chains. The number of
 temperatures grows with what the data say, not with the number of chains: 6 on toy problem A, 36 on B. With 5 steps at
@@ -29,6 +34,7 @@ KEPT = 0.9  # effective share of the chains in one rise of the inverse temperatu
 RESAMPLED = 0.5  # effective share below which chains are resampled
 STEPS = 20  # at each temperature; about as many as chains need to move apart at the first temperatures
 MOST = 2000  # temperatures
+MAX_ERROR = 1e-5  # energy error of a step, per weight
 
 
 @dataclass(frozen=True)
@@ -65,14 +71,15 @@ def anneal(
     Args:
         target: log p(D, theta) and its gradient.
         log_prior: log p(theta), of which `start` are draws.
-        energy_error: of a step, as for `run_chains`.
+        energy_error: of a step, as for `run_chains`, but at most 1e-5.
         steps: at each temperature.
 
     Raises:
         ValueError: the posterior is not reached within 2,000 temperatures, or nowhere finite.
     """
     path = _Path(target, differentiated(log_prior))
-    chains = MovingChains(path, start, (energy_error, energy_error), rng)
+    error = min(energy_error, MAX_ERROR)
+    chains = MovingChains(path, start, (error, error), rng)
     log_weights = start.new_zeros(len(start), dtype=torch.float64)
     origin = torch.arange(len(start), device=start.device)
     log_weights[list(chains.lost)] = -math.inf  # the data rule them out
@@ -97,8 +104,7 @@ def anneal(
             origin, log_weights = origin[rows], torch.zeros_like(log_weights)
             chains.take(rows)
         for _ in range(steps):
-            error, taken = chains.advance()
-            chains.adapt(error, taken, 0.0)
+            chains.adapt(*chains.advance(), progress=0.0)
         chains.length = chains.spread()
         temperatures, gradients = temperatures + 1, gradients + 1 + 2 * steps
     return Population(chains.x, temperatures, gradients, len(origin.unique()), log_evidence)
