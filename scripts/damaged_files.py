@@ -38,7 +38,7 @@ from livi.tables.model import load_model
 from livi.tables.options import FitOptions
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-from crafted import mutated, write_text
+from support.crafted_files import mutated, write_text
 
 ROOM = 2**30  # bytes of address space on top of those used when the files are ready
 CLEAR = (StorageError, TableError, livi.FitError)  # predictions may also raise a ValueError with "expected" and "got"

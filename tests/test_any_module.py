@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from any_modules import (
+from support.modules import (
     BATCH,
     CLASSES,
     Encoder,

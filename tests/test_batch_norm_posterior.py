@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 from safetensors import safe_open
-from samplers import convolutional, sampler_for, x_for
+from support.samplers import convolutional, sampler_for, x_for
 from torch import nn
 from torch.nn import functional as F
 

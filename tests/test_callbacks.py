@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from training import data, draws, network
-from watching import QUICK, VALIDATED, At, Noted, Scripted, StopHere, quick_fit, same, stop_here
+from support.short_fits import data, draws, network
+from support.watching_callbacks import QUICK, VALIDATED, At, Noted, Scripted, StopHere, quick_fit, same, stop_here
 
 import livi
 from livi.inference import Trainer

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from spoiled import SpoiledBatches
+from support.spoiled_data import SpoiledBatches
 from torch import nn
 
 import livi

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from browser import Browser, find_chromium
+from support.browser import Browser, find_chromium
 from torch import nn
 
 import livi

@@ -3,7 +3,7 @@
 import csv
 
 import pytest
-from table_commands import failed
+from support.table_commands import failed
 
 from livi import cli
 

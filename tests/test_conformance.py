@@ -9,7 +9,7 @@ from itertools import cycle
 
 import pytest
 import torch
-from pairs import every_pair
+from support.pairwise import every_pair
 from torch import nn
 
 import livi

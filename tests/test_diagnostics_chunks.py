@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from diagnosed import CHEAP, Fitted, affine, gaussian, seeded
+from support.diagnosed_posteriors import CHEAP, Fitted, affine, gaussian, seeded
 from torch import nn
 
 import livi

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from diagnosed import CHEAP, Fitted, Members, affine, close, gaussian, seeded
+from support.diagnosed_posteriors import CHEAP, Fitted, Members, affine, close, gaussian, seeded
 from torch import nn
 
 from livi.family.entropy import Exact

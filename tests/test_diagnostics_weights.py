@@ -4,8 +4,8 @@ import math
 
 import pytest
 import torch
-from diagnosed import CHEAP, Fitted, affine, close, covariance, gaussian, seeded
 from scipy import stats
+from support.diagnosed_posteriors import CHEAP, Fitted, affine, close, covariance, gaussian, seeded
 from torch import nn
 
 from livi.family.generators import MLP, Affine, PerLayer

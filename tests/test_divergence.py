@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from spoiled import SpoiledBatches
+from support.spoiled_data import SpoiledBatches
 from torch import nn
 
 import livi

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
-from picture_files import write_mnist
+from support.picture_files import write_mnist
 
 from livi import cli
 from livi.experiments.datasets import download

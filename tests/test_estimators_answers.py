@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from estimating import SHORT, regions, wave
+from support.short_estimators import SHORT, regions, wave
 
 import livi
 from livi import LIVIClassifier, LIVIRegressor

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from estimating import SHORT, regions, wave
 from mapie.classification import SplitConformalClassifier
 from mapie.conformity_scores import ResidualNormalisedScore
 from mapie.regression import SplitConformalRegressor
 from sklearn.base import BaseEstimator, RegressorMixin, clone
+from support.short_estimators import SHORT, regions, wave
 
 from livi import LIVIClassifier, LIVIRegressor
 from livi.tables.estimators.conformal import threshold

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from estimating import SHORT, regions, wave
 from scipy.sparse import csr_matrix
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
@@ -17,6 +16,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, PolynomialFeatures, StandardScaler
+from support.short_estimators import SHORT, regions, wave
 
 import livi
 from livi import LIVIClassifier, LIVIRegressor

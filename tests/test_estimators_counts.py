@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import norm, poisson
-from tabled import silent
+from support.small_tables import silent
 
 from livi.model.likelihoods import Poisson
 from livi.posterior.prediction import DrawnPrediction

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from estimating import regions, wave
 from sklearn.base import clone
+from support.short_estimators import regions, wave
 
 from livi.family.ensemble import Ensemble
 from livi.posterior.posterior import Posterior

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from estimating import SHORT, wave
+from support.short_estimators import SHORT, wave
 
 import livi
 from livi import LIVIClassifier, LIVIRegressor, StorageError

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from picture_files import few_steps, write_mnist
+from support.picture_files import few_steps, write_mnist
 from torch import nn
 
 from livi import cli

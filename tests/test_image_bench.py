@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 import torch
-from picture_files import few_steps, write_cifar, write_mnist
+from support.picture_files import few_steps, write_cifar, write_mnist
 from torch import nn
 
 from livi import cli

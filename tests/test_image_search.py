@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from picture_files import few_steps, write_cifar, write_mnist
+from support.picture_files import few_steps, write_cifar, write_mnist
 
 from livi import cli
 from livi.experiments.deadlines import Deadline

@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from picture_files import write_cifar, write_mnist
 from scipy.ndimage import gaussian_filter
+from support.picture_files import write_cifar, write_mnist
 from torch import nn
 from torch.nn import functional as F
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from last_layers import QUICK, Headed, Named, Pair, Shifted, TwoHeads, data, fitted, made, network
+from support.last_layers import QUICK, Headed, Named, Pair, Shifted, TwoHeads, data, fitted, made, network
 from torch import nn
 
 import livi

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from last_layers import data
+from support.last_layers import data
 from torch import nn
 from torch.distributions import MultivariateNormal
 

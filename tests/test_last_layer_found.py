@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 import torch
-from last_layers import Headed, Named, Scaled, Shifted, TwoHeads, data, made, sequential
+from support.last_layers import Headed, Named, Scaled, Shifted, TwoHeads, data, made, sequential
 from torch import nn
 
 import livi

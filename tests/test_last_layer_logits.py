@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from last_layers import QUICK
+from support.last_layers import QUICK
 from torch import nn
 from torch.nn import functional as F
 

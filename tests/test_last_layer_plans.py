@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import torch
-from last_layers import (
+from support.last_layers import (
     QUICK,
     Scaled,
     Shifted,

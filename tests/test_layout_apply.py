@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from networks import Net, assert_unchanged, perturbed, snapshot
+from support.networks import Net, assert_unchanged, perturbed, snapshot
 from torch import Tensor, nn
 from torch.nn import functional as F
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from networks import Holder, Net, Tied, assert_unchanged, perturbed, snapshot
+from support.networks import Holder, Net, Tied, assert_unchanged, perturbed, snapshot
 from torch import Tensor, nn
 
 from livi.network import Layout, apply_many

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from networks import assert_unchanged, snapshot
+from support.networks import assert_unchanged, snapshot
 from torch import Tensor, nn
 
 from livi.network import InputScaling, Layout, Loop, Vmap, apply_many

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from samplers import x_for
+from support.samplers import x_for
 from torch import nn
 
 import livi

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from networks import Net, assert_unchanged, snapshot
+from support.networks import Net, assert_unchanged, snapshot
 from torch import Tensor, nn
 
 from livi.network import Layout, Loop, Vmap, apply_many, multiplications, suitable_strategy

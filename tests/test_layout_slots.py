@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from networks import Net, Tied
+from support.networks import Net, Tied
 from torch import Tensor, nn
 
 from livi.network import Layout

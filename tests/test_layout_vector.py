@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from networks import Net, perturbed
+from support.networks import Net, perturbed
 from torch import nn
 
 from livi.network import Layout, apply_many

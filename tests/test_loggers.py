@@ -4,7 +4,7 @@ import csv
 import io
 
 import pytest
-from watching import VALIDATED, At, StopHere, quick_fit, stop_here
+from support.watching_callbacks import VALIDATED, At, StopHere, quick_fit, stop_here
 
 import livi
 from livi.inference import loop as loop_module

@@ -6,9 +6,9 @@ import zipfile
 import numpy as np
 import pytest
 import torch
-from picture_files import made, write_cifar, write_idx, write_mnist
 from PIL import Image
 from scipy.io import savemat
+from support.picture_files import made, write_cifar, write_idx, write_mnist
 
 from livi import cli
 from livi.experiments.datasets import pictures

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from samplers import x_for
+from support.samplers import x_for
 from torch import nn
 
 import livi

@@ -9,7 +9,7 @@ from threading import Barrier
 import numpy as np
 import pytest
 import torch
-from samplers import x_for
+from support.samplers import x_for
 from torch import nn
 
 import livi

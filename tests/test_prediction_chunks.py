@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from samplers import convolutional, sampler_for, x_for
+from support.samplers import convolutional, sampler_for, x_for
 from torch import nn
 
 from livi import Categorical, Loop, Posterior, Vmap, apply_many, estimate_statistics

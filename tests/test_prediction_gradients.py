@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 import torch
-from samplers import sampler_for
+from support.samplers import sampler_for
 from torch import nn
 from torch.func import grad
 

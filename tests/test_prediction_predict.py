@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from samplers import Draws, convolutional, sampler_for, x_for
 from scipy import stats
+from support.samplers import Draws, convolutional, sampler_for, x_for
 from torch import nn
 from torch.distributions import Normal as Gauss
 

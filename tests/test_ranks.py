@@ -7,7 +7,18 @@ import copy
 
 import pytest
 import torch
-from ranked import CASES, Poison, StopAt, first_step, fitted, network, outcome, spawn, stopped_early, torchrun
+from support.processes import (
+    CASES,
+    Poison,
+    StopAt,
+    first_step,
+    fitted,
+    network,
+    outcome,
+    spawn,
+    stopped_early,
+    torchrun,
+)
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import livi

@@ -5,7 +5,7 @@ from concurrent.futures.process import BrokenProcessPool
 
 import pytest
 import torch
-from picture_files import few_steps, write_mnist
+from support.picture_files import few_steps, write_mnist
 
 from livi import cli
 from livi.experiments.deadlines import Deadline

@@ -6,7 +6,7 @@ import weakref
 
 import pytest
 import torch
-from samplers import sampler_for, x_for
+from support.samplers import sampler_for, x_for
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from crafted import write_text
-from saving import affine, network
-from table_commands import run_python
+from support.crafted_files import write_text
+from support.saved_posteriors import affine, network
+from support.table_commands import run_python
 
 import livi
 from livi.posterior.storage import StorageError, load_parts, read, read_checkpoint, save_posterior, write_checkpoint
@@ -20,7 +20,7 @@ FUZZ = """
 import json, random, resource, sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-from crafted import mutated, write_text
+from support.crafted_files import mutated, write_text
 from livi.posterior.storage import StorageError, read
 from livi.tables.model import load_model
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from saving import affine, network
-from table_commands import run_python
+from support.saved_posteriors import affine, network
+from support.table_commands import run_python
 
 from livi.posterior.storage import StorageError, load_parts, read, save_posterior, write
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
-from saving import same
+from support.saved_posteriors import same
 from torch import nn
 
 from livi.posterior import storage

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from saving import Fitted, affine, assert_identical, draws, network, perturbed, same
+from support.saved_posteriors import Fitted, affine, assert_identical, draws, network, perturbed, same
 from torch import nn
 
 import livi

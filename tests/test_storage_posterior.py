@@ -4,8 +4,8 @@ import copy
 
 import pytest
 import torch
-from pairs import every_pair
-from saving import Fitted, affine, assert_identical, draws, network, perturbed, same
+from support.pairwise import every_pair
+from support.saved_posteriors import Fitted, affine, assert_identical, draws, network, perturbed, same
 from torch import nn
 
 import livi

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from saving import affine, assert_identical, network, same
+from support.saved_posteriors import affine, assert_identical, network, same
 
 from livi.posterior import storage
 from livi.posterior.storage import StorageError, flatten_state, load_parts, save_posterior, unflatten_state

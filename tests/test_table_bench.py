@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from uci_files import write_uci
+from support.uci_files import write_uci
 
 from livi import cli
 from livi.experiments import table_bench, table_methods

@@ -7,7 +7,7 @@ import numpy as np
 import pandas
 import pytest
 import torch
-from uci_files import write_uci
+from support.uci_files import write_uci
 
 from livi.experiments import table_data
 from livi.experiments.datasets import uci

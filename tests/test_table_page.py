@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from table_contents import (
+from support.table_contents import (
     CONTENTS,
     FINDINGS,
     HOSTILE,

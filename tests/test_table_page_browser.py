@@ -3,8 +3,8 @@
 import re
 
 import pytest
-from browser import Browser, find_chromium
-from table_contents import CONTENTS, content_of, figures_of, hostile, regression, unvalidated
+from support.browser import Browser, find_chromium
+from support.table_contents import CONTENTS, content_of, figures_of, hostile, regression, unvalidated
 
 from livi.report.table_page import packed, page, unpacked, write_report
 

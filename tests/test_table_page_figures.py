@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from table_contents import TEN, classification, figures_of, history, regression
+from support.table_contents import TEN, classification, figures_of, history, regression
 
 from livi.report import table_figures as draw
 from livi.report.elements import number

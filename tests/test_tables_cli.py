@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
-from table_commands import SMALL, failed, run_python
+from support.table_commands import SMALL, failed, run_python
 
 from livi import cli
 from livi.cli.options import names

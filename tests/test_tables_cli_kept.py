@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from table_commands import SMALL, files
+from support.table_commands import SMALL, files
 
 from livi import cli
 from livi.posterior.storage import StorageError

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from table_commands import edit, failed
+from support.table_commands import edit, failed
 
 from livi import cli
 

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from tabled import refuse, silent, table
+from support.small_tables import refuse, silent, table
 
 from livi.tables import TableError
 from livi.tables.detection import choose_task, class_names, column_kinds, learn_schema, reach

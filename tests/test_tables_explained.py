@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LinearRegression, LogisticRegression
-from table_commands import SMALL, failed
+from support.table_commands import SMALL, failed
 
 import livi
 from livi import cli

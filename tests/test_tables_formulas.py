@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from table_commands import SMALL
+from support.table_commands import SMALL
 
 from livi import cli
 from livi.tables import frame_bytes, read_table

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from tabled import refuse, silent
+from support.small_tables import refuse, silent
 
 from livi.tables import Table, read_table, write_frame
 from livi.tables.fitting import fit_table

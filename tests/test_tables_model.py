@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from tabled import refuse, silent
+from support.small_tables import refuse, silent
 
 import livi
 from livi.inference import alarms

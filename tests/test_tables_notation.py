@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from table_commands import SMALL, failed
-from tabled import refuse, table
+from support.small_tables import refuse, table
+from support.table_commands import SMALL, failed
 
 from livi import cli
 from livi.tables import Table, TableError, read_table

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from tabled import refuse, silent, table
+from support.small_tables import refuse, silent, table
 
 from livi.tables import Table
 from livi.tables.detection import column_kinds, learn_schema, reach

@@ -8,7 +8,7 @@ from datetime import datetime
 import numpy as np
 import pandas as pd
 import pytest
-from tabled import silent
+from support.small_tables import silent
 
 from livi.tables import TableError, check_output, frame_bytes, read_table, write_frame
 from livi.tables.detection import column_kinds, learn_schema

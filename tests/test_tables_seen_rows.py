@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tabled import refuse, silent
+from support.small_tables import refuse, silent
 
 from livi.tables.fitting import fit_table
 from livi.tables.model import load_model

@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pandas as pd
 import pytest
-from tabled import silent
+from support.small_tables import silent
 
 from livi.tables import TableError, one_ahead, read_parts, read_table, write_frames
 from livi.tables import model as module

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scipy import stats
-from tabled import table
+from support.small_tables import table
 
 from livi.tables import Table
 from livi.tables.fitting import fit_table

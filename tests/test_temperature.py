@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from support.short_fits import QUICK, data, network, quick_fit
 from torch import nn
-from training import QUICK, data, network, quick_fit
 
 import livi
 from livi.inference import Recipe

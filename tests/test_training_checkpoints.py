@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+from support.short_fits import QUICK, data, draws, quick_fit
 from torch.utils.data import DataLoader, TensorDataset
-from training import QUICK, data, draws, quick_fit
 
 import livi
 from livi.inference import Trainer
@@ -69,7 +69,7 @@ def test_a_fit_killed_while_it_writes_resumes_bit_for_bit(tmp_path):
         torch.set_num_threads(1)
         torch.set_default_dtype(torch.float64)
         sys.path.insert(0, {os.path.dirname(__file__)!r})
-        from training import quick_fit, draws
+        from support.short_fits import quick_fit, draws
         posterior = quick_fit(checkpoint=sys.argv[1], checkpoint_every=1)
         torch.save(draws(posterior), sys.argv[1] + ".draws")
         """

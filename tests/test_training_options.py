@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+from support.short_fits import QUICK, data, draws, network, quick_fit
 from torch import nn
-from training import QUICK, data, draws, network, quick_fit
 
 import livi
 from livi.inference import FitWarning

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from training import QUICK, data, draws, network, quick_fit
+from support.short_fits import QUICK, data, draws, network, quick_fit
 
 import livi
 from livi.inference import FitError, FitWarning, Recipe, Trainer

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from uci_files import write_uci
+from support.uci_files import write_uci
 
 from benchmarks import uci_tables
 from livi import cli

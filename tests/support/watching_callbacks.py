@@ -1,10 +1,10 @@
 """A quick fit, and callbacks that record, stop or change it."""
 
 import torch
-from training import data, draws, network
 
 import livi
 from livi.inference import Recipe
+from support.short_fits import data, draws, network
 
 QUICK = Recipe(steps=60, map_steps=30, map_restarts=2, num_samples=8, num_entropy_samples=2)
 

@@ -1,7 +1,7 @@
 # ruff: noqa: ARG002 -- a family need not use all arguments
 """Computations that two processes do together and one does alone, and functions that start the two.
 
-`python tests/ranked.py TASK FOLDER` is one of the processes; the tests import the same functions.
+`python tests/support/processes.py TASK FOLDER` is one of the processes; the tests import the same functions.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from livi.family.family import Draw, Family, Rates, exactly
 from livi.inference.ranks import Group, joined
 from livi.posterior import storage
 
-TESTS = Path(__file__).resolve().parent
+TESTS = Path(__file__).resolve().parents[1]
 RECIPE = {"steps": 60, "map_steps": 20, "map_restarts": 2, "num_samples": 4, "num_entropy_samples": 2}
 
 
