@@ -178,6 +178,8 @@ def test_images_of_bytes_as_floats_are_doubted_where_they_enter_a_convolution():
     [doubt] = doubts_of(whole, (images, LABELS), livi.Categorical())
     assert "as of images of bytes; divide them by 255, or pass standardise=True" in doubt
     assert doubts_of(whole, (images, LABELS), livi.Categorical(), standardise=True) == []
+    with pytest.warns(livi.FitWarning, match=r"divide them by 255\.$"):
+        livi.plan(whole, (images, LABELS), livi.Categorical(), start="net", recipe=BRIEF)
     assert doubts_of(whole, (images / 255, LABELS), livi.Categorical()) == []
     assert doubts_of(whole, (images, LABELS), livi.Categorical(), forward=lambda net, x: net(x / 255)) == []
     assert doubts_of(whole, (images, LABELS), livi.Categorical(), exclude="0.*") == []  # a backbone that knows them

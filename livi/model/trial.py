@@ -104,17 +104,20 @@ def warn_of_doubts(
     likelihood: Likelihood,
     data: TensorData | LoaderData,
     others: tuple[str, ...] = (),
+    *,
+    held: bool = False,
 ) -> None:
     """Warn of parameters that do not matter, images of bytes, codes among numbers, outputs that are no logits, and
     targets out of a prior's reach.
 
     Args:
         others: further warnings, such as of digits that the data lost in the network's dtype.
+        held: units of inputs and targets stay as they are, so that no remedy may be to standardise them.
     """
     batch = data.first()
-    doubts = _doubts(*trial, layout, likelihood, batch)
+    doubts = _doubts(*trial, layout, likelihood, batch, held)
     inputs = data.inputs if isinstance(data, TensorData) else batch[0]
-    on_inputs = (*_on_bytes(layout, batch[0]), *_on_codes(layout, inputs))
+    on_inputs = (*_on_bytes(layout, batch[0], held), *_on_codes(layout, inputs))
     for doubt in (*others, *doubts, *on_inputs, *_on_chance(trial.outputs, layout, batch[0])):
         warn(doubt)
 
@@ -151,7 +154,7 @@ def _channels_last(leaf: Tensor, convolutions: Sequence[nn.Conv2d]) -> bool:
 
 
 def _doubts(
-    unused: tuple[str, ...], outputs: Any, layout: Layout, likelihood: Likelihood, batch: Batch
+    unused: tuple[str, ...], outputs: Any, layout: Layout, likelihood: Likelihood, batch: Batch, held: bool
 ) -> Iterator[str]:
     if unused:
         yield (
@@ -168,7 +171,7 @@ def _doubts(
                 "likelihood applies its own, and no prediction could be certain: leave the network's out, or pass "
                 "forward=lambda net, x: net(x).logit(1e-6)."
             )
-    far = likelihood.out_of_reach(batch[1])
+    far = likelihood.out_of_reach(batch[1], held=held)
     if far is not None:
         yield far
 
@@ -191,7 +194,7 @@ def _on_chance(outputs: Any, layout: Layout, inputs: Any) -> Iterator[str]:
 
 
 @torch.no_grad()
-def _on_bytes(layout: Layout, inputs: Any) -> Iterator[str]:
+def _on_bytes(layout: Layout, inputs: Any, held: bool) -> Iterator[str]:
     """A doubt about images (B, C, H, W) of whole numbers up to 255 that enter a convolution as they are."""
     if not isinstance(inputs, Tensor) or inputs.ndim != 4 or layout.scaling is not None:
         return
@@ -202,7 +205,7 @@ def _on_bytes(layout: Layout, inputs: Any) -> Iterator[str]:
     if entered and not set(entered) & {name.rpartition(".")[0] + "." for name in layout.fixed}:
         yield (
             f"inputs: expected numbers of order 1, got whole ones up to {float(inputs.max()):.0f}, as of images of "
-            "bytes; divide them by 255, or pass standardise=True."
+            f"bytes; divide them by 255{'' if held else ', or pass standardise=True'}."
         )
 
 
