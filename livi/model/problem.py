@@ -18,7 +18,7 @@ from livi.model.data.merging import merged
 from livi.model.defaults import default_prior
 from livi.model.likelihoods import ClassificationLikelihood, Likelihood, Weighted
 from livi.model.priors import Prior
-from livi.model.trial import in_usable_batches, try_first_batch, warn_of_doubts
+from livi.model.trial import in_usable_batches, refuse_non_finite, try_first_batch, warn_of_doubts
 from livi.model.units import in_natural_units, unscaled
 from livi.network import InputScaling, Layout, Strategy, apply_many, as_call, multiplications, suitable_strategy
 from livi.network.copying import copied
@@ -125,6 +125,7 @@ class Problem:
             layout, own = in_natural_units(layout, batches, own, standardise)
         own = own.to(layout.device, layout.dtype).started_from(batches.first()[1])
         trial = trial if layout is given else try_first_batch(layout, batches, own)
+        refuse_non_finite(trial, own, batches.first())
         held = tuple(unscaled(layout, batches.first()[0])) if standardise == "auto" else ()
         settled = standardise is None or isinstance(standardise, InputScaling)
         warn_of_doubts(trial, layout, own, batches, batches.lost + held, held=settled)

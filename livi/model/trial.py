@@ -82,6 +82,30 @@ def try_first_batch(layout: Layout, data: Data, likelihood: Likelihood) -> Trial
     return Trial(unused, outputs)
 
 
+@torch.no_grad()
+def refuse_non_finite(trial: Trial, likelihood: Likelihood, batch: Batch) -> None:
+    """Raise where the network's own outputs are NaN or inf, and not by design, as the -inf of a masked class is.
+
+    Raises:
+        ValueError: there are such outputs, and the likelihood of the batch's targets is not finite.
+    """
+    inputs, targets = batch
+    leaves = [leaf for leaf in pytree.tree_leaves(trial.outputs) if isinstance(leaf, Tensor)]
+    if all(bool(torch.isfinite(leaf).all()) for leaf in leaves):
+        return
+    values = likelihood.log_prob(pytree.tree_map(lambda leaf: leaf[None], trial.outputs), targets)
+    if bool(torch.isfinite(values).all()):
+        return
+    given = [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    largest = f" of inputs up to {max(float(leaf.abs().max()) for leaf in given):.4g}" if given else ""
+    bad = int((~torch.isfinite(values)).sum())
+    raise ValueError(
+        f"net: expected finite outputs at the network's own weights, got NaN or inf for {bad} of the first batch's "
+        f"{len(targets)} examples{largest}; look in its forward for a logarithm, root or quotient "
+        "of what may be 0 or negative, and for an exp that overflows."
+    )
+
+
 def _try_targets(outputs: Any, data: Data, likelihood: Likelihood) -> None:
     """Check the targets: those in tensors now, those in batches when they are read, so that errors can name rows."""
     reason: TargetError | None = None
