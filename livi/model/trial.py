@@ -165,6 +165,8 @@ def _failed(layout: Layout, inputs: Any, likelihood: Likelihood, error: Exceptio
         remedies = ["the first axis counts examples: one number each wants `x[:, None]`"]
     elif [leaf.ndim for leaf in leaves] == [3] and convolutions:
         remedies = ["the first axis counts examples: images of one channel want `x[:, None]`"]
+    if isinstance(inputs, dict) and layout.forward is None and "unexpected keyword argument" in str(error):
+        remedies.append("a network that takes one dict whole wants `forward=lambda net, **d: net(d)`")
     if any(_channels_last(leaf, convolutions) for leaf in leaves):
         remedies.append(CHANNELS_FIRST)
     reason = f"{'; '.join([str(error).rstrip('.'), *remedies])}." if remedies else str(error)
