@@ -2,6 +2,7 @@
 
     LIVI_DATA_DIR=... python -m benchmarks.choose_fit --group large-noise --device cuda --jobs 6 --out choices.json
     python -m benchmarks.choose_fit --group middle --jobs 8
+    python -m benchmarks.choose_fit --group head --seeds 2
 
 A network is trained plainly on part of a problem of `benchmarks/choose_problems.py`, given to
 `livi.fit(..., start="net")` under each choice (`start="map"` in the group large-components), and scored on other rows.
@@ -18,7 +19,7 @@ import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from functools import partial
+from functools import lru_cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ import livi
 from benchmarks.choose_problems import PROBLEMS, Problem
 from livi.family.generators.sizing import latent_side
 from livi.inference import FitError
+from livi.model.defaults import default_prior
 from livi.network import Layout
 from livi.posterior.metrics import nll
 
@@ -103,9 +105,58 @@ def from_scratch(components: int, _: int) -> Options:
     return {"start": "map", "components": components}
 
 
+def priors_of_a_part(layers: int, last_layer: str = "sampled") -> dict[str, Any]:
+    """Fits of so many last layers of a network under different priors."""
+
+    def before(layout: Layout) -> livi.Normal:
+        """The default until now: as if the weights that are fitted were the whole network."""
+        m, classes = layout.num_params, layout.module[-1].out_features > 2
+        if m <= 300:
+            return livi.Normal(1.0)
+        least, most, last = (1.0, math.inf, 8.0 if classes else 3.0) if m <= 5000 else (0.3, 1.0, 3.0)
+        scales = [
+            max(least, min(most, (last if slot in layout.groups[-1].slots else 3.0) / math.sqrt(slot.fan_in)))
+            for slot in layout.slots
+        ]
+        pairs = zip(layout.slots, scales, strict=True)
+        return livi.Normal(torch.cat([torch.full((slot.numel,), scale) for slot, scale in pairs]))
+
+    def whole(layout: Layout) -> livi.Normal:
+        """What the same weights have when all of the network is fitted."""
+        everything = Layout(layout.module)
+        classes = layout.module[-1].out_features > 2
+        scale = default_prior(everything, classes=classes).scale().expand(everything.num_params)
+        names = {slot.name for slot in layout.slots}
+        return livi.Normal(torch.cat([scale[s.start : s.stop] for s in everything.slots if s.name in names]))
+
+    def by_layer(gain: float) -> Callable[[Layout], livi.Normal]:
+        def prior(layout: Layout) -> livi.Normal:
+            widest = {group.name: max(slot.fan_in for slot in group.slots) for group in layout.groups}
+            pairs = [(group.numel, gain / math.sqrt(widest[group.name])) for group in layout.groups]
+            return livi.Normal(torch.cat([torch.full((numel,), scale) for numel, scale in pairs]))
+
+        return prior
+
+    priors = {"by the chosen weights": before, "by the whole network": whole}
+    priors |= {f"{gain:g} / sqrt(fan-in of the layer)": by_layer(gain) for gain in (0.5, 1.0, 2.0, 3.0)}
+    learned = lambda _: livi.Normal(learned=True)  # noqa: E731
+    quick = livi.Recipe(steps=300, num_samples=32, num_entropy_samples=2)
+    return {
+        name: lambda _, prior=prior: {"prior": prior, "last": layers, "last_layer": last_layer, "recipe": quick}
+        for name, prior in (priors | {"learned": learned}).items()
+    }
+
+
+def last_layers(net: nn.Module, count: int) -> list[str]:
+    """Patterns of the last linear layers."""
+    names = [name for name, layer in net.named_modules() if isinstance(layer, nn.Linear)]
+    return [f"{name}.*" for name in names[-count:]]
+
+
+PARTS = ["teacher", "teacher-narrow", "teacher-wide", "rings", "friedman-1"]
 LARGE = [name for name in PROBLEMS if name.startswith(("kmnist", "letters")) and not name.endswith("small")]
 MNIST = ["mnist-lenet-50000"]
-MIDDLE = [name for name in PROBLEMS if name not in (*LARGE, *MNIST)]
+MIDDLE = [name for name in PROBLEMS if name not in (*LARGE, *MNIST) and not PROBLEMS[name].rate]
 GROUPS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "large-latents": (
         LARGE,
@@ -191,17 +242,24 @@ GROUPS: dict[str, tuple[list[str], dict[str, Any]]] = {
             "N / 20, 3000 steps": middle(20, steps=3000),
         },
     ),
+    "head": (PARTS, priors_of_a_part(1)),
+    "two-layers": ([name for name in PARTS if name != "teacher-wide"], priors_of_a_part(2)),
+    "two-layers-exact": (["friedman-numbers"], priors_of_a_part(2, "exact")),
 }
 
 
 def train_plainly(problem: Problem, x: Tensor, y: Tensor, seed: int) -> nn.Module:
-    """Adam with a cosine schedule from 1e-3 (pictures) or 1e-2, minibatches of 64, decay 1e-4 (1e-2 of noise)."""
+    """Adam with a cosine schedule from 1e-3 (pictures) or 1e-2, minibatches of 64, decay 1e-4 (1e-2 of noise).
+
+    A problem may have a rate of its own.
+    """
     torch.manual_seed(seed)
     net, likelihood = problem.network().to(x.device), problem.likelihood()
     rng = torch.Generator().manual_seed(seed)
     batches = -(-len(x) // 64)
     decay = 1e-4 if isinstance(likelihood, livi.Categorical) else 1e-2
-    optimiser = torch.optim.Adam(net.parameters(), 1e-3 if x.ndim > 2 else 1e-2, weight_decay=decay)
+    rate = problem.rate or (1e-3 if x.ndim > 2 else 1e-2)
+    optimiser = torch.optim.Adam(net.parameters(), rate, weight_decay=decay)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, problem.epochs * batches)
     net.train()
     for _ in range(problem.epochs):
@@ -214,13 +272,20 @@ def train_plainly(problem: Problem, x: Tensor, y: Tensor, seed: int) -> nn.Modul
     return net.eval()
 
 
+@lru_cache(maxsize=1)
+def _trained(name: str, seed: int, device: str) -> tuple[Tensor, Tensor, nn.Module]:
+    """All rows of a problem, and its network trained on the first ones; choices of a problem come one after another."""
+    problem = PROBLEMS[name]
+    x, y = (part.to(device) for part in problem.rows(torch.Generator().manual_seed(seed)))
+    return x, y, train_plainly(problem, x[: problem.count], y[: problem.count], seed)
+
+
 def run(name: str, seed: int, choices: list[str], group: str, device: str) -> list[dict[str, Any]]:
     """The plain network's score, and that of a fit from it under each choice."""
     torch.set_num_threads(1)
     problem = PROBLEMS[name]
-    x, y = (part.to(device) for part in problem.rows(torch.Generator().manual_seed(seed)))
     train, held = slice(0, problem.count), slice(-problem.held_out, None)
-    net = train_plainly(problem, x[train], y[train], seed)
+    x, y, net = _trained(name, seed, device)
     layout = Layout(net)
     own = livi.Posterior(_Point(layout), problem.likelihood()).predict(x[held], num_samples=1)
     found = [{"choice": "plain", "problem": name, "seed": seed, "nll": nll(own, y[held])}]
@@ -231,6 +296,8 @@ def run(name: str, seed: int, choices: list[str], group: str, device: str) -> li
             warnings.simplefilter("always")
             try:
                 options = {"start": "net"} | GROUPS[group][1][choice](problem.count)
+                if "last" in options:
+                    options["include"] = last_layers(net, options.pop("last"))
                 posterior = livi.fit(
                     net, (x[train], y[train]), problem.likelihood(), seed=seed, progress=False, **options
                 )

@@ -30,6 +30,7 @@ class Problem:
     likelihood: Callable[[], Likelihood]
     epochs: int = 40
     held_out: int = 1900
+    rate: float = 0.0  # of the plain training; by the kind of inputs without
 
 
 def _sequence(*layers: nn.Module) -> Callable[[], nn.Module]:
@@ -149,6 +150,19 @@ def friedman(which: int, dim: int) -> Callable[[torch.Generator], Rows]:
     return rows
 
 
+def teacher(dim: int, classes: int, *, bent: bool) -> Callable[[torch.Generator], Rows]:
+    """Labels of the largest of linear functions of the inputs, or of their waves, plus noise of the same size."""
+
+    def rows(rng: torch.Generator) -> Rows:
+        x = torch.randn(3000, dim, generator=rng)
+        logits = x @ torch.randn(dim, classes, generator=rng)
+        if bent:
+            logits = 2.0 * dim**0.5 * torch.sin(logits / dim**0.5)
+        return x, (logits + torch.randn(3000, classes, generator=rng)).argmax(1)
+
+    return rows
+
+
 PROBLEMS: dict[str, Problem] = {
     # more than 5,000 weights
     "kmnist-lenet-6000": Problem(pictures("kmnist"), 6000, lenet(10), livi.Categorical),
@@ -169,4 +183,9 @@ PROBLEMS: dict[str, Problem] = {
     "waves": Problem(waves, 250, mlp(1, 16, 16, 2, activation=nn.Tanh), livi.HeteroscedasticGaussian, epochs=400),
     "friedman-1": Problem(friedman(1, 10), 400, mlp(10, 16, 16, 2), livi.HeteroscedasticGaussian, epochs=200),
     "friedman-2": Problem(friedman(2, 4), 600, mlp(4, 16, 16, 2), livi.HeteroscedasticGaussian, epochs=200),
+    # of which a part is fitted
+    "teacher": Problem(teacher(10, 3, bent=False), 400, mlp(10, 64, 64, 3), livi.Categorical, rate=1e-3),
+    "teacher-narrow": Problem(teacher(10, 4, bent=True), 400, mlp(10, 32, 32, 4), livi.Categorical, rate=3e-3),
+    "teacher-wide": Problem(teacher(20, 5, bent=True), 800, mlp(20, 128, 128, 5), livi.Categorical, rate=1e-3),
+    "friedman-numbers": Problem(friedman(1, 10), 400, mlp(10, 64, 64, 1), livi.Gaussian, rate=1e-3),
 }

@@ -106,3 +106,22 @@ def test_a_posterior_is_diagnosed_on_its_problem():
     assert ours.bound.log_likelihood.value == pytest.approx(theirs.bound.log_likelihood.value, rel=1e-4)
     with pytest.raises(TypeError, match=r"diagnose: expected inputs and targets, batches or a livi\.Problem"):
         posterior.diagnose(rows()[0])
+
+
+class OfOneDict(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 1)
+
+    def forward(self, given):
+        return self.layer(given["a"] + given["b"])
+
+
+def test_a_network_that_takes_a_dict_whole_comes_with_a_remedy_that_works():
+    x = torch.randn(20, 2)
+    data, brief = ({"a": x, "b": x}, x[:, 0]), livi.Recipe(steps=5, map_steps=5, num_samples=4)
+    with pytest.raises(TypeError, match=r"'a'; .* dict whole wants `forward=lambda net, \*\*d: net\(d\)`\.$"):
+        livi.plan(OfOneDict(), data, livi.Gaussian(1.0))
+    options = {"forward": lambda net, **d: net(d), "recipe": brief, "progress": False}
+    posterior = livi.fit(OfOneDict(), data, livi.Gaussian(1.0), **options)
+    assert posterior.predict(data[0]).mean.shape == (20,)

@@ -13,7 +13,7 @@ import livi
 from livi.inference import begin
 from livi.inference.begin import spread_out
 from livi.inference.rules import Size, default_components, default_noise, default_recipe, from_trained
-from livi.model.defaults import default_prior
+from livi.model.defaults import PART, default_prior
 from livi.network import Layout, multiplications
 
 QUICK = livi.Recipe(num_samples=2, map_restarts=1)
@@ -282,6 +282,60 @@ def test_the_prior_is_wider_in_narrow_layers_and_in_the_last_layer_of_a_classifi
             gain = 8.0 if classes and slot in layout.groups[-1].slots else 3.0
             expected = max(1.0, gain / math.sqrt(slot.fan_in))
             torch.testing.assert_close(scale[slot.start : slot.stop], torch.full((slot.numel,), expected))
+
+
+def test_the_prior_of_a_part_does_not_depend_on_which_other_weights_are_fixed():
+    torch.manual_seed(0)
+    for width in (16, 90):
+        net = nn.Sequential(nn.Linear(6, width), nn.LayerNorm(width), nn.ReLU(), nn.Linear(width, 3))
+        expected = {"3.weight": PART / math.sqrt(width), "3.bias": PART / math.sqrt(width), "1.bias": 1.0}
+        for include in ("3.*", "*.bias", ["3.*", "1.*"], "3.bias"):
+            layout = Layout(net, include=include)
+            scale = default_prior(layout, classes=True).scale()
+            assert len(scale) == layout.num_params
+            for slot in layout.slots:
+                wanted = expected.get(slot.name)
+                if wanted is not None:
+                    torch.testing.assert_close(scale[slot.start : slot.stop], torch.full((slot.numel,), wanted))
+    backbone = nn.Sequential(nn.Linear(6, 90), nn.ReLU(), nn.Linear(90, 3))
+    for weight in backbone[0].parameters():
+        weight.requires_grad_(False)
+    torch.testing.assert_close(
+        default_prior(Layout(backbone), classes=True).scale(), torch.full((273,), PART / math.sqrt(90))
+    )
+
+
+@pytest.mark.parametrize(("width", "scale"), [(4, 1.0), (16, 1.0), (90, 3.0 / math.sqrt(90)), (1000, 0.2)])
+def test_a_part_of_a_regression_has_the_prior_of_the_whole_network(width, scale):
+    for include in ("4.*", ["2.*", "4.*"]):
+        layout = Layout(tabular(width), include=include)
+        found = default_prior(layout, classes=False).scale()
+        torch.testing.assert_close(found, torch.full((layout.num_params,), scale))
+
+
+def test_all_weight_matrices_are_the_whole_network():
+    net = tabular(outputs=3)
+    layout = Layout(net, exclude="0.bias")
+    whole = default_prior(Layout(net), classes=True).scale()
+    rest = [slot for slot in Layout(net).slots if slot.name != "0.bias"]
+    torch.testing.assert_close(
+        default_prior(layout, classes=True).scale(), torch.cat([whole[slot.start : slot.stop] for slot in rest])
+    )
+
+
+def test_a_plan_says_the_standard_deviations_of_its_prior():
+    torch.manual_seed(0)
+    net, data = tabular(90), table()
+
+    def model(prior):
+        plan = livi.plan(net, data, livi.Gaussian(), last_layer="sampled", prior=prior, recipe=SHORT)
+        return next(line for line in str(plan).splitlines() if line.startswith("model")).split("likelihood, ")[1]
+
+    assert model(None) == "Normal prior of std 0.316 to 1"
+    assert model(livi.Normal(0.5)) == "Normal prior of std 0.5"
+    assert model(livi.Laplace(1.0)) == "Laplace prior of std 1.41"
+    assert model(livi.Normal(2.0, learned=True)) == "Normal prior of std 2 at first, learned"
+    assert model(livi.FunctionPrior(lambda theta: -theta.square().sum(-1))) == "FunctionPrior prior"
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,33 @@ def test_of_a_dict_the_logits_are_named():
         livi.Problem.of(Two(dict), (X, LABELS), livi.Categorical())
 
 
+class Through(nn.Module):
+    """A linear layer, and a function of what it gives."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.layer, self.function = nn.Linear(4, 3), function
+
+    def forward(self, x):
+        return self.function(self.layer(x))
+
+
+@pytest.mark.parametrize("start", ["map", "net"])
+@pytest.mark.parametrize("function", [lambda h: (h - 100.0).log(), lambda h: h / 0.0], ids=["NaN", "inf"])
+def test_a_network_that_gives_no_finite_numbers_is_named_before_the_fit(function, start):
+    with pytest.raises(
+        ValueError, match=r"^net: expected finite outputs at the network's own weights, .* 30 examples of"
+    ):
+        livi.plan(Through(function), (X, LABELS), livi.Categorical(), start=start, recipe=BRIEF)
+    with pytest.raises(ValueError, match=r"^net: expected finite outputs"):
+        livi.plan(Through(function), (X, X[:, :3]), livi.Gaussian(), start=start, recipe=BRIEF)
+
+
+def test_classes_may_be_masked_by_infinite_logits():
+    masked = Through(lambda h: torch.cat([h, torch.full_like(h[:, :1], -float("inf"))], 1))
+    assert doubts_of(masked, (X, LABELS), livi.Categorical()) == []
+
+
 @pytest.mark.parametrize("pixels", [(), (5,)])
 def test_a_softmax_at_the_end_is_doubted_and_its_remedy_works(pixels):
     x, labels = (X, LABELS) if not pixels else (X[:, :, None].expand(30, 4, 5), LABELS[:, None].expand(30, 5))
@@ -178,6 +205,8 @@ def test_images_of_bytes_as_floats_are_doubted_where_they_enter_a_convolution():
     [doubt] = doubts_of(whole, (images, LABELS), livi.Categorical())
     assert "as of images of bytes; divide them by 255, or pass standardise=True" in doubt
     assert doubts_of(whole, (images, LABELS), livi.Categorical(), standardise=True) == []
+    with pytest.warns(livi.FitWarning, match=r"divide them by 255\.$"):
+        livi.plan(whole, (images, LABELS), livi.Categorical(), start="net", recipe=BRIEF)
     assert doubts_of(whole, (images / 255, LABELS), livi.Categorical()) == []
     assert doubts_of(whole, (images, LABELS), livi.Categorical(), forward=lambda net, x: net(x / 255)) == []
     assert doubts_of(whole, (images, LABELS), livi.Categorical(), exclude="0.*") == []  # a backbone that knows them

@@ -159,6 +159,30 @@ def test_without_it_the_warning_names_it(targets):
     assert "pass standardise=True" in doubt
 
 
+def advice(likelihood, targets, **options):
+    """The warnings of a plan."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", livi.FitWarning)
+        livi.plan(net(), (X, targets), likelihood, recipe=BRIEF, **options)
+    return [str(one.message) for one in caught if issubclass(one.category, livi.FitWarning)]
+
+
+@pytest.mark.parametrize("standardise", ["auto", False])
+def test_where_a_fit_starts_at_weights_that_are_there_no_warning_names_what_would_be_refused(standardise):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", livi.FitWarning)
+        earlier = livi.fit(net(), (X, PRICE), livi.Gaussian(), standardise=False, progress=False, recipe=BRIEF)
+    for start in ("net", earlier):
+        [doubt] = advice(livi.Gaussian(), PRICE, start=start, standardise=standardise)
+        assert "pass standardise=True" not in doubt
+        assert "pass Gaussian(centre=centre, unit=unit)" in doubt
+    own = livi.Gaussian(centre=float(PRICE.mean()), unit=float(PRICE.std()))
+    assert advice(own, PRICE, start="net") == []
+    [doubt] = advice(livi.Poisson(), PRICE.round(), start="net")
+    assert "train the network with livi.Poisson(unit=...)" in doubt
+    assert advice(livi.Poisson(unit=float(PRICE.mean())), PRICE.round(), start="net") == []
+
+
 @pytest.mark.parametrize("standardise", [True, "auto"])
 def test_whole_numbers_are_targets_in_units_as_others_are(standardise):
     whole, same = PRICE.long(), PRICE.long().double()

@@ -7,7 +7,14 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    RandomSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 import livi
 from livi.inference import Recipe
@@ -236,6 +243,48 @@ def test_a_share_and_its_rows_given_make_the_same_fit():
     assert one.plan["num_data"] == 18
 
 
+def test_a_loader_over_a_dataset_gives_a_share_in_batches_like_its_own():
+    def collate(examples):
+        x, y = zip(*examples, strict=True)
+        return {"input": torch.stack(x), "targets": torch.stack(y)}
+
+    x, y = data(20)
+    for shuffle in (False, True):
+        whole = DataLoader(TensorDataset(x, y), 4, shuffle=shuffle, collate_fn=collate, drop_last=True)
+        kept, held = split_off(whole, 0.3, seed=0)
+        rows = [torch.cat([batch["input"][:, 0] for batch in part]) for part in (kept, held)]
+        assert [len(part) for part in rows] == [12, 6]  # 14 without those that do not fill a batch
+        order = (rows[0], rows[0].sort().values)
+        assert torch.equal(*order) != shuffle
+        expected = split_off((x, y), 0.3, seed=0)[1][0][:, 0]
+        assert torch.equal(rows[1], expected)
+        assert not set(rows[0].tolist()) & set(expected.tolist())
+
+
+@pytest.mark.parametrize(
+    "uneven",
+    [
+        {"sampler": WeightedRandomSampler(torch.ones(24), 24)},
+        {"sampler": RandomSampler(range(24), replacement=True)},
+        {"batch_sampler": [[0, 1], [2, 3]]},
+        {"batch_size": None},
+    ],
+    ids=["weights", "replacement", "batches", "examples"],
+)
+def test_a_loader_with_a_choice_of_its_own_gives_none(uneven):
+    with pytest.raises(TypeError, match="a DataLoader over all of one, to split a share off, got DataLoader with"):
+        split_off(DataLoader(Pairs(24), **uneven), 0.25, seed=0)
+
+
+def test_a_loader_gives_a_share_to_fit_and_compare():
+    posterior = quick_fit(DataLoader(Pairs(24), 6, shuffle=True), validation=0.25)
+    assert posterior.plan["num_data"] == 18
+    assert scored(posterior)[60]
+    net = nn.Sequential(nn.Linear(1, 3), nn.Tanh(), nn.Linear(3, 1))
+    found = livi.compare(net, DataLoader(Pairs(20), 6), methods=["map"], gradients=50, validation=0.25, progress=False)
+    assert (found.num_train, found.num_held_out) == (15, 5)
+
+
 def test_a_dataset_gives_a_share_too():
     posterior = quick_fit(Pairs(24), validation=0.25)
     assert posterior.plan["num_data"] == 18
@@ -248,7 +297,12 @@ def test_a_dataset_gives_a_share_too():
         ({"validation": 1.5}, ValueError, r"validation: expected a share strictly between 0 and 1, got 1\.5"),
         ({"validation": True}, ValueError, r"expected a share .* got 1\.0"),
         ({"validation": 0.001}, ValueError, "at least one example on each side, got 0 of 24"),
-        ({"validation": 0.1, "train": loader(data())}, TypeError, "got DataLoader, which comes in batches; split"),
+        ({"validation": 0.1, "train": list(loader(data()))}, TypeError, "got list, which comes in batches; split"),
+        (
+            {"validation": 0.1, "train": DataLoader(Pairs(24), sampler=SubsetRandomSampler(range(24)))},
+            TypeError,
+            "got DataLoader with a sampler of its own or examples of no known number, which comes in batches; split",
+        ),
         ({"validation": 0.1, "validate_every": "step"}, ValueError, "validate_every: expected a number of steps or"),
         ({"validation": 0.1, "validate_every": 0}, ValueError, "validate_every: expected at least 1"),
         ({"validate_every": 10}, ValueError, "validate_every: expected only with validation data"),
@@ -259,7 +313,7 @@ def test_a_dataset_gives_a_share_too():
         ),
         ({"validation": (torch.zeros(4, 1), torch.zeros(3))}, ValueError, "inputs and targets of one length"),
     ],
-    ids=["above 1", "bool", "too few", "loader", "word", "zero", "no data", "network fails", "lengths"],
+    ids=["above 1", "bool", "too few", "batches", "sampler", "word", "zero", "no data", "network fails", "lengths"],
 )
 def test_what_cannot_be_validated_on_is_an_error_before_any_work(options, kind, message, monkeypatch):
     monkeypatch.setattr("livi.inference.map_fits.MapStart.run", None)

@@ -96,7 +96,7 @@ def compare(
         likelihood: by default Gaussian() for targets that are numbers, Categorical() for whole ones.
         methods: names of `livi.rivals.METHODS`; or by names of your own, options of a method, with its name as
             "method" where it is another, or a function `(net, data, likelihood, *, seed, progress, **options)`.
-        validation: the share of (X, y) that is held out, or held-out data.
+        validation: the share of the data that is held out, as in `livi.fit`, or held-out data.
         gradients: the budget of each method; by default what `livi.fit` would take on this problem.
         num_samples: networks drawn for predictions.
         progress: say on stderr what is being fitted.

@@ -78,8 +78,9 @@ def fit(
         progress: show a progress bar (plain lines when not on a terminal).
         log_dir: write TensorBoard scalars there as well.
         checkpoint: a file to write now and then; where it exists, the fit goes on from it, bit for bit on a CPU.
-        validation: examples that are not fitted but scored on: (X, y), a DataLoader, or a share such as 0.1 of (X, y)
-            data, which is split off by the seed. Rows of history then have `validation_nll`, and
+        validation: examples that are not fitted but scored on: (X, y), a DataLoader, or a share such as 0.1 of the
+            data, which is split off by the seed: of (X, y), a Dataset, or the dataset that a DataLoader without a
+            sampler of its own goes through. Rows of history then have `validation_nll`, and
             `validation_accuracy` or `validation_rmse`.
         validate_every: steps between validations, or "epoch"; a twentieth of the fit where not given. See `Validation`.
         callbacks: objects of `livi.Callback`, such as `livi.EarlyStopping()` and `livi.CSVLogger(path)`, and functions

@@ -167,18 +167,16 @@ def _lasting(made: Plan, steps: int) -> Plan:
     return replace(made, recipe=made.recipe.lasting(steps), chains=chains)
 
 
-def _units(standardise: bool | str, start: str | Posterior) -> bool | str | InputScaling:
+def _units(standardise: bool | str, start: str | Posterior) -> bool | str | InputScaling | None:
     """`standardise` for `Problem.of`: weights to start from keep the units that they were fitted in."""
     if standardise == "auto" and isinstance(start, Posterior):
-        return start.layout.scaling or False
-    if standardise == "auto" and start == "net":
-        return False
+        return start.layout.scaling
     if standardise is True and start != "map":
         raise ValueError(
             "standardise=True: expected start='map', for weights to start at would mean something else in other units, "
             f"got start={start if isinstance(start, str) else type(start).__name__!r}; leave standardise out."
         )
-    return standardise
+    return None if start != "map" and standardise in ("auto", False) else standardise
 
 
 _KINDS: dict[str, tuple[Any, str]] = {

@@ -37,6 +37,7 @@ from livi.inference.rules import (
 )
 from livi.model.data import Data, LoaderData, TensorData, shapes_in_words
 from livi.model.likelihoods.located import Located
+from livi.model.priors import Prior
 from livi.model.problem import Choice, Problem, chosen_for
 from livi.network import Layout
 from livi.posterior import storage
@@ -180,7 +181,7 @@ class Plan:
             "data": f"{facts['num_data']:,} examples in {_counted(facts['steps_per_epoch'], 'batch', 'es')} per epoch"
             f"{self.merged and '; '}{self.merged}",
             "posterior": _posterior_in_words(facts),
-            "model": f"{facts['likelihood']} likelihood, {facts['prior']} prior",
+            "model": f"{facts['likelihood']} likelihood, {_prior_in_words(self.bound.prior, facts['num_params'])}",
             "entropy": f"{type(self.bound.entropy).__name__} on {recipe.num_entropy_samples} of "
             f"{recipe.num_samples} samples per component",
             "start": self._start_in_words(facts["components"]),
@@ -237,6 +238,16 @@ def _posterior_in_words(facts: dict[str, Any]) -> str:
         return f"{facts['family']}, {weights}"
     kind = f"{facts['components']} x {facts['generator']}, latent_dim {facts['latent_dim']}"
     return f"{kind}, {weights}, {facts['noise']}"
+
+
+def _prior_in_words(prior: Prior, num_params: int) -> str:
+    """Its kind, and the standard deviations that it gives to single weights where it knows them."""
+    name, std = type(prior).__name__, prior.std(num_params)
+    if std is None:
+        return f"{name} prior"
+    least, most = f"{float(std.min()):.3g}", f"{float(std.max()):.3g}"
+    learned = " at first, learned" if any(True for _ in prior.parameters()) else ""
+    return f"{name} prior of std {least if least == most else f'{least} to {most}'}{learned}"
 
 
 def make_plan(problem: Problem, choices: Choices, *, seed: int) -> Plan:

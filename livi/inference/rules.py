@@ -15,6 +15,10 @@ For m stochastic weights and N examples:
 * s = 3 / sqrt(fan-in), 8 / sqrt(fan-in) in the last layer of a classifier, but at least 1: narrow layers need large
   weights. t = 3 / sqrt(fan-in), from 0.3 to 1.
 
+Where weight matrices are fixed, by `include` or `exclude`, biases have the prior of their layer's weights. Of classes
+it is N(0, 4 / fan-in) whatever the size: features that were trained on the same rows look better than they are, and a
+wide prior believes them. Of numbers it is that of the table, by the size of the whole network.
+
 Chosen by `python -m benchmarks.choose_fit` for what predictions are worth on held-out rows; docs/benchmarks/choices.md
 has the numbers. Noise that is learned for each weight gives the highest bound of all, and networks that underfit,
 except for the noisy targets of regression. Fixed noise gives a low bound (`Posterior.diagnose` says how low) and better

@@ -9,13 +9,23 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
-from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    TensorDataset,
+)
 
 from livi import checks
 from livi.draws import permutation
 from livi.inference.ranks import Alone
 from livi.inference.recipe import LOG_EVERY
 from livi.model.data import Data, TensorData, Unpack, as_data, default_unpack, to_tensor
+from livi.model.data.batches import length
 from livi.model.data.conversion import is_column
 from livi.posterior.metrics import METRICS
 from livi.posterior.posterior import Posterior
@@ -115,13 +125,15 @@ def validation_of(
 def split_off(data: Any, share: float, seed: int) -> tuple[Any, Any]:
     """Split a random share of the examples off: the others, then that share, each in the order of the data.
 
+    A DataLoader becomes two, with its batch size, `collate_fn` and workers: the first shuffles if it does.
+
     >>> kept, held = split_off((torch.arange(10.0), torch.arange(10.0)), 0.2, seed=0)
     >>> len(kept[1]), len(held[1])
     (8, 2)
 
     Raises:
         ValueError: the share is not between 0 and 1, or leaves nothing on one side.
-        TypeError: the data come in batches, which cannot be taken apart.
+        TypeError: the data come in batches that cannot be taken apart, as a DataLoader with a sampler of its own.
     """
     if not 0.0 < share < 1.0:
         raise ValueError(f"validation: expected a share strictly between 0 and 1, got {share}; or pass (X, y).")
@@ -132,11 +144,19 @@ def split_off(data: Any, share: float, seed: int) -> tuple[Any, Any]:
     if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
         kept, held = _rows(len(data), share, seed)  # type: ignore[arg-type]
         return Subset(data, kept.tolist()), Subset(data, held.tolist())
+    if _goes_through_a_dataset(data):
+        kept, held = _rows(len(data.dataset), share, seed)
+        shuffled = isinstance(data.sampler, RandomSampler)
+        return (
+            _like(data, kept, shuffle=shuffled, drop_last=data.drop_last),
+            _like(data, held, shuffle=False, drop_last=False),
+        )
     if not _is_pair(data):
+        custom = " with a sampler of its own or examples of no known number" if isinstance(data, DataLoader) else ""
         raise TypeError(
-            f"validation={share:g}: expected (X, y) data or a Dataset, to split a share off, got "
-            f"{type(data).__name__}, which comes in batches; split its examples beforehand and pass validation=(X, y) "
-            "or another DataLoader."
+            f"validation={share:g}: expected (X, y) data, a Dataset, or a DataLoader over all of one, to split a share "
+            f"off, got {type(data).__name__}{custom}, which comes in batches; split its examples beforehand and pass "
+            "validation=(X, y) or another DataLoader."
         )
     pair = pytree.tree_map(lambda leaf: to_tensor("data", leaf), (data[0], data[1]), is_leaf=is_column)
     parts = _rows(len(pair[1]), share, seed)
@@ -153,6 +173,37 @@ def _rows(count: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
         )
     order = permutation(count, seed)
     return order[held:].sort().values, order[:held].sort().values
+
+
+def _goes_through_a_dataset(data: Any) -> bool:
+    """Whether this is a plain DataLoader that gives every example of a dataset once, in order or shuffled."""
+    if type(data) is not DataLoader or type(data.batch_sampler) is not BatchSampler:
+        return False
+    examples, sampler = length(data.dataset), data.sampler
+    if examples is None or isinstance(data.dataset, IterableDataset):
+        return False
+    if type(sampler) is RandomSampler:
+        return not sampler.replacement and sampler.num_samples == examples
+    return type(sampler) is SequentialSampler
+
+
+def _like(loader: DataLoader[Any], rows: Tensor, *, shuffle: bool, drop_last: bool) -> DataLoader[Any]:
+    """A loader of these rows of another one's dataset, in batches made as its are."""
+    return DataLoader(
+        Subset(loader.dataset, rows.tolist()),
+        loader.batch_size,
+        shuffle=shuffle,
+        drop_last=drop_last,
+        collate_fn=loader.collate_fn,
+        num_workers=loader.num_workers,
+        pin_memory=loader.pin_memory,
+        timeout=loader.timeout,
+        worker_init_fn=loader.worker_init_fn,
+        multiprocessing_context=loader.multiprocessing_context,
+        generator=loader.generator,
+        prefetch_factor=loader.prefetch_factor,
+        persistent_workers=loader.persistent_workers,
+    )
 
 
 def _is_pair(data: Any) -> bool:

@@ -10,13 +10,16 @@ from livi.model.priors import Normal, Prior
 from livi.network import Layout
 
 SMALL, MIDDLE, LARGE = 300, 5_000, 1_000_000
+PART = 2.0  # of a part of a classifier, the prior's scale times the root of a layer's inputs
 
 
 def default_prior(layout: Layout, *, classes: bool) -> Prior:
-    """N(0, 1) for small networks; for larger ones by the fan-in of each layer, within limits.
+    """N(0, 1) for small networks; for larger ones by the fan-in of each layer, within limits; for parts see below.
 
     `inference/rules.py` has the table. N(0, 0.2^2) is what a weight decay of 5e-4 means for 50,000 examples.
     """
+    if any(layout.module.get_parameter(name).ndim > 1 for name in layout.fixed):
+        return _of_a_part(layout, classes)
     m = layout.num_params
     if m <= SMALL:
         return Normal(1.0)
@@ -30,3 +33,32 @@ def default_prior(layout: Layout, *, classes: bool) -> Prior:
     ]
     each = zip(layout.slots, scales, strict=True)
     return Normal(torch.cat([torch.full((slot.numel,), scale) for slot, scale in each]))
+
+
+def _of_a_part(layout: Layout, classes: bool) -> Prior:
+    """The prior where weight matrices are fixed, which does not depend on how many are, nor on which.
+
+    Biases are as wide as the weights of their layer. Of a classifier both have N(0, 4 / inputs of the layer): what is
+    fixed was most often trained on the same rows, so that its features tell classes apart better there than on new
+    rows, and a wide prior lets the rest believe them. Of numbers, whose noise is learned, they have the prior of a
+    whole network of that size. What has no matrix in its layer, such as a norm, has N(0, 1).
+    """
+    parameters = dict(layout.module.named_parameters())
+    inputs: dict[str, int] = {}
+    for name, parameter in parameters.items():
+        if parameter.ndim > 1:
+            owner = name.rpartition(".")[0]
+            inputs[owner] = max(inputs.get(owner, 1), parameter.numel() // parameter.shape[0])
+    m, parts = sum(parameter.numel() for parameter in parameters.values()), []
+    for slot in layout.slots:
+        fan_in = slot.fan_in if len(slot.shape) > 1 else inputs.get(slot.name.rpartition(".")[0])
+        if fan_in is None:
+            scale = 1.0
+        elif classes:
+            scale = PART / math.sqrt(fan_in)
+        elif m <= MIDDLE:
+            scale = 1.0 if m <= SMALL else max(1.0, 3.0 / math.sqrt(fan_in))
+        else:
+            scale = max(0.3, min(1.0, 3.0 / math.sqrt(fan_in))) if m <= LARGE else 0.2
+        parts.append(torch.full((slot.numel,), scale))
+    return Normal(torch.cat(parts))

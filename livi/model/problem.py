@@ -18,7 +18,7 @@ from livi.model.data.merging import merged
 from livi.model.defaults import default_prior
 from livi.model.likelihoods import ClassificationLikelihood, Likelihood
 from livi.model.priors import Laplace, Normal, Prior, Relevance
-from livi.model.trial import in_usable_batches, try_first_batch, warn_of_doubts
+from livi.model.trial import in_usable_batches, refuse_non_finite, try_first_batch, warn_of_doubts
 from livi.model.units import in_natural_units, unscaled
 from livi.network import InputScaling, Layout, Strategy, apply_many, as_call, multiplications, suitable_strategy
 from livi.network.copying import copied
@@ -93,12 +93,12 @@ class Problem:
         batch_size: int | None = None,
         augment: Augment | None = None,
         device: torch.device | str | None = None,
-        standardise: bool | str | InputScaling = "auto",
+        standardise: bool | str | InputScaling | None = "auto",
     ) -> Problem:
         """From the user's network, data and likelihood, after a trial on the first batch. Arguments as in `livi.plan`.
 
-        Network and likelihood are copied. `standardise` may also be the `InputScaling` of an earlier fit; the
-        likelihood's units are then left as they are.
+        Network and likelihood are copied. `standardise` may also be the `InputScaling` of an earlier fit, or None where
+        there was none; all units are then left as they are, and no warning says to standardise.
 
         Raises:
             TypeError, ValueError: network, data and likelihood do not go together; the message says how.
@@ -127,8 +127,10 @@ class Problem:
             layout, own = in_natural_units(layout, batches, own, standardise)
         own = own.to(layout.device, layout.dtype).started_from(batches.first()[1])
         trial = trial if layout is given else try_first_batch(layout, batches, own)
+        refuse_non_finite(trial, own, batches.first())
         held = tuple(unscaled(layout, batches.first()[0])) if standardise == "auto" else ()
-        warn_of_doubts(trial, layout, own, batches, batches.lost + held)
+        settled = standardise is None or isinstance(standardise, InputScaling)
+        warn_of_doubts(trial, layout, own, batches, batches.lost + held, held=settled)
         if isinstance(batches, TensorData) and batch_size is None:
             batches = batches.within(FULL_BATCH_WORK / _work_per_example(layout, batches))
         chosen = chosen_for(copy.deepcopy(prior), layout)

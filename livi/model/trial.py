@@ -106,6 +106,30 @@ def _weights_beside(inputs: Any) -> Tensor:
     return weights
 
 
+@torch.no_grad()
+def refuse_non_finite(trial: Trial, likelihood: Likelihood, batch: Batch) -> None:
+    """Raise where the network's own outputs are NaN or inf, and not by design, as the -inf of a masked class is.
+
+    Raises:
+        ValueError: there are such outputs, and the likelihood of the batch's targets is not finite.
+    """
+    inputs, targets = batch
+    leaves = [leaf for leaf in pytree.tree_leaves(trial.outputs) if isinstance(leaf, Tensor)]
+    if all(bool(torch.isfinite(leaf).all()) for leaf in leaves):
+        return
+    values = likelihood.log_prob(pytree.tree_map(lambda leaf: leaf[None], trial.outputs), targets)
+    if bool(torch.isfinite(values).all()):
+        return
+    given = [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    largest = f" of inputs up to {max(float(leaf.abs().max()) for leaf in given):.4g}" if given else ""
+    bad = int((~torch.isfinite(values)).sum())
+    raise ValueError(
+        f"net: expected finite outputs at the network's own weights, got NaN or inf for {bad} of the first batch's "
+        f"{len(targets)} examples{largest}; look in its forward for a logarithm, root or quotient "
+        "of what may be 0 or negative, and for an exp that overflows."
+    )
+
+
 def _try_targets(outputs: Any, data: Data, likelihood: Likelihood) -> None:
     """Check the targets: those in tensors now, those in batches when they are read, so that errors can name rows."""
     reason: TargetError | None = None
@@ -128,17 +152,20 @@ def warn_of_doubts(
     likelihood: Likelihood,
     data: TensorData | LoaderData,
     others: tuple[str, ...] = (),
+    *,
+    held: bool = False,
 ) -> None:
     """Warn of parameters that do not matter, images of bytes, codes among numbers, outputs that are no logits, and
     targets out of a prior's reach.
 
     Args:
         others: further warnings, such as of digits that the data lost in the network's dtype.
+        held: units of inputs and targets stay as they are, so that no remedy may be to standardise them.
     """
     batch = data.first()
-    doubts = _doubts(*trial, layout, likelihood, batch)
+    doubts = _doubts(*trial, layout, likelihood, batch, held)
     inputs = data.inputs if isinstance(data, TensorData) else batch[0]
-    on_inputs = (*_on_bytes(layout, batch[0]), *_on_codes(layout, inputs))
+    on_inputs = (*_on_bytes(layout, batch[0], held), *_on_codes(layout, inputs))
     for doubt in (*others, *doubts, *on_inputs, *_on_chance(trial.outputs, layout, batch[0])):
         warn(doubt)
 
@@ -162,6 +189,8 @@ def _failed(layout: Layout, inputs: Any, likelihood: Likelihood, error: Exceptio
         remedies = ["the first axis counts examples: one number each wants `x[:, None]`"]
     elif [leaf.ndim for leaf in leaves] == [3] and convolutions:
         remedies = ["the first axis counts examples: images of one channel want `x[:, None]`"]
+    if isinstance(inputs, dict) and layout.forward is None and "unexpected keyword argument" in str(error):
+        remedies.append("a network that takes one dict whole wants `forward=lambda net, **d: net(d)`")
     if any(_channels_last(leaf, convolutions) for leaf in leaves):
         remedies.append(CHANNELS_FIRST)
     reason = f"{'; '.join([str(error).rstrip('.'), *remedies])}." if remedies else str(error)
@@ -175,7 +204,7 @@ def _channels_last(leaf: Tensor, convolutions: Sequence[nn.Conv2d]) -> bool:
 
 
 def _doubts(
-    unused: tuple[str, ...], outputs: Any, layout: Layout, likelihood: Likelihood, batch: Batch
+    unused: tuple[str, ...], outputs: Any, layout: Layout, likelihood: Likelihood, batch: Batch, held: bool
 ) -> Iterator[str]:
     if unused:
         yield (
@@ -191,7 +220,7 @@ def _doubts(
                 "likelihood applies its own, and no prediction could be certain: leave the network's out, or pass "
                 "forward=lambda net, x: net(x).logit(1e-6)."
             )
-    far = likelihood.out_of_reach(batch[1])
+    far = likelihood.out_of_reach(batch[1], held=held)
     if far is not None:
         yield far
 
@@ -214,7 +243,7 @@ def _on_chance(outputs: Any, layout: Layout, inputs: Any) -> Iterator[str]:
 
 
 @torch.no_grad()
-def _on_bytes(layout: Layout, inputs: Any) -> Iterator[str]:
+def _on_bytes(layout: Layout, inputs: Any, held: bool) -> Iterator[str]:
     """A doubt about images (B, C, H, W) of whole numbers up to 255 that enter a convolution as they are."""
     if not isinstance(inputs, Tensor) or inputs.ndim != 4 or layout.scaling is not None:
         return
@@ -225,7 +254,7 @@ def _on_bytes(layout: Layout, inputs: Any) -> Iterator[str]:
     if entered and not set(entered) & {name.rpartition(".")[0] + "." for name in layout.fixed}:
         yield (
             f"inputs: expected numbers of order 1, got whole ones up to {float(inputs.max()):.0f}, as of images of "
-            "bytes; divide them by 255, or pass standardise=True."
+            f"bytes; divide them by 255{'' if held else ', or pass standardise=True'}."
         )
 
 

@@ -26,22 +26,22 @@ LITTLE = math.log(100.0)  # sizes of predictions and targets that differ more (a
 
 
 def in_natural_units(
-    layout: Layout, data: Data, likelihood: Likelihood, standardise: bool | str
+    layout: Layout, data: Data, likelihood: Likelihood, standardise: bool | str | None
 ) -> tuple[Layout, Likelihood]:
     """The network's layout and the likelihood, for outputs and inputs of order one.
 
     Args:
-        standardise: True scales both, False neither; "auto" decides for each side. Inputs (B, p) are scaled where the
-            largest root mean square of a column is above 10 or below 1/10, and scaling is a mere change of variables
-            (`only_reparametrises`). Targets are scaled where the root mean square of an output's targets is beyond
-            these limits, unless the network's outputs are in their units already (`speaks_units`).
+        standardise: True scales both, False or None neither; "auto" decides for each side. Inputs (B, p) are scaled
+            where the largest root mean square of a column is above 10 or below 1/10, and scaling is a mere change of
+            variables (`only_reparametrises`). Targets are scaled where the root mean square of an output's targets is
+            beyond these limits, unless the network's outputs are in their units already (`speaks_units`).
 
     Raises:
         ValueError: True for inputs that are not one tensor of numbers, or for a likelihood of another kind of outputs.
     """
-    if standardise not in (True, False, "auto"):
+    if standardise not in (True, False, "auto", None):
         raise ValueError(f"standardise: expected True, False or 'auto', got {standardise!r}.")
-    if standardise is False:
+    if not standardise:
         return layout, likelihood
     inputs, targets = data.first()
     first = _first(inputs, layout)

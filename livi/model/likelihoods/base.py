@@ -95,8 +95,12 @@ class Likelihood(Specified, nn.Module):
         """Whether targets number classes, which have no units. Here, where nothing is known: if they are integers."""
         return not targets.is_floating_point()
 
-    def out_of_reach(self, targets: Tensor) -> str | None:  # (B, ...)
-        """A warning about targets that a prior of scale 1 can hardly reach, with a remedy; None where it can."""
+    def out_of_reach(self, targets: Tensor, *, held: bool = False) -> str | None:  # noqa: ARG002  # (B, ...)
+        """A warning about targets that a prior of scale 1 can hardly reach, with a remedy; None where it can.
+
+        Args:
+            held: the units stay as they are, as where a fit starts at a network's own weights.
+        """
         if self.takes_labels(targets) or float(targets.double().abs().median()) <= REACH:
             return None
         return (

@@ -69,12 +69,19 @@ class Located(RegressionLikelihood):
     def unit(self) -> Tensor | float:  # () or (k,)
         return 1.0 if self.log_unit is None else self.log_unit.exp()
 
-    def out_of_reach(self, targets: Tensor) -> str | None:
+    def out_of_reach(self, targets: Tensor, *, held: bool = False) -> str | None:
         if float(self.natural(targets).double().abs().median()) <= REACH:
             return None
+        wanted = f"targets: expected values of order 1, got {described(targets)}; "
+        if held:
+            return (
+                f"{wanted}train the network on (y - centre) / unit and pass {type(self).__name__}(centre=centre, "
+                "unit=unit), which answers in units of y, or give the prior a scale that can reach them; with "
+                "start='map' livi standardises them itself."
+            )
         return (
-            f"targets: expected values of order 1, got {described(targets)}; pass standardise=True, which fits them "
-            "in units of their own and answers in yours, or give the prior a scale that can reach them."
+            f"{wanted}pass standardise=True, which fits them in units of their own and answers in yours, or give the "
+            "prior a scale that can reach them."
         )
 
     def _each(self, values: Tensor, outputs: Tensor) -> Tensor:

@@ -79,7 +79,7 @@ class LogLinked(RegressionLikelihood):
     def of_output(self, index: int) -> RegressionLikelihood:
         return alone(self, index)
 
-    def out_of_reach(self, targets: Tensor) -> str | None:
+    def out_of_reach(self, targets: Tensor, *, held: bool = False) -> str | None:
         """Counted in units, since outputs are logarithms: a median above 20 or below 1/20 of them."""
         sizes = columns_of(targets) / self.log_unit.detach().cpu().double().exp()
         positive = sizes[sizes > 0]
@@ -87,10 +87,12 @@ class LogLinked(RegressionLikelihood):
         if 1.0 / REACH <= median <= REACH:
             return None
         kind = type(self).__name__
-        return (
-            f"targets: expected a median of {1.0 / REACH:g} to {REACH:g} units, got {median:.4g}; "
-            f"livi.{kind}(unit=None) takes their mean as the unit, so that outputs are of order 1."
-        )
+        wanted = f"targets: expected a median of {1.0 / REACH:g} to {REACH:g} units, got {median:.4g}; "
+        if held:
+            return (
+                f"{wanted}train the network with livi.{kind}(unit=...), of the size of their mean, and pass that here."
+            )
+        return f"{wanted}livi.{kind}(unit=None) takes their mean as the unit, so that outputs are of order 1."
 
     def is_far(self, targets: Tensor) -> bool:
         return self.out_of_reach(targets) is not None
