@@ -4,12 +4,12 @@ from livi.model.data.augment import Augment, CropFlip
 from livi.model.data.batches import MINIBATCH, TARGET_KEYS, Batch, Unpack, default_unpack, holds_batches, input_batches
 from livi.model.data.conversion import as_tensor, as_tensors, to_tensor
 from livi.model.data.gather import NotGatheredError, check_size, gathered
+from livi.model.data.loaders import LoaderData
 from livi.model.data.parts import Part
 from livi.model.data.shapes import shapes_in_words
 from livi.model.data.training import (
     FULL_BATCH,
     Data,
-    LoaderData,
     TensorData,
     as_data,
     epoch_seed,

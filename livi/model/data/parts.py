@@ -10,8 +10,9 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import BatchSampler, DataLoader, Sampler
 
 from livi.model.data.batches import length
+from livi.model.data.loaders import LoaderData
 from livi.model.data.merging import known_sizes
-from livi.model.data.training import Data, LoaderData
+from livi.model.data.training import Data
 
 Piece = tuple[Any, Tensor, float, float]  # inputs, targets, how much of the batch they are, and its emphasis
 
