@@ -70,7 +70,7 @@ def test_an_exact_last_layer_refuses_what_cannot_be_data_of_its_network(exact):
 def test_of_a_single_draw_the_verdict_says_that_its_error_is_not_known(sampled):
     found = sampled.diagnose(*rows(), **LITTLE | {"num_samples": 1}).findings
     (finding,) = [one for one in found if one.topic == "bound"]
-    assert finding.text == "from too few draws to know its error; raise num_samples."
+    assert finding.text == "estimated from too few draws for its error to be known."
     assert finding.severity == "notice"
 
 

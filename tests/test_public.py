@@ -76,4 +76,4 @@ def test_a_name_that_is_not_there_is_an_attribute_error(name):
 
 def test_a_package_that_a_room_lacks_is_named():
     process = in_a_new_process("import sys; sys.modules['sklearn'] = None; import livi; livi.LIVIRegressor")
-    assert process.stderr.splitlines()[-1].startswith("ImportError: livi.estimators: expected scikit-learn")
+    assert process.stderr.splitlines()[-1].startswith("ModuleNotFoundError: livi.estimators: expected scikit-learn")

@@ -68,7 +68,7 @@ def _on_bound(bound: BoundCheck) -> Iterator[Finding]:
     elif isinstance(bound.bound, Estimate):
         error = bound.bound.standard_error
         if math.isnan(error):
-            yield Finding("notice", "bound", "from too few draws to know its error; raise num_samples.")
+            yield Finding("notice", "bound", "estimated from too few draws for its error to be known.")
             return
         loose = error > max(LARGE, 0.05 * abs(bound.bound.value))
         text = f"known to ± {error:.2g} nats: models that differ by less cannot be told apart without more samples."
