@@ -33,7 +33,7 @@ from livi.tables.estimators.model_choice import BUDGET_SHARE, MAX_CHAIN_ROWS, MI
 from livi.tables.estimators.model_trials import Trials
 from livi.tables.estimators.noise import VARYING_FLOOR, first_noise, network_noise, with_outliers
 from livi.tables.estimators.prior import prior_of
-from livi.tables.estimators.recipe import quick_recipe
+from livi.tables.estimators.recipe import count_recipe
 from livi.tables.estimators.scaling import Array, Scaling
 from livi.tables.estimators.spread import USUAL_SPREAD
 from livi.tables.estimators.target import TARGET_SCALES, TargetPrediction, TargetScale, modelled, stretched
@@ -338,12 +338,12 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         return prediction
 
     def _recipe(self, layout: Layout, num_rows: int) -> Recipe | None:
-        """For counts that of a classifier, as both sample all layers; for trials one with few samples per step.
+        """For counts one of their own, as all layers are sampled; for trials one with few samples per step.
 
         Small networks keep the usual number of samples, since their generators have more latents than those few.
         """
         if self.model_.target_scale == "count":
-            return quick_recipe(layout, num_rows, self.components)
+            return count_recipe(layout, num_rows, self.components)
         return Recipe(num_samples=TRIAL_NUM_SAMPLES) if self._is_trial and layout.num_params > SMALL else None
 
     def _monte_carlo_error(self, prediction: TargetPrediction) -> Tensor:  # (n,)
