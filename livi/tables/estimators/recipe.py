@@ -39,11 +39,4 @@ def count_recipe(layout: Layout, num_rows: int, components: int) -> Recipe | Non
     """
     if layout.num_params > SMALL or num_rows > FULL_BATCH:
         return quick_recipe(layout, num_rows, components)
-    count = int(components)
-    return Recipe(
-        steps=2000,
-        map_steps=1000,
-        map_restarts=4 * count,
-        num_samples=64 * count,
-        num_entropy_samples=4 * count,
-    )
+    return Recipe(steps=2000, map_steps=1000, map_restarts=4 * int(components), num_samples=64, num_entropy_samples=4)
