@@ -21,18 +21,23 @@ def default_prior(layout: Layout, *, classes: bool) -> Prior:
     if any(layout.module.get_parameter(name).ndim > 1 for name in layout.fixed):
         return _of_a_part(layout, classes)
     m = layout.num_params
-    if m <= SMALL:
-        return Normal(1.0)
-    if m > LARGE:
-        return Normal(0.2)
+    if m <= SMALL or m > LARGE:
+        return Normal(_scale(m, 1))
     last = layout.groups[-1].slots
-    least, most = (1.0, math.inf) if m <= MIDDLE else (0.3, 1.0)
     gains = [8.0 if m <= MIDDLE and classes and slot in last else 3.0 for slot in layout.slots]
-    scales = [
-        max(least, min(most, gain / math.sqrt(slot.fan_in))) for gain, slot in zip(gains, layout.slots, strict=True)
-    ]
+    scales = [_scale(m, slot.fan_in, gain) for gain, slot in zip(gains, layout.slots, strict=True)]
     each = zip(layout.slots, scales, strict=True)
     return Normal(torch.cat([torch.full((slot.numel,), scale) for slot, scale in each]))
+
+
+def _scale(size: int, fan_in: int, gain: float = 3.0) -> float:
+    """The scale of a weight of a network with so many weights."""
+    if size <= SMALL:
+        return 1.0
+    if size > LARGE:
+        return 0.2
+    least, most = (1.0, math.inf) if size <= MIDDLE else (0.3, 1.0)
+    return max(least, min(most, gain / math.sqrt(fan_in)))
 
 
 def _of_a_part(layout: Layout, classes: bool) -> Prior:
@@ -56,9 +61,7 @@ def _of_a_part(layout: Layout, classes: bool) -> Prior:
             scale = 1.0
         elif classes:
             scale = PART / math.sqrt(fan_in)
-        elif m <= MIDDLE:
-            scale = 1.0 if m <= SMALL else max(1.0, 3.0 / math.sqrt(fan_in))
         else:
-            scale = max(0.3, min(1.0, 3.0 / math.sqrt(fan_in))) if m <= LARGE else 0.2
+            scale = _scale(m, fan_in)
         parts.append(torch.full((slot.numel,), scale))
     return Normal(torch.cat(parts))
