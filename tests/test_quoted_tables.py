@@ -7,6 +7,7 @@ columns, and name the others in its own words.
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from itertools import product
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -27,7 +28,12 @@ from livi.experiments import density_bench, entropy_bench, plain_bench, public_b
 from livi.experiments.datasets import uci
 
 ROOT = Path(__file__).parents[1]
+DOCS = "docs/benchmarks"
 UCI = [ROOT / "results" / "uci"]
+IMAGES = [f"{DOCS}/cifar10-{name}.json" for name in ("before", "pools", "same-starts", "temperature")]
+IMAGES += [f"results/{name}/{name}.json" for name in ("mnist", "fashion-mnist", "cifar10", "cifar100")]
+IMAGES.append("results/mnist/mnist-ensemble-10.json")
+CIFAR_OOD = ("svhn", "tiny-imagenet")  # of which all methods have all seeds
 SMALL, LARGE = ("boston", "concrete", "energy", "wine-red", "yacht"), ("kin8nm", "naval", "power", "protein")
 TABLES = ("diabetes", "boston", "concrete", "energy", "yacht", "wine-red", "kin8nm", "power", "naval", "protein")
 TIMED = ("boston", "concrete", "energy", "yacht", "diabetes", "wine-red", "kin8nm", "power", "naval", "protein")
@@ -127,6 +133,43 @@ def of_toys() -> Iterator[str]:
             yield line(cells)
 
 
+def of_images() -> Iterator[str]:
+    """With as many digits as any table has, with and without errors, and over the OOD sets of one or of all."""
+    for file in IMAGES:
+        found = [row for row in kept(file)["rows"] if row["error"] is None]
+        everything = found[0]["others"]
+        subsets = [names for names in (everything, CIFAR_OOD) if set(names) <= set(everything)]
+        for method, chosen in product(dict.fromkeys(row["method"] for row in found), subsets):
+            own = [row for row in found if row["method"] == method]
+            cells = ["60", "300"]  # epochs, which are not in the rows
+            for score, scale, forms in (
+                ("accuracy", 100.0, "2"),
+                ("nll", 1.0, "43"),
+                ("ece", 100.0, "21"),
+                ("brier", 1.0, "43"),
+            ):
+                cells += forms_of([scale * row[score] for row in own], forms)
+            for score, forms in (("confidence", "1"), ("auroc", "21"), ("fpr95", "1")):
+                there = [[row["others"][name][score] for name in chosen if name in row["others"]] for row in own]
+                cells += forms_of([100.0 * fmean(some) for some in there if some], forms)
+            cells += ["5,000", "21,000", "25,000", "50,000"]  # gradients, likewise
+            worse = [[shift["nll"][level] for row in own for shift in row["shifts"].values()] for level in (1, 5)]
+            cells += [f"{fmean(worse[0]):.3f}, {fmean(worse[1]):.2f}"] if all(worse) else []
+            timed = [
+                (row["start_seconds"] or 0.0, row["seconds"], row["memory"])
+                for row in own
+                if row["seconds"] is not None
+            ]
+            if timed:
+                start, seconds, memory = map(fmean, zip(*timed, strict=True))
+                cells += [f"{seconds:.0f}", f"{start:.0f} + {seconds:.0f}", f"{memory:.1f}"]
+            yield line(cells)
+
+
+def forms_of(numbers: list[float], digits: str) -> list[str]:
+    return [form for each in map(int, digits) for form in (f"{fmean(numbers):.{each}f}", with_error(numbers, each))]
+
+
 def of_uci() -> Iterator[str]:
     everything = uci_tables.scores(UCI)
     yield from uci_tables.means_table(everything, uci.NAMES)
@@ -139,7 +182,6 @@ def printed(text: Callable[[Any], str], *paths: str) -> Callable[[], Iterator[st
     return lambda: (line for path in paths for line in text(kept(path)).splitlines())
 
 
-DOCS = "docs/benchmarks"
 # A page, what the heads of the tables that are checked begin with, and the lines that they are of.
 QUOTED: list[tuple[str, str, Callable[[], Iterator[str]]]] = [
     (
@@ -147,6 +189,7 @@ QUOTED: list[tuple[str, str, Callable[[], Iterator[str]]]] = [
         r"architecture \| weights \| examples",
         printed(bench_architectures.text, f"{DOCS}/architectures.json", f"{DOCS}/architectures-lstm.json"),
     ),
+    ("cifar10", r"\| accuracy, % \| NLL \| ECE", of_images),
     ("classes", r"data \| method", printed(table_bench.text, "results/classes/tables.json")),
     ("densities", "target", printed(density_bench.text, "results/densities/densities.json")),
     (
@@ -159,6 +202,7 @@ QUOTED: list[tuple[str, str, Callable[[], Iterator[str]]]] = [
         ),
     ),
     ("entropy", "network", printed(bench_gradient.text, f"{DOCS}/gradient.json")),
+    ("images", r"\| (epochs \| )?accuracy, % \| NLL \| ECE", of_images),
     ("plain", r"problem \| method", printed(plain_bench.text, "results/plain/plain.json")),
     ("polish", r"\| waves", printed(bench_polish.table, f"{DOCS}/polish.json")),
     ("polish", "[AB]: W2", printed(bench_toy_starts.table, f"{DOCS}/toy-starts.json")),
