@@ -138,6 +138,7 @@ WAYS: dict[str, tuple[str, Way, dict[str, Any]]] = {
     "nuts": ("NUTS, 4 chains of 500 draws", nuts(), {}),
     "nuts-gelu": ("the same, GELU", nuts(), {"activation": "gelu"}),
 }
+AGREEMENT = (("rhat", 2), ("effective", 0))  # entries of a row, and their digits
 USUAL = [way for way in WAYS if not way.startswith(("long", "cooled", "nuts"))]  # which take minutes to an hour
 
 
@@ -215,8 +216,8 @@ def table(rows: list[dict[str, Any]]) -> str:
             these = [row for row in held if row["data"] == name]
             means = [np.mean([row[key] for row in these]) for key in ("log_score", "rmse")] if these else []
             cells.append(f"{means[0]:.3f} / {means[1]:.3g}" if these else "")
-        rhat, sizes = ([row[each] for row in held if row.get(each) is not None] for each in ("rhat", "effective"))
-        agreement = ", ".join([f"{np.mean(rhat):.2f}"] * bool(rhat) + [f"{np.mean(sizes):.0f}"] * bool(sizes))
+        known = [([row[each] for row in held if row.get(each) is not None], digits) for each, digits in AGREEMENT]
+        agreement = ", ".join(f"{np.mean(found):.{digits}f}" for found, digits in known if found)
         seconds = np.mean([row["seconds"] for row in own])
         count = f"{len(own) - len(held)} of {len(own)}"
         lines.append(f"| {own[0]['title']} | {' | '.join(cells)} | {agreement} | {count} | {seconds:.0f} |")

@@ -11,6 +11,7 @@ from test_uci_bench import ROWS
 
 from livi import cli
 from livi.report.results import KINDS, command_of, joined
+from livi.report.results_figure import results_figure
 from livi.report.results_page import further_names, html, picture_names, write_report
 from livi.report.results_text import page, table
 
@@ -180,3 +181,25 @@ def test_images_have_every_score_and_ood_sets_one_by_one(tmp_path):
     assert "| ECE, % | Brier | OOD: confidence, % | AUROC, % | FPR95, % | s |" in text
     assert "| **0.1500** ± 0.0000 | **50.0** ± 0.0 | **95.00** ± 0.00 | **25.0** ± 0.0 |" in text
     assert "| method | kmnist |\n| --- | --- |\n| MAP | 50.00 / 95.00 / 25.00 |" in text
+
+
+def test_the_figure_has_every_place_and_no_method_without_a_score(tmp_path):
+    rows = [
+        {"data": "houses", "method": "livi", "task": "regression", "log_score": -1.0},
+        {"data": "houses", "method": "boosting", "task": "regression", "log_score": None},
+        {"data": "flowers", "method": "livi", "task": "classification", "log_score": -0.1},
+    ]
+    written(tmp_path / "some.json", "tables", [row | {"split": 0, "error": None} for row in rows])
+    [result] = joined([tmp_path])
+    first, second = results_figure(result).axes[:2]
+    assert (first.get_title(), second.get_title()) == ("houses", "flowers")
+    assert [label.get_text() for label in first.get_yticklabels()] == ["LIVI"]
+
+
+def test_a_mean_hardly_farther_away_than_the_next_is_no_arrow(tmp_path):
+    nlls = {"a": 1.0, "b": 1.05, "c": 1.1, "d": 1.12, "e": 1.47, "f": 1.49, "g": 9.0}
+    rows = [{"problem": "mnist", "method": name, "seed": 0, "nll": nll, "error": None} for name, nll in nlls.items()]
+    written(tmp_path / "some.json", "mnist", rows)
+    [result] = joined([tmp_path])
+    [ax] = results_figure(result).axes
+    assert [note.get_text() for note in ax.texts] == ["9"]

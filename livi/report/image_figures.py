@@ -221,7 +221,7 @@ def _columns(methods: Iterable[str]) -> int:
     """Columns of a legend: five, or fewer for long names with settings."""
     names = [titled(method) for method in methods]
     longest = max(map(len, names))
-    return min(len(names), 5 if longest <= 18 else 4 if longest <= 20 else 3)
+    return min(len(names), 5 if longest <= 18 else 4 if longest <= 20 else 3 if longest <= 42 else 2)
 
 
 def _legend_height(methods: Sequence[str]) -> float:

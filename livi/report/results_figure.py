@@ -25,21 +25,23 @@ FAR = 4.0  # times the median distance from the best, beyond which a mean is put
 
 
 def results_figure(result: Result) -> Figure | None:
-    """The first quantity of the experiment, of its first task that has rows; None where no row has it.
+    """The first quantity of the experiment, of all tasks that begin with it; None where no row has it.
 
     Raises:
         ImportError: matplotlib is not installed.
     """
     kind = result.kind
-    task = next((task for task in kind.columns if any(kind.of_task(row) == task for row in result.sound)), None)
-    if task is None:
+    tasks = {kind.of_task(row) for row in result.sound}
+    first = [kind.columns[task][0] for task in kind.columns if task in tasks]
+    if not first:
         return None
-    column = kind.columns[task][0]
-    rows = [row for row in result.sound if kind.of_task(row) == task]
+    column = first[0]
+    alike = {task for task in tasks if kind.columns[task][0].name == column.name}
+    rows = [row for row in result.sound if kind.of_task(row) in alike]
     boards = board(rows, column.name, place=kind.place, repeat=kind.repeat)
     if not boards:
         return None
-    there = list(dict.fromkeys(row["method"] for row in rows))
+    there = list(dict.fromkeys(method for found in boards.values() for method in found))
     methods = sorted(there, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER) + there.index(name))
     lines = -(-len(boards) // WIDE)
     with style():
@@ -78,13 +80,16 @@ def further_figure(result: Result, name: str) -> Figure:
 def _panel(ax: Axes, found: dict[str, Values], methods: list[str], better: str | None) -> None:
     means, compared = {method: mean(values.values()) for method, values in found.items()}, often_enough(found)
     best = (max if better == "higher" else min)(means[method] for method in compared)
-    reach = FAR * float(np.median([abs(means[method] - best) for method in compared])) or max(1e-9, 0.1 * abs(best))
+    away = [abs(means[method] - best) for method in compared]
+    near = FAR * float(np.median(away)) or max(1e-9, 0.1 * abs(best))
+    reach = max(near, 1.5 * max(distance for distance in away if distance <= near))  # what is hardly farther is shown
+    ours = any(method.startswith("livi") for method in methods)
     for place, method in enumerate(methods):
         if method not in means:
             continue
-        colour = COLOURS[0] if method.startswith("livi") else COLOURS[1]
+        colour = COLOURS[0] if method.startswith("livi") or not ours else COLOURS[1]
         if abs(means[method] - best) > reach:  # it would leave the others no room
-            edge = best + np.sign(means[method] - best) * reach
+            edge = best + np.sign(means[method] - best) * near
             ax.plot(edge, place, "<" if edge < best else ">", markersize=3.5, color=colour)
             ax.annotate(f"{means[method]:.3g}", (edge, place), fontsize=6, xytext=(0, 3), textcoords="offset points")
         else:

@@ -9,6 +9,7 @@ from livi.rivals import METHODS
 
 TITLES = {name: method.title for name, method in METHODS.items()} | UCI_TITLES
 TITLES |= {"livi": "LIVI", "livi-smallest": "LIVI, L''", "livi-annealed": "MCMC from the prior", "bde": "bde"}
+TITLES |= {"plain": "One network", "livi-net": "LIVI from the network"}
 SETS = {
     "mnist": "MNIST",
     "fashion-mnist": "Fashion-MNIST",
@@ -23,7 +24,7 @@ SETS = {
 NUMBERED = {
     "ensemble": "Ensemble of {}",
     "livi-mixture": "LIVI, {} components",
-    "livi-pooled": "LIVI, {} fits",
+    "livi-pooled": "LIVI, pool of {}",
 }
 
 

@@ -118,7 +118,7 @@ def _blocks(ax: Axes, check: CorrelationCheck) -> None:
             colour = ("white" if dark else INK) if clear else "#cccccc" if dark else FAINT
             ax.text(column, row, f"{value:.{digits}f}", ha="center", va="center", color=colour, fontsize=7.5)
     _layer_ticks(ax, np.arange(len(rms)), check.layers)
-    ax.set_title("pairs of layers, root mean square")
+    ax.set_title("correlations by pair of layers, root mean square")
 
 
 def _layer_ticks(ax: Axes, places: npt.NDArray[Any], names: Sequence[str]) -> None:

@@ -12,8 +12,8 @@ To make all trials costs as much as a fit, and most tables need only a few. So t
 others if its residuals or the targets suggest them (`plausible`). If constant noise is the best of these, chains begin
 with a short trial, of a fourth of the length, and continue if it has the highest score; if varying noise is the best,
 which such a network learns only late, the full trial is made at once (`chosen`). These rules were chosen by
-`python -m benchmarks.choose_looks`; docs/benchmarks/choices.md has the numbers. For tables of many rows, whose fits
-take minutes, there is no short trial; if the chains lead, the other model is tried again with as many steps as theirs.
+`python -m benchmarks.choose_looks`; docs/benchmarks/choices-tables.md has the numbers. For tables of many rows, whose
+fits take minutes, there is no short trial; if the chains lead, the other model is tried again with as many steps.
 Short trials tell nothing about targets that are nearly a function of the inputs, which is learned over many steps.
 """
 

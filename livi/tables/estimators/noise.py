@@ -52,7 +52,7 @@ def with_outliers(posterior: Posterior) -> Posterior:
     The noise that chains learn suits the training rows, and a new row may be 20 standard deviations away: one such row
     can cost half a nat of the mean log score of a hundred. Outliers prevent that, for at most 0.001 nats per row and
     standard deviations larger by 5 %. The networks are sampled under Gaussian noise: chains with outliers in their
-    likelihood take longer and predict no better (docs/benchmarks/choices.md, "What 90 % intervals hold").
+    likelihood take longer and predict no better (docs/benchmarks/choices-tables.md, "What 90 % intervals hold").
     """
     assert isinstance(posterior.likelihood, HeteroscedasticGaussian)
     posterior.likelihood = ContaminatedGaussian.like(posterior.likelihood)

@@ -35,7 +35,7 @@ def count_recipe(layout: Layout, num_rows: int, components: int) -> Recipe | Non
     """The recipe of a network for counts: `quick_recipe`, and for a small one fewer steps and samples than usual.
 
     A quarter of the time at about the same log scores, by `python -m benchmarks.choose_counts`
-    (docs/benchmarks/choices.md).
+    (docs/benchmarks/choices-tables.md).
     """
     if layout.num_params > SMALL or num_rows > FULL_BATCH:
         return quick_recipe(layout, num_rows, components)

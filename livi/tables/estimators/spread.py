@@ -5,8 +5,8 @@ always is (Gneiting and Ranjan 2013, "Combining predictive distributions"; their
 each distribution, here it also multiplies their disagreement). The right factor differs between tables. If copies of a
 row share what networks cannot fit, that counts as noise, and predictions are wider than new rows need; otherwise the
 full spread is needed. The held-out rows of a trial show which, but they are few, and a trial's chains are short. So the
-factor is the most likely one given those rows, under a prior around the usual factor, chosen by
-`python -m benchmarks.choose_intervals` on training rows (docs/benchmarks/choices.md, "What 90 % intervals hold").
+factor is the most likely one given those rows, under a prior around the usual factor. It was chosen on training rows by
+`python -m benchmarks.choose_intervals`: docs/benchmarks/choices-tables.md, "What 90 % intervals hold".
 """
 
 from __future__ import annotations
