@@ -253,6 +253,7 @@ def test_an_ensemble_answers_with_every_member_once():
         ({"problem": "imagenet"}, "problem: expected one of mnist, fashion-mnist, cifar10, cifar100, got 'imagenet'"),
         ({"methods": ("lvi",)}, "methods: expected some of livi, map, .*ensemble-K.*got 'lvi'"),
         ({"methods": ("ensemble-0",)}, "got 'ensemble-0'"),
+        ({"methods": ("map", "map")}, "methods: expected different names, got 'map,map'"),
         ({"seeds": (1, 1)}, "seeds: expected different numbers from 0 on, got 1,1"),
         ({"part": "train"}, "part: expected validation or test, got 'train'"),
         ({"samples": 0}, "samples"),

@@ -366,6 +366,12 @@ def test_every_method_is_known_and_an_unknown_one_is_refused():
             method_named(method)
 
 
+@pytest.mark.parametrize("twice", [{"data": ("A", "A")}, {"methods": ("map", "map")}])
+def test_what_is_given_twice_would_count_twice_and_is_an_error(twice):
+    with pytest.raises(ValueError, match="expected different names"):
+        Config(**twice)
+
+
 def test_a_fit_that_is_interrupted_at_its_start_is_no_result(monkeypatch):
     interrupted = SimpleNamespace(history=[], plan={"recipe": {"steps": 5}, "interrupted_at": 0})
     monkeypatch.setattr("livi.experiments.toy.method_named", lambda _: lambda *_, **__: interrupted)

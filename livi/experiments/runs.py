@@ -27,6 +27,11 @@ def check_names(what: str, names: tuple[str, ...], allowed: Sequence[str]) -> No
     for name in names:
         if name not in allowed:
             raise ValueError(f"{what}: expected some of {', '.join(allowed)}, got {name!r}.")
+    check_different(what, names)
+
+
+def check_different(what: str, names: tuple[str, ...]) -> None:
+    """Raise for a name that is given twice, whose runs would count twice, or if there is none."""
     if not names or len(set(names)) != len(names):
         raise ValueError(f"{what}: expected different names, got {','.join(names) or 'none'!r}.")
 
@@ -36,6 +41,13 @@ def check_seeds(seeds: tuple[int, ...]) -> None:
     if not seeds or len(set(seeds)) != len(seeds) or min(seeds) < 0:
         given = ",".join(map(str, seeds)) or "none"
         raise ValueError(f"seeds: expected different numbers from 0 on, got {given}; give each once.")
+
+
+def check_splits(count: int, first: int) -> None:
+    """Raise for a number of splits below 1, or a first one below 0."""
+    checks.positive_int("splits", count)
+    if first < 0:
+        raise ValueError(f"first_split: expected 0 or more, got {first}.")
 
 
 def empty_document(

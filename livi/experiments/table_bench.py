@@ -11,7 +11,7 @@ from typing import Any
 from livi import checks
 from livi.experiments.datasets import uci
 from livi.experiments.rows import Row
-from livi.experiments.runs import Job, Say, check_names, empty_document, recorded_fit, run_jobs
+from livi.experiments.runs import Job, Say, check_names, check_splits, empty_document, recorded_fit, run_jobs
 from livi.experiments.table_data import BUNDLED, NAMES, Run, read_split, splits_of, task_of
 from livi.experiments.table_methods import (
     FOR_TASK,
@@ -56,10 +56,9 @@ class Config:
         check_names("data", self.data, NAMES)
         check_names("methods", self.methods, tuple(METHODS))
         check_installed(self.methods)
-        for name in ("splits", "max_rows", "threads"):
+        for name in ("max_rows", "threads"):
             checks.positive_int(name, getattr(self, name))
-        if self.first_split < 0:
-            raise ValueError(f"first_split: expected 0 or more, got {self.first_split}.")
+        check_splits(self.splits, self.first_split)
 
     def jobs(self, folder: Path | None) -> list[Job]:
         """Ordered by split, so that an interrupted run has every method equally often; only splits that exist."""

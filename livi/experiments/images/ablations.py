@@ -28,7 +28,7 @@ from livi.experiments.images.scores import scores
 from livi.experiments.images.text import ABLATIONS, KINDS, summary
 from livi.experiments.images.text import ablations_text as text
 from livi.experiments.rows import Row
-from livi.experiments.runs import Job, Say, empty_document, recorded_fit, run_jobs
+from livi.experiments.runs import Job, Say, check_different, empty_document, recorded_fit, run_jobs
 from livi.family.family import WeightSampler
 from livi.family.generators import Generator
 from livi.inference import Recipe
@@ -111,6 +111,7 @@ class Ablations:
             if name not in OF_ONE_FIT and not (kind in ("latents", "samples", "components") and number.isdecimal()):
                 allowed = f"{', '.join(OF_ONE_FIT)}, latents D, samples S, components K"
                 raise ValueError(f"variants: expected some of {allowed}, got {name!r}.")
+        check_different("variants", self.variants)
 
     def config(self) -> Config:
         """The configuration of the benchmark in which livi is fitted."""
