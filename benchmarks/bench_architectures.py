@@ -30,7 +30,7 @@ from livi.cli.options import count, names, seeds
 from livi.experiments.deadlines import Deadline
 from livi.experiments.processes import threads
 from livi.experiments.rows import Row, spread
-from livi.experiments.runs import Job, check_names, empty_document, recorded_warnings, run_jobs
+from livi.experiments.runs import Job, all_jobs, check_names, empty_document, recorded_warnings, run_jobs
 from livi.experiments.spreading import first_rank
 from livi.inference.rules import Size, default_recipe
 from livi.posterior.metrics import accuracy, ece, nll
@@ -66,7 +66,7 @@ class Config:
     def jobs(self) -> list[Job]:
         """Seed by seed; architectures whose data are not there are left out."""
         there = [name for name in self.architectures if CASES[name].available()]
-        return [(name, _way(self.components), seed) for seed in self.seeds for name in there]
+        return all_jobs(there, [_way(self.components)], self.seeds)
 
 
 def bench(

@@ -21,7 +21,7 @@ from livi import checks
 from livi.experiments.public_data import DISTRIBUTIONS, TABLES, available, split_frame
 from livi.experiments.public_text import KIND, text
 from livi.experiments.rows import Row
-from livi.experiments.runs import Job, Say, check_names, check_splits, empty_document, recorded_fit, run_jobs
+from livi.experiments.runs import Job, Say, all_jobs, check_names, check_splits, empty_document, recorded_fit, run_jobs
 from livi.experiments.table_scores import LEAST_PROBABILITY
 from livi.inference.interruption import completed
 from livi.tables import Table
@@ -66,8 +66,7 @@ class Config:
             checks.positive_int(name, getattr(self, name))
 
     def jobs(self) -> list[Job]:
-        numbers = range(self.first_split, self.first_split + self.splits)
-        return [(name, method, number) for number in numbers for name in self.data for method in self.methods]
+        return all_jobs(self.data, self.methods, range(self.first_split, self.first_split + self.splits))
 
 
 def bench(config: Config, out: Path, *, jobs: int = 1, say: Say = print) -> dict[str, Any]:

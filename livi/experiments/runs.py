@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,11 @@ from livi.experiments.spreading import run_all
 
 Job = tuple[str, str, int]  # data, method, seed or split
 Say = Callable[[str], None]
+
+
+def all_jobs(places: Iterable[str], methods: Iterable[str], repeats: Iterable[int]) -> list[Job]:
+    """Every method at every place, ordered by repeat, so that an interrupted run has every method equally often."""
+    return [(place, method, repeat) for repeat, place, method in product(repeats, places, methods)]
 
 
 def check_names(what: str, names: tuple[str, ...], allowed: Sequence[str]) -> None:

@@ -12,7 +12,16 @@ from livi import checks
 from livi.experiments.columns import SECONDS
 from livi.experiments.deadlines import Deadline
 from livi.experiments.rows import Row, Rows, by_method, listed
-from livi.experiments.runs import Job, Say, check_different, check_names, empty_document, recorded_fit, run_jobs
+from livi.experiments.runs import (
+    Job,
+    Say,
+    all_jobs,
+    check_different,
+    check_names,
+    empty_document,
+    recorded_fit,
+    run_jobs,
+)
 from livi.experiments.scoreboard import Column, Kind, table
 from livi.experiments.toy import CHAINS, method_named, run
 from livi.experiments.toy_data import NAMES, reference
@@ -60,9 +69,7 @@ class Config:
         check_different("methods", self.methods)
 
     def jobs(self) -> list[Job]:
-        """(data, method, seed), ordered by seed, so that an interrupted run has every method equally often."""
-        seeds = range(self.first_seed, self.first_seed + self.seeds)
-        return [(name, method, seed) for seed in seeds for name in self.data for method in self.methods]
+        return all_jobs(self.data, self.methods, range(self.first_seed, self.first_seed + self.seeds))
 
 
 def all_methods(components: int = 5) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from livi.experiments.datasets import uci
 from livi.experiments.deadlines import Deadline
 from livi.experiments.machine import forget_peak_memory, peak_memory
 from livi.experiments.rows import Row
-from livi.experiments.runs import Job, Say, check_names, check_splits, empty_document, recorded_fit, run_jobs
+from livi.experiments.runs import Job, Say, all_jobs, check_names, check_splits, empty_document, recorded_fit, run_jobs
 from livi.experiments.uci.data import Split
 from livi.experiments.uci.methods import METHODS, available_methods, check_installed, default_methods
 from livi.experiments.uci.search import Choice, choose, fitted, log_score, predicted
@@ -78,15 +78,10 @@ class Config:
         checks.device(self.device)
 
     def jobs(self, folder: Path) -> list[Job]:
-        """Ordered by split, so that a stopped run has every method equally often; only splits that exist."""
+        """Only splits that exist."""
         counts = {name: uci.num_splits(folder, name) for name in self.sets}
-        return [
-            (name, method, split)
-            for split in range(self.first_split, self.first_split + self.splits)
-            for name in self.sets
-            if split < counts[name]
-            for method in self.methods
-        ]
+        wanted = all_jobs(self.sets, self.methods, range(self.first_split, self.first_split + self.splits))
+        return [(name, method, split) for name, method, split in wanted if split < counts[name]]
 
 
 def default_sets(folder: Path | None) -> tuple[str, ...]:
