@@ -122,6 +122,15 @@ def listed(sentences: Iterable[str]) -> str:
     return "\n".join(f"- {sentence}" for sentence in sentences)
 
 
+def with_names(what: str, names: Sequence[str]) -> str:
+    """The end of a sentence that names some; empty without any.
+
+    >>> with_names("worse on", ["moons", "boston"])
+    '; worse on moons, boston'
+    """
+    return f"; {what} {', '.join(names)}" if names else ""
+
+
 def first_line(message: str) -> str:
     """The first line of a warning or an error."""
     return (message.strip().splitlines() or ["no words"])[0]
