@@ -3,6 +3,7 @@
 import json
 import math
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from livi.experiments.deadlines import Deadline
 from livi.experiments.scoreboard import Column, best_of, cells, mean_ranks
 from livi.experiments.spreading import run_all
 from livi.experiments.uci import bench as uci_bench
+from livi.experiments.uci import methods as uci_methods
 from livi.experiments.uci import search
 from livi.experiments.uci import text as uci_text
 from livi.experiments.uci.bench import Config, bench, default_sets, fit_row
@@ -28,6 +30,7 @@ from livi.experiments.uci.text import KIND, against_rivals, table, text, verdict
 from livi.model.priors import Normal, Relevance
 from livi.network import Layout
 from livi.posterior.prediction import RegressionPrediction
+from livi.sampling import polish
 
 CHEAP = [name for name in available_methods() if name not in ("nuts", "full_rank")]
 
@@ -53,7 +56,8 @@ def quick(*methods, **more):
 
 
 @pytest.mark.parametrize("method", CHEAP)
-def test_every_cheap_method_chooses_fits_and_scores(folder, method):
+def test_every_cheap_method_chooses_fits_and_scores(folder, method, monkeypatch):
+    monkeypatch.setattr(uci_methods, "polish", partial(polish, steps=40))
     row = fit_row(("yacht", method, 1), quick(method), folder)
     assert row["error"] is None
     assert set(row["validation"]) <= {str(candidate) for candidate in METHODS[method].candidates}
