@@ -282,7 +282,7 @@ def test_every_rival_runs_and_is_drawn_beside_nuts(tmp_path):
     bounded = {row["method"] for row in document["rows"] if row["elbo"] is not None}
     assert bounded == {"mean_field", "avb", "kivi", "sivi", "mnf", "livi-mixture-2"}
     pytest.importorskip("matplotlib")
-    [figure] = draw(tmp_path / "toy.json", tmp_path / "figure.png")
+    [figure] = draw([tmp_path / "toy.json"], tmp_path / "figure.png")
     assert figure.name == "figure-a.png"
     assert figure.stat().st_size > 20_000
 
