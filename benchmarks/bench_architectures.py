@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -167,14 +168,14 @@ def line(row: Row) -> str:
 
 
 def text(document: Mapping[str, Any]) -> str:
-    """The table in Markdown: MAP start -> livi, means over seeds with standard deviations."""
+    """The table in Markdown: MAP start -> livi, means over seeds with standard errors."""
     lines = [
         "| architecture | weights | examples | seeds | NLL | ECE, % | accuracy, % | better in NLL, ECE | s |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for group in document["summary"]:
         cells = [
-            " → ".join(_cell(group[way][score], digits, scale) for way in ("start", "livi"))
+            " → ".join(_cell(group[way][score], group["seeds"], digits, scale) for way in ("start", "livi"))
             for score, digits, scale in (("nll", 3, 1.0), ("ece", 1, 100.0), ("accuracy", 1, 100.0))
         ]
         better = f"{group['better']['nll']}, {group['better']['ece']} of {group['seeds']}"
@@ -192,10 +193,10 @@ def _title(row: Row) -> str:
     return CASES[row["architecture"]].title + ("" if asked is None else f", components={asked}")
 
 
-def _cell(values: Mapping[str, float | None], digits: int, scale: float) -> str:
+def _cell(values: Mapping[str, float | None], seeds: int, digits: int, scale: float) -> str:
     sd = values["sd"]
     mean = f"{scale * float(values['mean'] or 0.0):.{digits}f}"
-    return mean if sd is None else f"{mean} ± {scale * sd:.{digits}f}"
+    return mean if sd is None else f"{mean} ± {scale * sd / math.sqrt(seeds):.{digits}f}"
 
 
 def main() -> None:
