@@ -302,7 +302,7 @@ def test_figures_have_a_curve_for_each_method():
     assert [line.get_label() for line in left.lines] == ["LIVI", "MAP"]
     assert left.lines[0].get_ydata().tolist() == pytest.approx([0.03, 2.0])
     assert right.lines[1].get_ydata().tolist() == pytest.approx([1.0, 30.0])
-    [ax] = entropy_curves(rows, 10, methods=["map"]).axes
+    [ax] = entropy_curves(rows[2:], 10).axes
     assert ax.get_title() == "KMNIST"
     assert ax.lines[0].get_xdata().tolist() == pytest.approx([0.0, math.log(10)])
     with pytest.raises(ValueError, match="expected some of snow"):

@@ -325,9 +325,6 @@ def _of_curve(curve: Sequence[Mapping[str, Any]], method: str) -> Row:
     }
 
 
-# --- summary and table ----------------------------------------------------------------------------
-
-
 def summary(rows: Rows) -> list[Row]:
     """For each data set and method the spread over seeds of every quantity."""
     return KIND.summary([one for row in rows for one in by_estimator(row)])
