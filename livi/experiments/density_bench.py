@@ -49,7 +49,7 @@ KIND = Kind(
             SECONDS,
         )
     },
-    listed="targets",
+    listed="only",
 )
 
 

@@ -57,7 +57,7 @@ KIND = Kind(
             Column("truth", "by importance sampling, nats", None, 1),
         )
     },
-    listed="data",
+    listed="only",
 )
 TRUTH = "importance"
 SEEDS = (500, 501, 502)

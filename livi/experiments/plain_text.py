@@ -19,7 +19,7 @@ KIND = Kind(
     "problem",
     "seed",
     {"regression": (NLL, RMSE, COVERAGE, SECONDS), "classification": (NLL, ACCURACY, ECE, SECONDS)},
-    listed="problems",
+    listed="only",
 )
 JUDGED = 3  # the first columns of each task, in which livi is compared with plain
 TIMES_PLAIN = Column("times_plain", "s / plain's", None, 1)

@@ -48,7 +48,7 @@ class Kind:
         repeat: the entry that numbers its repeats.
         columns: of every table, by task where there are several; the first one is drawn too.
         further: columns of the benchmark's own table alone, by task.
-        listed: the option of the command that lists the places.
+        listed: the option of the command that lists the places; None where a command is for one place.
     """
 
     title: str

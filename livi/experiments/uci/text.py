@@ -36,6 +36,7 @@ KIND = Kind(
     "split",
     {"": (LOG_SCORE,)},
     {"": (RMSE, *OTHERS, Column("noise", "noise"))},
+    listed="sets",
 )
 COMPARED = (OURS, "livi-polished")  # with the rivals
 TITLES = {name: method.title for name, method in METHODS.items()}
