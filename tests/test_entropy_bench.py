@@ -147,11 +147,11 @@ def test_settings_of_rivals_and_densities_are_compared_by_one_command():
     assert DENSITIES["ring"][2] == pytest.approx(
         math.log(2.0 * math.pi * 2.0 * 0.4 * math.sqrt(2.0 * math.pi)), abs=1e-3
     )
-    rows = [run("mnf", setting, "rings", 0, 3) for setting in ("default", "1 step")]
+    rows = [run(("mnf", setting, "rings", 0), 3) for setting in ("default", "1 step")]
     rows.append(rows[0] | {"seed": 1, "score": None})
     rows += [rows[1] | {"setting": setting} for setting in list(SETTINGS["mnf"])[2:]]
     lines = table(rows, "mnf").splitlines()
     assert lines[0] == "| mnf | rings |"
     assert lines[2].endswith(", 1 failed |")
     assert len(lines) == 2 + len(SETTINGS["mnf"])
-    assert math.isfinite(run("density", "cold", "curve", 0, 3)["score"])
+    assert math.isfinite(run(("density", "cold", "curve", 0), 3)["score"])
