@@ -22,16 +22,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 import livi
-from benchmarks.architecture_cases import CASES
+from benchmarks.architecture_cases import CASES, Case
 from livi.cli.options import count, names, seeds
 from livi.experiments.deadlines import Deadline
-from livi.experiments.processes import threads
 from livi.experiments.rows import Row, spread
-from livi.experiments.runs import Job, check_names, empty_document, recorded_warnings, run_jobs
+from livi.experiments.runs import Job, all_jobs, check_names, empty_document, recorded_fit, run_jobs
 from livi.experiments.spreading import first_rank
 from livi.inference.rules import Size, default_recipe
 from livi.posterior.metrics import accuracy, ece, nll
@@ -67,71 +65,70 @@ class Config:
     def jobs(self) -> list[Job]:
         """Seed by seed; architectures whose data are not there are left out."""
         there = [name for name in self.architectures if CASES[name].available()]
-        return [(name, _way(self.components), seed) for seed in self.seeds for name in there]
+        return all_jobs(there, [_way(self.components)], self.seeds)
 
 
 def bench(
     config: Config, out: Path, *, device: str = "cpu", jobs: int = 1, minutes: float | None = None
 ) -> dict[str, Any]:
     """Run what is not yet in out/architectures.json, and return its content."""
-    path, deadline = out / (CHOICES if config.choosing else FILE), Deadline.after(minutes)
     document = empty_document("architectures", config)
     document["config"] = {"quick": config.quick, "device": device}  # others may be added to the same file
     missing = [CASES[name].title for name in config.architectures if not CASES[name].available()]
     notes = [f"Left out, for their pictures are not in LIVI_DATA_DIR: {', '.join(missing)}."] if missing else []
-    document = run_jobs(
-        path,
+    return run_jobs(
+        out / (CHOICES if config.choosing else FILE),
         document,
         config.jobs(),
-        partial(fit_row, config=config, device=device, deadline=deadline),
+        partial(fit_row, config=config, device=device),
         key=lambda row: (row["architecture"], _way(row.get("asked")), row["seed"]),
         notes=notes,
         jobs=jobs,
         summary=summary,
         line=line,
         say=lambda text: print(text, flush=True) if first_rank() else None,
+        deadline=Deadline.after(minutes),
+        stops_itself=True,  # fits that have begun are finished
     )
-    if deadline.passed():
-        print(f"{minutes:g} minutes are over; the same command goes on with what is left")
-    return document
 
 
 def _way(components: int | None) -> str:
     return "livi" if components is None else f"livi, {components}"
 
 
-def fit_row(job: Job, *, config: Config, device: str, deadline: Deadline) -> Row | None:
-    """The MAP estimate and the fit from it, both scored; ready for JSON. None where the time is up."""
-    if deadline.passed():
-        return None
+def fit_row(job: Job, *, config: Config, device: str) -> Row:
+    """The MAP estimate and the fit from it, both scored; ready for JSON."""
     name, _, seed = job
-    case, quick = CASES[name], config.quick
-    row: Row = {"architecture": name, "seed": seed, "asked": config.components, "error": None}
-    options = {"seed": seed, "steps": QUICK_STEPS if quick else None, "components": config.components}
-    with recorded_warnings() as caught, threads(1 if device == "cpu" else torch.get_num_threads()):
-        try:
-            examples = case.examples(seed, quick, config.choosing).to(device)
-            net, steps = case.build(seed, quick=quick).to(device), options["steps"]
-            row |= {"weights": sum(p.numel() for p in net.parameters()), "examples": len(examples.train[1])}
-            plan = livi.plan(net, examples.train, livi.Categorical(), **options)
-            row |= {"steps": plan.recipe.steps, "components": plan.bound.family.num_components}
-            row |= {"strategy": repr(plan.problem.strategy)}
-            alone = default_recipe(Size.of(plan.problem))  # a mixture's MAP fits are shorter than a network's own
-            row |= {"map_steps": (alone if steps is None else alone.lasting(steps)).map_steps}
-            del plan
-            fits = {
-                "start": partial(fit_map, steps=row["map_steps"], seed=seed),
-                "livi": partial(livi.fit, progress=False, **options),
-            }
-            for way, fit in fits.items():
-                begun = time.perf_counter()
-                posterior = fit(net, examples.train, livi.Categorical())
-                seconds = time.perf_counter() - begun
-                row[way] = scores(posterior, *examples.scored) | {"seconds": seconds}
-        except Exception as trouble:  # the other architectures are worth having
-            row["error"] = f"{type(trouble).__name__}: {trouble}"
-    said = dict.fromkeys(f"{warning.category.__name__}: {warning.message}" for warning in caught)
-    return row | {"warnings": list(said)}
+    row: Row = {"architecture": name, "seed": seed, "asked": config.components}
+    return recorded_fit(row, (), partial(_both, CASES[name], seed, config, device), 1 if device == "cpu" else None)
+
+
+def _both(case: Case, seed: int, config: Config, device: str) -> Row:
+    steps = QUICK_STEPS if config.quick else None
+    options = {"seed": seed, "steps": steps, "components": config.components}
+    examples = case.examples(seed, config.quick, config.choosing).to(device)
+    net = case.build(seed, quick=config.quick).to(device)
+    plan = livi.plan(net, examples.train, livi.Categorical(), **options)
+    alone = default_recipe(Size.of(plan.problem))  # a mixture's MAP fits are shorter than a network's own
+    row: Row = {
+        "weights": sum(p.numel() for p in net.parameters()),
+        "examples": len(examples.train[1]),
+        "steps": plan.recipe.steps,
+        "components": plan.bound.family.num_components,
+        "strategy": repr(plan.problem.strategy),
+        "map_steps": (alone if steps is None else alone.lasting(steps)).map_steps,
+    }
+    del plan
+    fits = {
+        "start": partial(fit_map, steps=row["map_steps"], seed=seed),
+        "livi": partial(livi.fit, progress=False, **options),
+    }
+    for way, fit in fits.items():
+        begun = time.perf_counter()
+        posterior = fit(net, examples.train, livi.Categorical())
+        seconds = time.perf_counter() - begun
+        row[way] = scores(posterior, *examples.scored) | {"seconds": seconds}
+    return row
 
 
 def scores(posterior: livi.Posterior, inputs: Tensor, targets: Tensor) -> Row:

@@ -25,8 +25,8 @@ from torch import Tensor, nn
 
 import livi
 from benchmarks.bench_truth import held_out, noise
-from livi.experiments.toy import as_tensors, draw_functions, network, toy_data
-from livi.experiments.toy_data import OBS_STD, PRIOR_STD, reference, wasserstein2
+from livi.experiments.toy import as_tensors, draw_functions, network
+from livi.experiments.toy_data import OBS_STD, PRIOR_STD, reference, toy_data, wasserstein2
 from livi.model.likelihoods import Likelihood
 from livi.tables.estimators.network import build_network
 from livi.tables.estimators.scaling import Scaling

@@ -6,7 +6,6 @@ python -m benchmarks.bench_evaluation [--device cpu|cuda] [--repeats N] [--out D
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import statistics
 import time
@@ -19,6 +18,8 @@ from torch import Tensor, nn
 
 import livi
 from livi.experiments.machine import machine, versions
+from livi.experiments.networks import lenet
+from livi.experiments.plain_problems import dense
 
 QUICK = ("--repeats", "3")
 FULL = ("--repeats", "10")
@@ -33,12 +34,6 @@ class Case:
     samples: int
 
 
-def lenet() -> nn.Module:
-    convolutions = [nn.Conv2d(1, 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2)]
-    dense = [nn.Flatten(), nn.Linear(256, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10)]
-    return nn.Sequential(*convolutions, *dense)
-
-
 def batch_norm_cnn() -> nn.Module:
     first = [nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()]
     second = [nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.BatchNorm2d(32), nn.ReLU()]
@@ -46,19 +41,12 @@ def batch_norm_cnn() -> nn.Module:
     return nn.Sequential(*first, *second, *third, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
 
 
-def mlp(*widths: int) -> nn.Module:
-    layers: list[nn.Module] = []
-    for before, after in itertools.pairwise(widths):
-        layers += [nn.Linear(before, after), nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
-
-
 CASES = (
-    Case("MLP 1-7-10-1", lambda: mlp(1, 7, 10, 1), (1,), 70, 200),
-    Case("MLP 8-16-16-2", lambda: mlp(8, 16, 16, 2), (8,), 900, 8),
-    Case("MLP 13-50-1", lambda: mlp(13, 50, 1), (13,), 455, 64),
-    Case("MLP 784-400-400-10", lambda: mlp(784, 400, 400, 10), (784,), 256, 4),
-    Case("LeNet", lenet, (1, 28, 28), 256, 4),
+    Case("MLP 1-7-10-1", lambda: dense(1, 7, 10, 1), (1,), 70, 200),
+    Case("MLP 8-16-16-2", lambda: dense(8, 16, 16, 2), (8,), 900, 8),
+    Case("MLP 13-50-1", lambda: dense(13, 50, 1), (13,), 455, 64),
+    Case("MLP 784-400-400-10", lambda: dense(784, 400, 400, 10), (784,), 256, 4),
+    Case("LeNet", lambda: lenet(padding=0), (1, 28, 28), 256, 4),
     Case("BatchNorm CNN", batch_norm_cnn, (3, 32, 32), 64, 4),
 )
 

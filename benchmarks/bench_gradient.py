@@ -33,7 +33,7 @@ from livi.experiments.datasets import pictures
 from livi.experiments.networks import lenet
 from livi.experiments.processes import threads
 from livi.experiments.rows import Row
-from livi.experiments.runs import Job, empty_document, run_jobs
+from livi.experiments.runs import Job, all_jobs, empty_document, run_jobs
 from livi.family.entropy import Lanczos
 from livi.family.implicit import ImplicitPosterior
 from livi.inference import Trainer, begin
@@ -199,7 +199,7 @@ def main() -> None:
     document = run_jobs(
         chosen.out / FILE,
         document,
-        [(name, "livi", seed) for seed in config.seeds for name in config.only],
+        all_jobs(config.only, ["livi"], config.seeds),
         partial(watched, config=config, device=chosen.device),
         key=lambda row: (row["network"], "livi", row["seed"]),
         notes=[],

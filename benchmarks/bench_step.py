@@ -73,7 +73,7 @@ class Config:
 
 def bench(config: Config, out: Path, minutes: float | None = None) -> tuple[Path, dict[str, Any]]:
     """Measure what is not yet in the file, and return it with its content."""
-    path, deadline = out / f"step-{config.kind}.json", Deadline.after(minutes)
+    path = out / f"step-{config.kind}.json"
     torch.backends.cuda.matmul.allow_tf32 = config.tf32
     document = empty_document("step", config)
     document["config"] = {"device": config.device, "tf32": config.tf32}  # others may be added to the same file
@@ -83,23 +83,20 @@ def bench(config: Config, out: Path, minutes: float | None = None) -> tuple[Path
         path,
         document,
         config.jobs(),
-        partial(measured, device=checks.device(config.device), deadline=deadline),
+        partial(measured, device=checks.device(config.device)),
         key=lambda row: (row["network"], row["way"], row["samples"]),
         notes=notes,
         jobs=1,  # what runs beside a measurement is measured too
         summary=lambda _: [],
         line=line,
         say=lambda text: print(text, flush=True),
+        deadline=Deadline.after(minutes),
     )
-    if deadline.passed():
-        print(f"{minutes:g} minutes are over; the same command goes on with what is left")
     return path, document
 
 
-def measured(job: Job, *, device: torch.device, deadline: Deadline) -> Row | None:
-    """One way on one network, ready for JSON, with what prevented it. None where the time is up."""
-    if deadline.passed():
-        return None
+def measured(job: Job, *, device: torch.device) -> Row:
+    """One way on one network, ready for JSON, with what prevented it."""
     name, way, samples = job
     row: Row = {"network": name, "way": way, "samples": samples, "error": None, "prevented": None}
     if way in PEERS and find_spec(PEERS[way]) is None:

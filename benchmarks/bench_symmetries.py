@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 import livi
+from livi.experiments.scoreboard import standard_error
 
 QUICK = ["--units", "1", "--seeds", "1"]
 FULL = ["--units", "1,2,3"]
@@ -42,7 +43,8 @@ def row(units: int, seeds: int) -> str:
     population = {"chains": 256, "draws": 2048, "steps": 30, "start": "prior", "progress": False}
     every = [livi.polish(posterior, seed=seed, **population) for seed in range(seeds)]
     values = [livi.PolishReport.of(each).log_evidence or math.nan for each in every]
-    spread = f" ± {statistics.stdev(values):.2f}" if seeds > 1 else ""
+    error = standard_error(values)
+    spread = "" if error is None else f" ± {error:.2f}"
     missing = statistics.mean(values) - one.log_evidence[0]
     copies = math.log(math.factorial(units)) + units * math.log(2.0)
     return (

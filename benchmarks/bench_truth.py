@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 import warnings
 from collections.abc import Callable
@@ -28,6 +27,7 @@ import torch
 from torch import nn
 
 import livi
+from livi.cli.benches import uci_folder
 from livi.experiments.table_data import Split, read_split
 from livi.experiments.table_scores import band, scores
 from livi.posterior.prediction import RegressionPrediction
@@ -142,14 +142,9 @@ AGREEMENT = (("rhat", 2), ("effective", 0))  # entries of a row, and their digit
 USUAL = [way for way in WAYS if not way.startswith(("long", "cooled", "nuts"))]  # which take minutes to an hour
 
 
-def data_folder() -> Path | None:
-    """Where the UCI sets are; None where there are only those that scikit-learn brings."""
-    return Path(os.environ["LIVI_DATA_DIR"]) / "uci" if "LIVI_DATA_DIR" in os.environ else None
-
-
 def held_out(name: str, number: int) -> Split:
     """A split of the training rows alone: a fifth of them takes the place of the test rows."""
-    split = read_split(name, number, data_folder(), 10_000)
+    split = read_split(name, number, uci_folder(), 10_000)
     drawn = np.random.default_rng(number).permutation(len(split.targets))
     held, kept = np.split(drawn, [round(0.2 * len(drawn))])
     return replace(
@@ -243,7 +238,7 @@ def main() -> None:
     done = {(row["data"], row["split"], row["way"]) for row in rows}
     for number in map(int, chosen.splits.split(",")) if chosen.read is None else ():
         for name in chosen.data.split(","):
-            split = held_out(name, number) if chosen.held else read_split(name, number, data_folder(), 10_000)
+            split = held_out(name, number) if chosen.held else read_split(name, number, uci_folder(), 10_000)
             for way in chosen.ways.split(","):
                 if (name, number, way) in done:
                     continue

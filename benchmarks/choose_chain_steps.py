@@ -23,6 +23,7 @@ import torch
 
 import livi
 from benchmarks.bench_truth import held_out
+from livi.experiments.scoreboard import standard_error
 from livi.experiments.spreading import run_all
 from livi.experiments.table_scores import LEVEL
 
@@ -72,7 +73,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def _lead(differences: np.ndarray) -> str:
-    return f"{differences.mean():+.4f} ± {differences.std() / math.sqrt(len(differences)):.4f}"
+    return f"{differences.mean():+.4f} ± {standard_error(differences):.4f}"
 
 
 def main() -> None:

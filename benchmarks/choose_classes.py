@@ -38,6 +38,7 @@ from sklearn.datasets import make_circles, make_classification, make_moons
 from torch import Tensor
 
 import livi
+from livi.experiments.scoreboard import standard_error
 from livi.experiments.table_data import BUNDLED, PACKAGED, Run, Split, read_split
 from livi.experiments.table_methods import METHODS, fit_livi
 from livi.experiments.table_scores import Classes
@@ -219,8 +220,8 @@ def score(name: str, method: str, seed: int) -> tuple[float, float]:
 
 
 def _with_error(leads: NDArray[np.float64]) -> str:
-    error = leads.std(ddof=1) / len(leads) ** 0.5 if len(leads) > 1 else np.nan
-    return f"{leads.mean():+.4f} ± {error:.4f}"
+    error = standard_error(leads)
+    return f"{leads.mean():+.4f}" + ("" if error is None else f" ± {error:.4f}")
 
 
 def main() -> None:

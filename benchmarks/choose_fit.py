@@ -14,11 +14,9 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import multiprocessing
 import time
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import lru_cache, partial
 from itertools import product
 from pathlib import Path
@@ -30,6 +28,7 @@ from torch import Tensor, nn
 
 import livi
 from benchmarks.choose_problems import PROBLEMS, Problem
+from livi.experiments.spreading import run_all
 from livi.family.generators.sizing import latent_side
 from livi.inference import FitError
 from livi.model.defaults import default_prior
@@ -37,6 +36,8 @@ from livi.network import Layout
 from livi.posterior.metrics import nll
 
 Options = dict[str, Any]
+Job = tuple[str, int, str]  # problem, seed, choice
+PLAIN = "plain"  # the choice of the network itself
 
 
 def relative(share: float) -> Callable[[Layout], livi.RelativeNoise]:
@@ -280,35 +281,32 @@ def _trained(name: str, seed: int, device: str) -> tuple[Tensor, Tensor, nn.Modu
     return x, y, train_plainly(problem, x[: problem.count], y[: problem.count], seed)
 
 
-def run(name: str, seed: int, choices: list[str], group: str, device: str) -> list[dict[str, Any]]:
-    """The plain network's score, and that of a fit from it under each choice."""
+def run(job: Job, group: str, device: str) -> dict[str, Any]:
+    """The plain network's score, or that of a fit from it under this choice."""
+    name, seed, choice = job
     torch.set_num_threads(1)
     problem = PROBLEMS[name]
     train, held = slice(0, problem.count), slice(-problem.held_out, None)
     x, y, net = _trained(name, seed, device)
-    layout = Layout(net)
-    own = livi.Posterior(_Point(layout), problem.likelihood()).predict(x[held], num_samples=1)
-    found = [{"choice": "plain", "problem": name, "seed": seed, "nll": nll(own, y[held])}]
-    for choice in choices:
-        row: dict[str, Any] = {"choice": choice, "problem": name, "seed": seed}
-        started = time.perf_counter()
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            try:
-                options = {"start": "net"} | GROUPS[group][1][choice](problem.count)
-                if "last" in options:
-                    options["include"] = last_layers(net, options.pop("last"))
-                posterior = livi.fit(
-                    net, (x[train], y[train]), problem.likelihood(), seed=seed, progress=False, **options
-                )
-            except FitError as error:
-                posterior, row["error"] = error.posterior, str(error)
-        row["seconds"] = time.perf_counter() - started
-        row["nll"] = nll(posterior.predict(x[held]), y[held])
-        row["bound"] = float(np.mean([entry["bound"] for entry in posterior.history[-10:]]))
-        row["warnings"] = [str(warning.message)[:80] for warning in caught]
-        found.append(row)
-    return found
+    row: dict[str, Any] = {"choice": choice, "problem": name, "seed": seed}
+    if choice == PLAIN:
+        own = livi.Posterior(_Point(Layout(net)), problem.likelihood()).predict(x[held], num_samples=1)
+        return row | {"nll": nll(own, y[held])}
+    started = time.perf_counter()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            options = {"start": "net"} | GROUPS[group][1][choice](problem.count)
+            if "last" in options:
+                options["include"] = last_layers(net, options.pop("last"))
+            posterior = livi.fit(net, (x[train], y[train]), problem.likelihood(), seed=seed, progress=False, **options)
+        except FitError as error:
+            posterior, row["error"] = error.posterior, str(error)
+    row["seconds"] = time.perf_counter() - started
+    row["nll"] = nll(posterior.predict(x[held]), y[held])
+    row["bound"] = float(np.mean([entry["bound"] for entry in posterior.history[-10:]]))
+    row["warnings"] = [str(warning.message)[:80] for warning in caught]
+    return row
 
 
 class _Point:
@@ -355,16 +353,13 @@ def main() -> None:
     problems, choices = GROUPS[chosen.group]
     problems = chosen.only.split(",") if chosen.only else problems
     names = chosen.choices.split("|") if chosen.choices else list(choices)
-    jobs = list(product(problems, range(chosen.seeds), names))
+    order = [PLAIN, *names]
     rows: list[dict[str, Any]] = []
-    with ProcessPoolExecutor(chosen.jobs, multiprocessing.get_context("spawn")) as pool:
-        waiting = [pool.submit(run, name, seed, [choice], chosen.group, chosen.device) for name, seed, choice in jobs]
-        for done in as_completed(waiting):
-            seen = {(row["choice"], row["problem"], row["seed"]) for row in rows}
-            rows += [row for row in done.result() if (row["choice"], row["problem"], row["seed"]) not in seen]
-            if chosen.out is not None:
-                chosen.out.write_text(json.dumps(rows, indent=1))
-    order = ["plain", *names]
+    fit = partial(run, group=chosen.group, device=chosen.device)
+    for row in run_all(fit, list(product(problems, range(chosen.seeds), order)), chosen.jobs):
+        rows.append(row)
+        if chosen.out is not None:
+            chosen.out.write_text(json.dumps(rows, indent=1))
     print(table(sorted(rows, key=lambda row: (order.index(row["choice"]), problems.index(row["problem"])))))
 
 

@@ -24,7 +24,6 @@ from __future__ import annotations
 import argparse
 import copy
 import functools
-import math
 import warnings
 from contextlib import ExitStack
 from dataclasses import replace
@@ -38,6 +37,7 @@ from torch import Tensor
 import livi
 from benchmarks import noise_tails
 from benchmarks.bench_truth import STEPS, held_out, predicted
+from livi.experiments.scoreboard import standard_error
 from livi.experiments.spreading import run_all
 from livi.experiments.table_data import Split
 from livi.experiments.table_scores import LEVEL, Array
@@ -120,7 +120,7 @@ def line(name: str, way: str, parts: tuple[Array, Array, Array], first: Array) -
     """A row of the table; by how much the way leads the first, and the share that its intervals hold."""
     scores, inside, away = parts
     lead = (scores - first).clip(-MAX_ROW_LEAD, MAX_ROW_LEAD)
-    error = lead.std() / math.sqrt(len(lead))
+    error = standard_error(lead)
     middle = np.sqrt(np.mean(np.sort(np.abs(away))[: -max(1, len(away) // 100)] ** 2))
     usual = np.sort(scores)[1:].mean()
     numbers = (
@@ -159,7 +159,7 @@ def main() -> None:
             away[way].append(abs(held - LEVEL))
             print(text, flush=True)
     for way in ways:
-        error = np.std(leads[way]) / math.sqrt(len(leads[way]))
+        error = standard_error(leads[way]) or 0.0
         print(f"{way}: leads by {np.mean(leads[way]):+.3f} ± {error:.3f}, from 90 % by {np.mean(away[way]):.1%}")
 
 

@@ -12,17 +12,16 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import time
 import warnings
 from itertools import pairwise
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 import livi
+from livi.experiments.datasets.pictures import data_folder
 from livi.experiments.images.problems import PROBLEMS, load
 from livi.inference import Recipe
 from livi.posterior.metrics import accuracy, ece, nll
@@ -65,7 +64,7 @@ def main() -> None:
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--device", default="cpu")
     chosen = parser.parse_args()
-    folder = Path(os.environ.get("LIVI_DATA_DIR", "."))
+    folder = data_folder()
     sets = load(PROBLEMS["cifar10"], folder, part="validation", device=chosen.device)
     x, y = sets.train.inputs[:TRAINED_ON], sets.train.labels[:TRAINED_ON]
     new_x, new_y = sets.scored.inputs[:SCORED_ON], sets.scored.labels[:SCORED_ON]

@@ -14,7 +14,6 @@ Test images and the OOD sets of the tables have no part in it. What all methods 
 from __future__ import annotations
 
 import argparse
-import os
 import time
 import warnings
 from collections.abc import Sequence
@@ -24,6 +23,8 @@ from statistics import mean
 from typing import Any
 
 import livi
+from benchmarks.choose_fit import relative
+from livi.experiments.datasets.pictures import data_folder
 from livi.experiments.images.methods import Task, fit_livi
 from livi.experiments.images.problems import PROBLEMS, load
 from livi.experiments.images.scores import scores
@@ -34,10 +35,6 @@ from livi.network import Layout
 
 Options = dict[str, Any]
 Job = tuple[str, str, int]  # problem, choice, seed
-
-
-def relative(share: float) -> Any:
-    return lambda layout: livi.RelativeNoise.for_layout(layout, share)
 
 
 def latents(side: int) -> Any:
@@ -158,7 +155,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
 def row(job: Job, *, device: str, epochs: int | None, samples: int, out: Path, quick: bool = False) -> Row:
     problem, choice, seed = job
     warnings.simplefilter("ignore")  # what a fit says of itself is not what is looked at here
-    folder = Path(os.environ["LIVI_DATA_DIR"])
+    folder = data_folder()
     sets = load(PROBLEMS[problem], folder, part="validation", quick=quick, device=device)
     task = Task(sets, seed, out / problem, epochs=epochs, samples=samples, quick=quick)
     begun = time.perf_counter()

@@ -30,6 +30,7 @@ from torch import Tensor, nn
 import livi
 from benchmarks.bench_truth import held_out
 from benchmarks.choose_problems import PROBLEMS
+from livi.experiments.scoreboard import standard_error
 from livi.experiments.spreading import run_all
 from livi.posterior.posterior import Posterior
 from livi.rivals import fit_langevin
@@ -154,7 +155,7 @@ def table(rows: list[dict[str, Any]]) -> str:
             inside += [ways[way]["inside"] for ways in own]
         rhat = [row["ways"][way]["rhat"] for row in held if row["ways"][way]["rhat"] is not None]
         seconds = np.mean([row["ways"][way]["seconds"] for row in held])
-        error = np.std(leads) / math.sqrt(len(leads))
+        error = standard_error(leads) or 0.0
         agreement = f"{np.mean(rhat):.2f}" if rhat else ""
         more = f"{np.mean(leads):+.3f} ± {error:.3f} | {np.mean(inside):.1%} | {agreement} | {seconds:.0f}"
         lines.append(f"| {way} | " + " | ".join(cells) + f" | {more} |")

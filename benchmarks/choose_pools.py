@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import warnings
 from collections.abc import Sequence
 from functools import lru_cache, partial
@@ -26,6 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from livi.experiments.datasets.pictures import data_folder
 from livi.experiments.images.methods import GPU_MEMORY, Fitted, Task, fit_method
 from livi.experiments.images.problems import PROBLEMS, Sets, load
 from livi.experiments.images.scores import Answers, averaged, ood_scores
@@ -76,7 +76,7 @@ def main() -> None:
 
 @lru_cache(maxsize=1)
 def _sets(device: str, quick: bool) -> Sets:
-    folder = Path(os.environ["LIVI_DATA_DIR"])
+    folder = data_folder()
     return load(PROBLEMS["cifar10"], folder, part="validation", quick=quick, device=device)
 
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import gzip
 import math
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 import livi
+from livi.experiments.datasets import pictures as datasets
 from livi.model.likelihoods import Likelihood
 
 Rows = tuple[Tensor, Tensor]
@@ -83,28 +80,16 @@ def pictures(name: str, side: int = 28, only: str = "") -> Callable[[torch.Gener
     """
 
     def rows(rng: torch.Generator) -> Rows:
-        folder = Path(os.environ["LIVI_DATA_DIR"])
-        if name == "mnist":  # the published training rows alone
-            raw = gzip.decompress((folder / "mnist" / "train-images-idx3-ubyte.gz").read_bytes())
-            pixels = np.frombuffer(raw, np.uint8, offset=16).reshape(-1, 28, 28)
-            raw = gzip.decompress((folder / "mnist" / "train-labels-idx1-ubyte.gz").read_bytes())
-            labels = np.frombuffer(raw, np.uint8, offset=8).astype(np.int64)
-        elif name == "kmnist":
-            pixels = np.load(folder / "kmnist" / "kmnist-test-imgs.npz")["arr_0"]
-            labels = np.load(folder / "kmnist" / "kmnist-test-labels.npz")["arr_0"].astype(np.int64)
-        else:
-            stem = folder / "emnist-letters"
-            raw = gzip.decompress((stem / "emnist-letters-test-images-idx3-ubyte.gz").read_bytes())
-            pixels = np.frombuffer(raw, np.uint8, offset=16).reshape(-1, 28, 28)
-            raw = gzip.decompress((stem / "emnist-letters-test-labels-idx1-ubyte.gz").read_bytes())
-            labels = np.frombuffer(raw, np.uint8, offset=8).astype(np.int64) - 1
+        images, labels = datasets.read(datasets.data_folder(), name, "train" if name == "mnist" else "test")
+        assert labels is not None
+        if name == "emnist-letters":
+            images = images.mT  # as published
         if only:
-            wanted = [ord(letter) - ord("A") for letter in only]
-            rows = np.isin(labels, wanted)
-            pixels, labels = pixels[rows], np.searchsorted(wanted, labels[rows])
-        images = F.adaptive_avg_pool2d(torch.tensor(pixels / 255.0, dtype=torch.float32)[:, None], side)
+            wanted = torch.tensor([ord(letter) - ord("A") for letter in only])
+            some = torch.isin(labels, wanted)
+            images, labels = images[some], torch.searchsorted(wanted, labels[some])
         order = torch.randperm(len(images), generator=rng)
-        return images[order], torch.tensor(labels)[order]
+        return F.adaptive_avg_pool2d(images / 255.0, side)[order], labels[order]
 
     return rows
 
@@ -167,16 +152,16 @@ PROBLEMS: dict[str, Problem] = {
     # more than 5,000 weights
     "kmnist-lenet-6000": Problem(pictures("kmnist"), 6000, lenet(10), livi.Categorical),
     "kmnist-cnn-1300": Problem(pictures("kmnist"), 1300, norm_cnn(10), livi.Categorical),
-    "letters-cnn-6000": Problem(pictures("letters"), 6000, norm_cnn(26), livi.Categorical),
-    "letters-lenet-15000": Problem(pictures("letters"), 15000, lenet(26), livi.Categorical, epochs=20),
-    "letters-easy-1300": Problem(pictures("letters", only="CIMOSTXZ"), 1300, norm_cnn(8), livi.Categorical),
+    "letters-cnn-6000": Problem(pictures("emnist-letters"), 6000, norm_cnn(26), livi.Categorical),
+    "letters-lenet-15000": Problem(pictures("emnist-letters"), 15000, lenet(26), livi.Categorical, epochs=20),
+    "letters-easy-1300": Problem(pictures("emnist-letters", only="CIMOSTXZ"), 1300, norm_cnn(8), livi.Categorical),
     "kmnist-mlp-1300": Problem(pictures("kmnist"), 1300, mlp(784, 100, 10), livi.Categorical),
     "mnist-lenet-50000": Problem(pictures("mnist"), 50_000, lenet(10), livi.Categorical, epochs=15, held_out=10_000),
     # 300 to 5,000
     "kmnist-small": Problem(pictures("kmnist", 8), 1300, mlp(64, 50, 10), livi.Categorical, epochs=60),
-    "letters-small": Problem(pictures("letters", 8), 1300, mlp(64, 40, 26), livi.Categorical, epochs=60),
+    "letters-small": Problem(pictures("emnist-letters", 8), 1300, mlp(64, 40, 26), livi.Categorical, epochs=60),
     "letters-easy-small": Problem(
-        pictures("letters", 8, only="CIMOSTXZ"), 1300, mlp(64, 50, 8), livi.Categorical, epochs=60
+        pictures("emnist-letters", 8, only="CIMOSTXZ"), 1300, mlp(64, 50, 8), livi.Categorical, epochs=60
     ),
     "spirals": Problem(spirals, 200, mlp(2, 16, 16, 2), livi.Categorical, epochs=400),
     "rings": Problem(rings, 300, mlp(2, 16, 16, 3), livi.Categorical, epochs=300),

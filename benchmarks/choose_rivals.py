@@ -13,10 +13,9 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import multiprocessing
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from torch.distributions import Normal
 
 import livi
 from benchmarks.choose_problems import PROBLEMS
+from livi.experiments.spreading import run_all
 from livi.network import Layout
 from livi.rivals import METHODS
 
@@ -114,8 +114,9 @@ DENSITIES: dict[str, tuple[Callable[[Tensor], Tensor], int, float]] = {
 # --- runs -----------------------------------------------------------------------------------------
 
 
-def run(method: str, setting: str, problem: str, seed: int, steps: int | None) -> dict[str, Any]:
+def run(job: tuple[str, str, str, int], steps: int | None) -> dict[str, Any]:
     """One fit, ready for JSON."""
+    method, setting, problem, seed = job
     torch.set_num_threads(1)
     options = SETTINGS[method][setting]
     score = _density if method == "density" else _rival
@@ -177,19 +178,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
     methods, seeds = chosen.only.split(","), [int(seed) for seed in chosen.seeds.split(",")]
+    jobs = [
+        (method, setting, problem, seed)
+        for seed in seeds
+        for method in methods
+        for setting in SETTINGS[method]
+        for problem in (DENSITIES if method == "density" else ON)
+    ]
     rows: list[dict[str, Any]] = []
-    with ProcessPoolExecutor(chosen.jobs, multiprocessing.get_context("spawn")) as pool:
-        waiting = [
-            pool.submit(run, method, setting, problem, seed, chosen.steps)
-            for seed in seeds
-            for method in methods
-            for setting in SETTINGS[method]
-            for problem in (DENSITIES if method == "density" else ON)
-        ]
-        for done in as_completed(waiting):
-            rows.append(done.result())
-            if chosen.out is not None:
-                chosen.out.write_text(json.dumps(rows, indent=1))
+    for row in run_all(partial(run, steps=chosen.steps), jobs, chosen.jobs):
+        rows.append(row)
+        if chosen.out is not None:
+            chosen.out.write_text(json.dumps(rows, indent=1))
     print("\n\n".join(table(rows, method) for method in methods))
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from livi.experiments.datasets.pictures import data_folder
 from livi.experiments.images.methods import Fitted, Task, fit_method
 from livi.experiments.images.problems import PROBLEMS, Sets, load
 from livi.experiments.images.scores import Answers
@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small networks, few images; numbers mean nothing")
     parser.add_argument("--out", type=Path, default=Path("statistics.json"))
     asked = parser.parse_args()
-    problem, folder = PROBLEMS["cifar10"], Path(os.environ["LIVI_DATA_DIR"])
+    problem, folder = PROBLEMS["cifar10"], data_folder()
     sets = replace(load(problem, folder, part="validation", quick=asked.quick, device=asked.device), others={})
     rows: list[Row] = []
     for seed in map(int, asked.seeds.split(",")):

@@ -11,7 +11,6 @@ others, as the benchmark does it with all training rows. Test rows have no part 
 from __future__ import annotations
 
 import argparse
-import os
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean
@@ -21,6 +20,7 @@ import torch
 
 from livi.cli.options import count, names, seeds
 from livi.experiments.datasets import uci
+from livi.experiments.datasets.pictures import data_folder
 from livi.experiments.runs import check_names
 from livi.experiments.uci.data import Split
 from livi.experiments.uci.methods import METHODS
@@ -57,7 +57,7 @@ def main() -> None:
     chosen = parser.parse_args()
     check_names("ways", chosen.ways, WAYS)
     torch.set_num_threads(1)
-    folder = Path(os.environ["LIVI_DATA_DIR"]) / "uci"
+    folder = data_folder() / "uci"
     print(
         f"| set | method | splits | {' | '.join(chosen.ways)} |\n|---|---|---|{'---|' * len(chosen.ways)}", flush=True
     )

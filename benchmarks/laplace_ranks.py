@@ -10,8 +10,6 @@ by the network linearised at the MAP estimate.
 from __future__ import annotations
 
 import argparse
-import os
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,6 +17,7 @@ from torch import Tensor, nn
 
 import livi
 from livi.experiments.datasets import uci
+from livi.experiments.datasets.pictures import data_folder
 from livi.network.linearised import Linearised
 from livi.rivals import fit_laplace_linearised, fit_laplace_low_rank, fit_map
 
@@ -30,7 +29,7 @@ Rows = tuple[Tensor, Tensor]
 
 def rows(name: str) -> tuple[Rows, Rows]:
     """Standardised rows to train on, and others."""
-    table = uci.read(Path(os.environ["LIVI_DATA_DIR"]) / "uci", name)
+    table = uci.read(data_folder() / "uci", name)
     order = np.random.default_rng(0).permutation(len(table.targets))[:400]
     count = int(0.9 * len(order))
     x, y = (torch.tensor(part[order], dtype=torch.float32) for part in (table.inputs, table.targets))

@@ -11,69 +11,53 @@ like. Nothing is run.
 from __future__ import annotations
 
 import argparse
-import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection
 from pathlib import Path
-from statistics import mean, stdev
-from typing import TypeAlias
+from statistics import mean
 
 from livi.cli.options import names, seeds
 from livi.experiments.datasets import uci
+from livi.experiments.scoreboard import Board, Values, differences, markdown, standard_error
 from livi.experiments.uci.methods import METHODS
+from livi.experiments.uci.text import KIND
 from livi.report.results import joined
 
 FROM = "livi-polished"
 
-Scores: TypeAlias = dict[tuple[str, str], dict[int, float]]  # of a set and a method, by split
 
-
-def scores(folders: list[Path], splits: Collection[int] | None = None) -> Scores:
+def scores(folders: list[Path], splits: Collection[int] | None = None) -> Board:
     """Mean log likelihoods of the test rows."""
-    found: Scores = {}
-    for result in joined(folders):
-        for row in result.sound if result.experiment == "uci" else []:
-            if splits is None or row["split"] in splits:
-                found.setdefault((row["data"], row["method"]), {})[row["split"]] = row["log_score"]
-    return found
+    rows = [row for result in joined(folders) if result.kind is KIND for row in result.sound]
+    return KIND.board([row for row in rows if splits is None or row["split"] in splits], "log_score")
 
 
-def means_table(found: Scores, sets: tuple[str, ...]) -> list[str]:
-    most = {name: max((len(values) for (data, _), values in found.items() if data == name), default=0) for name in sets}
-    lines = _head("", sets)
+def means_table(found: Board, sets: tuple[str, ...]) -> str:
+    most = {name: max(map(len, found.get(name, {}).values()), default=0) for name in sets}
+    lines = []
     for method in METHODS:
-        cells = [_cell(found.get((name, method), {}).values(), most[name]) for name in sets]
-        lines += [_line(METHODS[method].title, cells)] if any(cells) else []
-    return lines
+        cells = [_cell(list(found.get(name, {}).get(method, {}).values()), most[name]) for name in sets]
+        lines += [[METHODS[method].title, *cells]] if any(cells) else []
+    return markdown(["", *sets], lines)
 
 
-def differences_table(found: Scores, sets: tuple[str, ...], start: str = FROM) -> list[str]:
+def differences_table(found: Board, sets: tuple[str, ...], start: str = FROM) -> str:
     """On the splits that both have."""
-    lines = _head(f"{METHODS[start].title}, minus", sets)
+    none: Values = {}
+    lines = []
     for method in METHODS:
-        cells = [_cell(_apart(found.get((name, start), {}), found.get((name, method), {})), 0, 3) for name in sets]
-        lines += [_line(METHODS[method].title, cells)] if any(cells) and method != start else []
-    return lines
+        pairs = [[found.get(name, {}).get(each, none) for each in (start, method)] for name in sets]
+        cells = [_cell(differences(*pair), 0, 3) for pair in pairs]
+        lines += [[METHODS[method].title, *cells]] if any(cells) and method != start else []
+    return markdown([f"{METHODS[start].title}, minus", *sets], lines)
 
 
-def _apart(ours: Mapping[int, float], theirs: Mapping[int, float]) -> list[float]:
-    return [ours[split] - theirs[split] for split in ours if split in theirs]
-
-
-def _cell(values: Iterable[float], most: int, digits: int = 2) -> str:
+def _cell(values: list[float], most: int, digits: int = 2) -> str:
     """With its standard error, and their number where others have more."""
-    known = list(values)
-    if not known:
+    if not values:
         return ""
-    error = f" ± {stdev(known) / math.sqrt(len(known)):.{digits}f}" if len(known) > 1 else ""
-    return f"{mean(known):.{digits}f}{error}{f' ({len(known)})' if len(known) < most else ''}"
-
-
-def _head(title: str, sets: tuple[str, ...]) -> list[str]:
-    return [_line(title, sets), "|" + "---|" * (len(sets) + 1)]
-
-
-def _line(title: str, cells: Iterable[str]) -> str:
-    return f"| {title} | {' | '.join(cells)} |"
+    error = standard_error(values)
+    spread = "" if error is None else f" ± {error:.{digits}f}"
+    return f"{mean(values):.{digits}f}{spread}{f' ({len(values)})' if len(values) < most else ''}"
 
 
 def main() -> None:
@@ -83,7 +67,7 @@ def main() -> None:
     parser.add_argument("--sets", type=names, default=uci.NAMES)
     chosen = parser.parse_args()
     found, sets = scores(chosen.folders, chosen.splits), tuple(chosen.sets)
-    print("\n".join([*means_table(found, sets), "", *differences_table(found, sets)]))
+    print("\n\n".join([means_table(found, sets), differences_table(found, sets)]))
 
 
 if __name__ == "__main__":

@@ -2,26 +2,23 @@
 
     python examples/gallery.py [--only moons,heteroscedastic] [--out docs/gallery] [--device cpu]
 
-`digits` and `digits-cnn` need the published files of MNIST and Fashion-MNIST under $LIVI_DATA_DIR/mnist and
-$LIVI_DATA_DIR/fashion-mnist.
+`digits` and `digits-cnn` need MNIST and Fashion-MNIST: `livi data get mnist fashion-mnist`.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
 import math
-import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 import livi
-from livi.posterior.metrics import accuracy, ece, nll
+from livi.experiments.datasets import pictures
+from livi.posterior.metrics import accuracy, auroc, ece, nll
 from livi.report.style import new_figure, save, style
 
 if TYPE_CHECKING:
@@ -115,9 +112,9 @@ def digits_cnn(device: str) -> tuple[Figure, str]:
 
 
 def _digits(net: nn.Module, device: str) -> tuple[Figure, str]:
-    x, y = _images("mnist", "train", 10_000, device)
-    x_test, y_test = _images("mnist", "t10k", 10_000, device)
-    clothes, _ = _images("fashion-mnist", "t10k", 10_000, device)
+    x, y = _images("mnist", "train", device)
+    x_test, y_test = _images("mnist", "test", device)
+    clothes, _ = _images("fashion-mnist", "test", device)
     posterior = livi.fit(net, (x, y), likelihood=livi.Categorical())
     rng = torch.Generator(device).manual_seed(SEED)
     prediction, other = (posterior.predict(inputs, num_samples=50, rng=rng) for inputs in (x_test, clothes))
@@ -134,7 +131,7 @@ def _digits(net: nn.Module, device: str) -> tuple[Figure, str]:
         ax.set_axis_off()
     scores = {"accuracy": accuracy, "NLL": nll, "ECE": ece}
     facts = ", ".join(f"{name} {score(prediction, y_test):.4f}" for name, score in scores.items())
-    return figure, f"{facts}, AUROC of the entropy against clothes {_auroc(other.entropy, prediction.entropy):.3f}"
+    return figure, f"{facts}, AUROC of the entropy against clothes {auroc(other.entropy, prediction.entropy):.3f}"
 
 
 def _reliability(ax: Axes, confidence: Tensor, right: Tensor) -> None:
@@ -155,20 +152,10 @@ def _entropies(ax: Axes, digits: Tensor, clothes: Tensor) -> None:
     ax.legend(frameon=False, fontsize=7)
 
 
-def _auroc(high: Tensor, low: Tensor) -> float:
-    """The probability that a random value of `high` is larger than one of `low`."""
-    ranks = torch.cat([high, low]).argsort().argsort().double() + 1.0
-    count = len(high)
-    return float((ranks[:count].sum() - count * (count + 1) / 2) / (count * len(low)))
-
-
-def _images(name: str, part: str, count: int, device: str) -> tuple[Tensor, Tensor]:
-    folder = Path(os.environ["LIVI_DATA_DIR"]) / name
-    images, labels = folder / f"{part}-images-idx3-ubyte.gz", folder / f"{part}-labels-idx1-ubyte.gz"
-    images = np.frombuffer(gzip.decompress(images.read_bytes()), np.uint8, offset=16)
-    labels = np.frombuffer(gzip.decompress(labels.read_bytes()), np.uint8, offset=8)
-    x = torch.tensor(images.reshape(-1, 784)[:count] / 255.0, dtype=torch.float32, device=device)
-    return x, torch.tensor(labels[:count].astype(np.int64), device=device)
+def _images(name: str, part: str, device: str) -> tuple[Tensor, Tensor]:
+    """The first 10,000 of a published set, as rows of 784 numbers in [0, 1]."""
+    images, labels = (values[:10_000].to(device) for values in pictures.read(pictures.data_folder(), name, part))
+    return images.flatten(1) / 255.0, labels
 
 
 def _joined(values: Tensor) -> str:

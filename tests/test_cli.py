@@ -33,7 +33,7 @@ def test_the_toy_benchmark_prints_a_table_and_writes_json(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["bench", "toy", "--data", "C"], "data: expected one of A, B, got 'C'"),
+        (["bench", "toy", "--data", "C"], "data: expected some of A, B, got 'C'"),
         (["bench", "toy", "--methods", "swagger"], "method: expected one of"),
         (["bench", "toy", "--seeds", "0"], "seeds"),
         (["bench", "toy", "--seeds", "many"], "--seeds"),

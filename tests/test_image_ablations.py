@@ -72,6 +72,11 @@ def test_the_command_runs_from_files_to_table_and_picture(tmp_path, monkeypatch,
         cli.main([*command, "--methods", "latents few"])
 
 
+def test_a_variant_that_is_given_twice_is_an_error():
+    with pytest.raises(ValueError, match="variants: expected different names, got 'as fitted,as fitted'"):
+        Ablations("mnist", ("as fitted", "as fitted"))
+
+
 def test_the_text_says_what_was_lost_seed_by_seed():
     def row(variant, seed, nll):
         found = {"accuracy": 0.9, "ece": 0.1, "others_mean": None, "bound": -5.0, "seconds": 1.0, "latent_dim": 64}

@@ -32,3 +32,9 @@ def test_a_fifth_of_the_rows_is_held_out_and_the_seed_decides_which():
 
 def test_there_are_fifteen_regressions():
     assert sum(table.task == "regression" for table in TABLES.values()) >= 15
+
+
+def test_a_split_below_zero_is_wrong_usage(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["bench", "public", "--data", "wine", "--first-split", "-1"])
+    assert "first_split: expected 0 or more, got -1" in capsys.readouterr().err

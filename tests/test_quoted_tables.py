@@ -172,10 +172,10 @@ def forms_of(numbers: list[float], digits: str) -> list[str]:
 
 def of_uci() -> Iterator[str]:
     everything = uci_tables.scores(UCI)
-    yield from uci_tables.means_table(everything, uci.NAMES)
-    yield from uci_tables.differences_table(everything, uci.NAMES)
-    yield from uci_tables.means_table(uci_tables.scores(UCI, range(5)), SMALL)
-    yield from uci_tables.means_table(uci_tables.scores(UCI, [0]), LARGE)
+    yield from uci_tables.means_table(everything, uci.NAMES).splitlines()
+    yield from uci_tables.differences_table(everything, uci.NAMES).splitlines()
+    yield from uci_tables.means_table(uci_tables.scores(UCI, range(5)), SMALL).splitlines()
+    yield from uci_tables.means_table(uci_tables.scores(UCI, [0]), LARGE).splitlines()
 
 
 def printed(text: Callable[[Any], str], *paths: str) -> Callable[[], Iterator[str]]:

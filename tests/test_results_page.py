@@ -156,7 +156,7 @@ def test_markdown_becomes_the_html_that_says_the_same():
 
 
 def test_commands_of_the_results_that_are_kept_are_commands():
-    commands = [command for result in joined([ROOT / "results"]) for command in result.commands]
+    commands = [command for result in joined([ROOT / "results", ROOT / "docs"]) for command in result.commands]
     assert len(commands) > 5
     for command in commands:
         _, rest = cli._parser().parse_known_args(shlex.split(command)[1:])

@@ -165,8 +165,8 @@ def test_a_process_that_dies_is_a_fit_that_failed(monkeypatch):
     ("options", "message"),
     [
         ({"methods": ("lvi",)}, "got 'lvi'"),
-        ({"methods": ("map", "map")}, "methods: expected different ones, got map,map"),
-        ({"seeds": ()}, "seeds: expected different ones, got none"),
+        ({"methods": ("map", "map")}, "methods: expected different names, got 'map,map'"),
+        ({"seeds": ()}, "seeds: expected different numbers from 0 on, got none"),
         ({"doublings": 0}, "doublings"),
     ],
 )

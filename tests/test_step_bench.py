@@ -12,7 +12,6 @@ import benchmarks.__main__
 from benchmarks import bench_step, step_cases, step_measure, step_tables
 from benchmarks.bench_step import Config, bench, measured
 from benchmarks.step_cases import Case, dense
-from livi.experiments.deadlines import Deadline
 
 CPU = torch.device("cpu")
 
@@ -44,7 +43,7 @@ def test_dense_networks_have_as_many_weights_as_they_say():
 
 @pytest.mark.parametrize("way", ["plain", "ensemble member", "mean field", "livi", "L'' by LOBPCG"])
 def test_every_way_of_ours_is_measured(way):
-    row = measured(("tiny", way, 1), device=CPU, deadline=Deadline())
+    row = measured(("tiny", way, 1), device=CPU)
     assert row["prevented"] is None
     assert row["seconds"] > 0.0
     assert row["memory"] is None  # there is no count of it on a CPU
@@ -88,10 +87,10 @@ def test_a_run_goes_on_until_all_is_measured_and_is_drawn(tmp_path, capsys):
 
 def test_what_prevents_a_way_is_said_in_the_table(monkeypatch):
     monkeypatch.setattr(bench_step, "find_spec", lambda _: None)
-    missing = measured(("tiny", "bayesian-torch", 1), device=CPU, deadline=Deadline())
+    missing = measured(("tiny", "bayesian-torch", 1), device=CPU)
     monkeypatch.setattr(bench_step, "find_spec", lambda _: object())
     monkeypatch.setitem(sys.modules, "laplace", None)
-    broken = measured(("tiny", "laplace-torch fit", 1), device=CPU, deadline=Deadline())
+    broken = measured(("tiny", "laplace-torch fit", 1), device=CPU)
     told = step_tables.text({"rows": [missing, broken]})
     assert "- tiny, bayesian-torch: not installed" in told
     assert "- tiny, laplace-torch fit: ModuleNotFoundError" in told

@@ -9,7 +9,7 @@ from support.uci_files import write_uci
 
 from livi import cli
 from livi.experiments import table_bench, table_methods
-from livi.experiments.scoreboard import best_of, board
+from livi.experiments.scoreboard import best_of
 from livi.experiments.table_bench import Config, available_methods, bench, fit_row
 from livi.experiments.table_data import task_of
 from livi.experiments.table_methods import FOR_TASK, METHODS, PACKAGES
@@ -222,7 +222,7 @@ def test_one_split_has_no_standard_error():
     }
     rows = [row for group in methods.values() for row in group]
     _, log_score = JUDGED["regression"]
-    found = board(rows, log_score.name, place="data", repeat="split")["d"]
+    found = KIND.board(rows, log_score.name)["d"]
     assert best_of(found, log_score.better) == ("livi", {"ridge"})
     assert not any("± " in line for line in table(rows))
 

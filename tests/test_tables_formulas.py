@@ -8,7 +8,7 @@ import pytest
 from support.table_commands import SMALL
 
 from livi import cli
-from livi.tables import frame_bytes, read_table
+from livi.tables import frames_bytes, read_table
 from livi.tables.formulas import protected, unprotected
 
 BAD = "=HYPERLINK(1)"
@@ -30,9 +30,12 @@ def test_other_text_and_numbers_stay(text):
 
 def test_a_frame_is_protected_in_csv_alone():
     frame = pd.DataFrame({"=a": [-1.5, 2.0], "-b": ["@x", None], "c": ["ok", "-3"], "d": pd.array([-1, None], "Int64")})
-    lines = frame_bytes(frame, ".csv").decode().splitlines()
+    lines = b"".join(frames_bytes([frame], ".csv")).decode().splitlines()
     assert lines == ["'=a,'-b,c,d", "-1.5,'@x,ok,-1", "2.0,,-3,"]
-    assert frame_bytes(frame, ".csv", raw_text=True).decode().splitlines()[:2] == ["=a,-b,c,d", "-1.5,@x,ok,-1"]
+    assert b"".join(frames_bytes([frame], ".csv", raw_text=True)).decode().splitlines()[:2] == [
+        "=a,-b,c,d",
+        "-1.5,@x,ok,-1",
+    ]
     assert list(frame) == ["=a", "-b", "c", "d"]
     assert frame["-b"][0] == "@x"
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from support.small_tables import refuse, silent
 
-from livi.tables import Table, read_table, write_frame
+from livi.tables import Table, read_table, write_frames
 from livi.tables.fitting import fit_table
 from livi.tables.kept_columns import kept_titles, without_predictions
 from livi.tables.options import FitOptions
@@ -26,7 +26,7 @@ def test_columns_of_taken_names_are_evaluated_as_inputs(tmp_path, suffix):
     frame["p50"] = frame["mean"] - 2.0 * frame["mean (input)"] + frame["row"] + 0.1 * random.normal(size=40)
     model = fit_table(Table.from_frame(frame), "p50", BRIEF, silent)
     new = Table.from_frame(frame + 0.01)
-    write_frame(tmp_path / f"kept{suffix}", model.predict(new, silent, keep=True))
+    write_frames(tmp_path / f"kept{suffix}", [model.predict(new, silent, keep=True)])
     kept, heard = read_table(tmp_path / f"kept{suffix}"), []
     assert scores(model, kept, heard.append) == pytest.approx(scores(model, new))
     (text,) = [text for text in heard if "predictions by livi" in text]
@@ -53,9 +53,9 @@ def test_a_target_called_class_is_not_taken_from_the_predictions(tmp_path):
     model = fit_table(Table.from_frame(frame), "class", BRIEF, silent)
     frame["x"] += 0.01
     new = Table.from_frame(frame)
-    write_frame(tmp_path / "kept.csv", model.predict(new, silent, keep=True))
+    write_frames(tmp_path / "kept.csv", [model.predict(new, silent, keep=True)])
     assert scores(model, read_table(tmp_path / "kept.csv")) == pytest.approx(scores(model, new))
-    write_frame(tmp_path / "bare.csv", model.predict(Table.from_frame(frame[["x"]]), silent, keep=True))
+    write_frames(tmp_path / "bare.csv", [model.predict(Table.from_frame(frame[["x"]]), silent, keep=True)])
     with pytest.raises(ValueError, match="expected the target 'class' among the columns, got 'x'"):
         model.evaluate(read_table(tmp_path / "bare.csv"), silent)
 

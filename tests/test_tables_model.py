@@ -14,7 +14,7 @@ from support.small_tables import refuse, silent
 import livi
 from livi.inference import alarms
 from livi.posterior.diagnostics import verdict
-from livi.tables import Table, read_table, write_frame
+from livi.tables import Table, read_table, write_frames
 from livi.tables.encoding import encode
 from livi.tables.estimators import LIVIRegressor
 from livi.tables.fitting import fit_table, split
@@ -143,7 +143,7 @@ def test_kept_columns_come_out_as_they_went_in(houses, tmp_path):
     frame.to_csv(tmp_path / "new.csv", index=False)
     for source in ("new.parquet", "new.csv"):
         for name in ("p.csv", "p.parquet"):
-            write_frame(tmp_path / name, model.predict(read_table(tmp_path / source), silent, keep=True))
+            write_frames(tmp_path / name, [model.predict(read_table(tmp_path / source), silent, keep=True)])
         texts = pd.read_csv(tmp_path / "p.csv", dtype=str, keep_default_na=False)
         assert texts[["area", "town", "code", "when"]].to_numpy().tolist() == [
             ["100.123456789012", "u", "1099511627777", "2020-01-01"],

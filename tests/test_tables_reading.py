@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from support.small_tables import silent
 
-from livi.tables import TableError, check_output, frame_bytes, read_table, write_frame
+from livi.tables import TableError, check_output, frames_bytes, read_table, write_frames
 from livi.tables.detection import column_kinds, learn_schema
 from livi.tables.encoding import encode
 from livi.tables.values import clean, day, label, number
@@ -237,8 +237,8 @@ def test_a_folder_that_cannot_be_written_in_is_refused(tmp_path, monkeypatch):
 def test_frames_are_written_as_csv_and_parquet(tmp_path):
     frame = pd.DataFrame({"row": [1, 2], "class": ["é", 'a,"b'], "p": [0.1, 1e-9]})
     for name in ("some.csv", "some.parquet"):
-        write_frame(tmp_path / name, frame)
+        write_frames(tmp_path / name, [frame])
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "some.csv"), frame)
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "some.parquet"), frame)
-    assert frame_bytes(frame, ".csv").count(b"\n") == 3
+    assert b"".join(frames_bytes([frame], ".csv")).count(b"\n") == 3
     assert sorted(path.name for path in tmp_path.iterdir()) == ["some.csv", "some.parquet"]

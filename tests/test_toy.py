@@ -282,7 +282,7 @@ def test_every_rival_runs_and_is_drawn_beside_nuts(tmp_path):
     bounded = {row["method"] for row in document["rows"] if row["elbo"] is not None}
     assert bounded == {"mean_field", "avb", "kivi", "sivi", "mnf", "livi-mixture-2"}
     pytest.importorskip("matplotlib")
-    [figure] = draw(tmp_path / "toy.json", tmp_path / "figure.png")
+    [figure] = draw([tmp_path / "toy.json"], tmp_path / "figure.png")
     assert figure.name == "figure-a.png"
     assert figure.stat().st_size > 20_000
 
@@ -364,6 +364,12 @@ def test_every_method_is_known_and_an_unknown_one_is_refused():
     for method in ("livi-mixture-0", "ensemble", "swagger"):
         with pytest.raises(ValueError, match="method: expected one of"):
             method_named(method)
+
+
+@pytest.mark.parametrize("twice", [{"data": ("A", "A")}, {"methods": ("map", "map")}])
+def test_what_is_given_twice_would_count_twice_and_is_an_error(twice):
+    with pytest.raises(ValueError, match="expected different names"):
+        Config(**twice)
 
 
 def test_a_fit_that_is_interrupted_at_its_start_is_no_result(monkeypatch):

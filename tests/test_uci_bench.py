@@ -3,6 +3,7 @@
 import json
 import math
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,10 @@ from support.uci_files import write_uci
 from benchmarks import uci_tables
 from livi import cli
 from livi.experiments.deadlines import Deadline
-from livi.experiments.scoreboard import Column, best_of, board, cells, mean_ranks
+from livi.experiments.scoreboard import Column, best_of, cells, mean_ranks
 from livi.experiments.spreading import run_all
 from livi.experiments.uci import bench as uci_bench
+from livi.experiments.uci import methods as uci_methods
 from livi.experiments.uci import search
 from livi.experiments.uci import text as uci_text
 from livi.experiments.uci.bench import Config, bench, default_sets, fit_row
@@ -24,10 +26,11 @@ from livi.experiments.uci.data import Split
 from livi.experiments.uci.methods import METHODS, Candidate, available_methods, default_methods
 from livi.experiments.uci.published import FIGURES, SETS
 from livi.experiments.uci.significance import corrected_difference
-from livi.experiments.uci.text import against_rivals, table, text, verdicts
+from livi.experiments.uci.text import KIND, against_rivals, table, text, verdicts
 from livi.model.priors import Normal, Relevance
 from livi.network import Layout
 from livi.posterior.prediction import RegressionPrediction
+from livi.sampling import polish
 
 CHEAP = [name for name in available_methods() if name not in ("nuts", "full_rank")]
 
@@ -53,7 +56,8 @@ def quick(*methods, **more):
 
 
 @pytest.mark.parametrize("method", CHEAP)
-def test_every_cheap_method_chooses_fits_and_scores(folder, method):
+def test_every_cheap_method_chooses_fits_and_scores(folder, method, monkeypatch):
+    monkeypatch.setattr(uci_methods, "polish", partial(polish, steps=40))
     row = fit_row(("yacht", method, 1), quick(method), folder)
     assert row["error"] is None
     assert set(row["validation"]) <= {str(candidate) for candidate in METHODS[method].candidates}
@@ -272,7 +276,7 @@ def test_means_are_tied_by_the_standard_error_of_their_difference():
         {"x": {"a": {0: 1.0}, "b": {0: 2.0}, "c": {0: 2.0}}, "y": {"a": {0: 1.0}, "b": {0: 0.5}}}, "lower"
     )
     assert ranks == {"a": 1.5, "b": 1.5}
-    assert board([{"d": "x", "method": "a", "s": 1, "v": None}], "v", place="d", repeat="s") == {}
+    assert KIND.board([{"data": "x", "method": "a", "split": 1, "rmse": None}], "rmse") == {}
 
 
 def test_published_figures_are_of_known_sets_and_say_where_they_are_from():
@@ -316,17 +320,16 @@ def test_a_folder_without_uci_sets_is_told_what_is_missing(tmp_path):
 
 def test_methods_are_compared_on_the_splits_that_both_have():
     found = {
-        ("yacht", "livi-polished"): {0: -1.0, 1: -2.0},
-        ("yacht", "map"): {0: -1.5, 1: -2.7, 2: -9.0},
-        ("boston", "map"): {0: -3.0},
+        "yacht": {"livi-polished": {0: -1.0, 1: -2.0}, "map": {0: -1.5, 1: -2.7, 2: -9.0}},
+        "boston": {"map": {0: -3.0}},
     }
-    means = uci_tables.means_table(found, ("boston", "yacht"))
+    means = uci_tables.means_table(found, ("boston", "yacht")).splitlines()
     assert means[2:] == ["| LIVI (L'), then chains |  | -1.50 ± 0.50 (2) |", "| MAP | -3.00 | -4.40 ± 2.33 |"]
-    apart = uci_tables.differences_table(found, ("boston", "yacht"))
+    apart = uci_tables.differences_table(found, ("boston", "yacht")).splitlines()
     assert apart[2:] == ["| MAP |  | 0.600 ± 0.100 |"]
 
 
 def test_committed_results_are_read_split_by_split():
     found = uci_tables.scores([RESULTS], splits=(0, 1))
-    assert set(found["yacht", "livi-polished"]) == {0, 1}
-    assert len(uci_tables.scores([RESULTS])["yacht", "ensemble"]) == 20
+    assert set(found["yacht"]["livi-polished"]) == {0, 1}
+    assert len(uci_tables.scores([RESULTS])["yacht"]["ensemble"]) == 20

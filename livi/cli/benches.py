@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from livi.cli.extras import load
 from livi.cli.messages import quiet, say
 from livi.cli.options import count, names, seeds
 from livi.cli.parsing import new_command
@@ -93,6 +94,8 @@ def run_bench(
         where: the folder with the data, if the notes depend on it.
         running: further arguments of `bench.bench`, beside --jobs and --limit-minutes.
     """
+    if getattr(chosen, "figure", None) is not None:
+        load("matplotlib", "plots")  # before hours of fits
     tell, first = speaker()
     for note in bench.notes(config, *where):
         tell(f"note: {note}")
@@ -103,6 +106,18 @@ def run_bench(
         return None
     print(bench.text(document))
     return document
+
+
+def draw_figure(chosen: argparse.Namespace, module: str, *results: Path) -> None:
+    """Draw --figure from result files, if it is asked for.
+
+    Args:
+        module: of `livi.report`; its `draw` returns the paths that it has written.
+    """
+    if chosen.figure is not None:
+        drawn = importlib.import_module(f"livi.report.{module}").draw(results, chosen.figure)
+        for line in [f"drawn: {path}" for path in drawn] or ["no figure: no run has anything to draw"]:
+            say(line)
 
 
 def uci_folder() -> Path | None:

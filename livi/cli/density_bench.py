@@ -6,7 +6,7 @@ import argparse
 import importlib
 from typing import Any
 
-from livi.cli.benches import add_bench, configured, given, run_bench
+from livi.cli.benches import add_bench, configured, draw_figure, given, run_bench
 from livi.cli.options import count, names
 
 DESCRIPTION = """\
@@ -43,7 +43,6 @@ def _run(chosen: argparse.Namespace) -> int:
     bench = importlib.import_module("livi.experiments.density_bench")
     targets = bench.available() if chosen.only is None else chosen.only
     config = configured(chosen, lambda: bench.Config(targets, **given(chosen, "methods", "seeds", "steps")))
-    run_bench(chosen, bench, config)
-    if chosen.figure is not None:
-        importlib.import_module("livi.report.densities").draw(chosen.out / bench.FILE, chosen.figure)
+    if run_bench(chosen, bench, config) is not None:
+        draw_figure(chosen, "densities", chosen.out / bench.FILE)
     return 0

@@ -6,7 +6,7 @@ import argparse
 import importlib
 from typing import Any
 
-from livi.cli.benches import add_bench, configured, given, run_bench
+from livi.cli.benches import add_bench, configured, draw_figure, given, run_bench
 from livi.cli.options import count, names
 
 DESCRIPTION = """\
@@ -46,7 +46,6 @@ def _run(chosen: argparse.Namespace) -> int:
     bench = importlib.import_module("livi.experiments.entropy_bench")
     data = bench.available() if chosen.only is None else chosen.only
     config = configured(chosen, lambda: bench.Config(data, **given(chosen, "methods", "seeds", "epochs", "draws")))
-    run_bench(chosen, bench, config)
-    if chosen.figure is not None:
-        importlib.import_module("livi.report.entropy").draw(chosen.out / bench.FILE, chosen.figure)
+    if run_bench(chosen, bench, config) is not None:
+        draw_figure(chosen, "entropy", chosen.out / bench.FILE)
     return 0

@@ -7,7 +7,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from livi.cli.benches import add_bench, configured, given, run_bench
+from livi.cli.benches import add_bench, configured, draw_figure, given, run_bench
 from livi.cli.options import names
 
 DESCRIPTION = """\
@@ -53,7 +53,6 @@ def _run(chosen: argparse.Namespace) -> int:
     def configure() -> Any:
         return bench.Config(chosen.data, chosen.methods or bench.default_methods(chosen.components), **options)
 
-    document = run_bench(chosen, bench, configured(chosen, configure))
-    if document is not None and chosen.figure is not None:
-        importlib.import_module("livi.report.toy").draw([chosen.out / bench.FILE, *chosen.also], chosen.figure)
+    if run_bench(chosen, bench, configured(chosen, configure)) is not None:
+        draw_figure(chosen, "toy", chosen.out / bench.FILE, *chosen.also)
     return 0

@@ -16,7 +16,7 @@ from livi import checks
 from livi.experiments.columns import SECONDS
 from livi.experiments.density_targets import TARGETS, Target, available
 from livi.experiments.rows import Row
-from livi.experiments.runs import Job, Say, check_names, check_seeds, empty_document, recorded_fit, run_jobs
+from livi.experiments.runs import Job, Say, all_jobs, check_names, check_seeds, empty_document, recorded_fit, run_jobs
 from livi.experiments.scoreboard import Column, Kind, table
 from livi.family.entropy import Exact
 from livi.family.family import Estimation
@@ -49,7 +49,7 @@ KIND = Kind(
             SECONDS,
         )
     },
-    listed="targets",
+    listed="only",
 )
 
 
@@ -91,8 +91,7 @@ class Config:
         check_seeds(self.seeds)
 
     def jobs(self) -> list[Job]:
-        """Ordered by seed, so that an interrupted run has every method equally often."""
-        return [(target, method, seed) for seed in self.seeds for target in self.targets for method in self.methods]
+        return all_jobs(self.targets, self.methods, self.seeds)
 
 
 def bench(config: Config, out: Path, *, jobs: int = 1, say: Say = print) -> dict[str, Any]:

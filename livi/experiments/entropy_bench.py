@@ -24,7 +24,7 @@ from torch import Tensor
 from livi import checks
 from livi.experiments.datasets import pictures
 from livi.experiments.rows import Row, Rows, first_line, succeeded
-from livi.experiments.runs import Job, Say, check_names, check_seeds, empty_document, recorded_fit, run_jobs
+from livi.experiments.runs import Job, Say, all_jobs, check_names, check_seeds, empty_document, recorded_fit, run_jobs
 from livi.experiments.scoreboard import Column, Kind, table
 from livi.experiments.toy import as_tensors, network
 from livi.experiments.toy_data import OBS_STD, PRIOR_STD, toy_data
@@ -57,7 +57,7 @@ KIND = Kind(
             Column("truth", "by importance sampling, nats", None, 1),
         )
     },
-    listed="data",
+    listed="only",
 )
 TRUTH = "importance"
 SEEDS = (500, 501, 502)
@@ -156,7 +156,7 @@ class Config:
         check_seeds(self.seeds)
 
     def jobs(self) -> list[Job]:
-        return [(name, "", seed) for seed in self.seeds for name in self.data]
+        return all_jobs(self.data, [""], self.seeds)
 
 
 def bench(config: Config, out: Path, *, jobs: int = 1, say: Say = print) -> dict[str, Any]:
@@ -323,9 +323,6 @@ def _of_curve(curve: Sequence[Mapping[str, Any]], method: str) -> Row:
         "nats": ours[-1],
         "truth": theirs[-1],
     }
-
-
-# --- summary and table ----------------------------------------------------------------------------
 
 
 def summary(rows: Rows) -> list[Row]:

@@ -14,7 +14,7 @@ from livi.experiments.plain_problems import PROBLEMS, Part, available, missing
 from livi.experiments.plain_text import KIND, text
 from livi.experiments.plain_training import warm_up
 from livi.experiments.rows import Row
-from livi.experiments.runs import Job, Say, check_names, check_seeds, empty_document, recorded_fit, run_jobs
+from livi.experiments.runs import Job, Say, all_jobs, check_names, check_seeds, empty_document, recorded_fit, run_jobs
 
 __all__ = ["Config", "available", "bench", "fit_row", "notes", "text"]
 
@@ -47,8 +47,7 @@ class Config:
             checks.positive_int("steps", self.steps)
 
     def jobs(self) -> list[Job]:
-        """Ordered by seed, so that an interrupted run has every method equally often."""
-        return [(problem, method, seed) for seed in self.seeds for problem in self.problems for method in self.methods]
+        return all_jobs(self.problems, self.methods, self.seeds)
 
 
 def bench(config: Config, out: Path, folder: Path | None, *, jobs: int = 1, say: Say = print) -> dict[str, Any]:

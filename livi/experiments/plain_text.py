@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from statistics import mean
 from typing import Any
 
 from livi.experiments.columns import ACCURACY, COVERAGE, ECE, NLL, RMSE, SECONDS
-from livi.experiments.rows import Rows, by_method, listed, succeeded
+from livi.experiments.rows import Rows, by_method, listed, succeeded, with_names
 from livi.experiments.scoreboard import Column, Kind, standard_error, table
 
 PLAIN, OURS = "plain", ("livi", "livi-net")
@@ -19,7 +19,7 @@ KIND = Kind(
     "problem",
     "seed",
     {"regression": (NLL, RMSE, COVERAGE, SECONDS), "classification": (NLL, ACCURACY, ECE, SECONDS)},
-    listed="problems",
+    listed="only",
 )
 JUDGED = 3  # the first columns of each task, in which livi is compared with plain
 TIMES_PLAIN = Column("times_plain", "s / plain's", None, 1)
@@ -76,7 +76,7 @@ def verdicts(rows: Rows) -> list[str]:
         }
         lacking = [name for name in both if name not in results]
         partly = [name for name in results if len(succeeded(both[name][ours])) < len(both[name][ours])]
-        failures = f"{_named('no result on', lacking)}{_named('some seeds failed on', partly)}"
+        failures = f"{with_names('no result on', lacking)}{with_names('some seeds failed on', partly)}"
         for index, what in enumerate(("NLL", "accuracy or RMSE", "ECE or coverage") if both else ()):
             behind = [
                 name
@@ -85,7 +85,7 @@ def verdicts(rows: Rows) -> list[str]:
             ]
             found.append(
                 f"{ours} is at least as good as plain in {what} on {len(results) - len(behind)} of {len(both)} "
-                f"problems{_named('worse on', behind)}{failures}."
+                f"problems{with_names('worse on', behind)}{failures}."
             )
     return found
 
@@ -97,7 +97,7 @@ def worse(methods: Mapping[str, Rows], ours: str, column: Column) -> bool:
     """
     if PLAIN not in methods:
         return False
-    our_values, plain_values = _values(methods[ours], column.name), _values(methods[PLAIN], column.name)
+    our_values, plain_values = KIND.values(methods[ours], column.name), KIND.values(methods[PLAIN], column.name)
     seeds = {row["seed"] for row in succeeded(methods[ours])} & plain_values.keys()
     if seeds - our_values.keys():
         return True
@@ -126,12 +126,3 @@ def _loss(column: Column, value: float) -> float:
 
 def _times(row: Mapping[str, Any], plain: float | None) -> float | None:
     return row["seconds"] / max(1e-9, plain) if row["seconds"] is not None and plain is not None else None
-
-
-def _values(rows: Rows, name: str) -> dict[int, float]:
-    """The values of one quantity by seed."""
-    return {row["seed"]: row[name] for row in rows if row.get(name) is not None}
-
-
-def _named(what: str, names: Sequence[str]) -> str:
-    return f"; {what} {', '.join(names)}" if names else ""

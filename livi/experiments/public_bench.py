@@ -21,7 +21,7 @@ from livi import checks
 from livi.experiments.public_data import DISTRIBUTIONS, TABLES, available, split_frame
 from livi.experiments.public_text import KIND, text
 from livi.experiments.rows import Row
-from livi.experiments.runs import Job, Say, check_names, empty_document, recorded_fit, run_jobs
+from livi.experiments.runs import Job, Say, all_jobs, check_names, check_splits, empty_document, recorded_fit, run_jobs
 from livi.experiments.table_scores import LEAST_PROBABILITY
 from livi.inference.interruption import completed
 from livi.tables import Table
@@ -61,12 +61,12 @@ class Config:
     def __post_init__(self) -> None:
         check_names("data", self.data, tuple(TABLES))
         check_names("methods", self.methods, METHODS)
-        for name in ("splits", "max_rows", "threads"):
+        check_splits(self.splits, self.first_split)
+        for name in ("max_rows", "threads"):
             checks.positive_int(name, getattr(self, name))
 
     def jobs(self) -> list[Job]:
-        numbers = range(self.first_split, self.first_split + self.splits)
-        return [(name, method, number) for number in numbers for name in self.data for method in self.methods]
+        return all_jobs(self.data, self.methods, range(self.first_split, self.first_split + self.splits))
 
 
 def bench(config: Config, out: Path, *, jobs: int = 1, say: Say = print) -> dict[str, Any]:

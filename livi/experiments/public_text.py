@@ -7,7 +7,7 @@ from statistics import mean
 from typing import Any
 
 from livi.experiments.columns import ACCURACY, COVERAGE, LOG_SCORE, RMSE, SECONDS
-from livi.experiments.rows import Rows, listed, succeeded
+from livi.experiments.rows import Rows, listed, succeeded, with_names
 from livi.experiments.scoreboard import Column, Kind, table
 
 KIND = Kind(
@@ -71,12 +71,12 @@ def requirements(rows: Rows) -> list[str]:
     found = [
         f"R2 below 0: {', '.join(poor) or 'on none'} of {len(numbers)} regressions.",
         f"Coverage of {low:.0%} to {high:.0%}: on {len(numbers) - len(outside)} of {len(numbers)} regressions"
-        f"{'; outside: ' + ', '.join(outside) if outside else ''}.",
+        f"{with_names('outside:', outside)}.",
     ]
     if compared:
         found.append(
             f"Log score better than boosting's: on {len(compared) - len(losses)} of {len(compared)} tables"
-            f"{'; behind: ' + ', '.join(losses) if losses else ''}."
+            f"{with_names('behind:', losses)}."
         )
         seconds = {name: mean(row["seconds"] for row in rows if row["method"] == name) for name in ("livi", "boosting")}
         found.append(f"Seconds a table, on average: livi {seconds['livi']:.0f}, boosting {seconds['boosting']:.1f}.")

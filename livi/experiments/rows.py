@@ -40,6 +40,12 @@ def load_or_new(path: Path, document: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def rows_of(paths: Iterable[Path]) -> Iterator[Row]:
+    """The rows of these result files, one file after another."""
+    for path in paths:
+        yield from json.loads(path.read_text(encoding="utf-8"))["rows"]
+
+
 def complete(
     path: Path,
     document: dict[str, Any],
@@ -99,7 +105,7 @@ def write(path: Path, document: Mapping[str, Any]) -> None:
     replace_file(path, [json.dumps(document, indent=1, allow_nan=False).encode(), b"\n"])
 
 
-def succeeded(rows: Rows) -> Rows:
+def succeeded(rows: Iterable[Mapping[str, Any]]) -> Rows:
     """The rows without an error."""
     return [row for row in rows if row.get("error") is None]
 
@@ -120,6 +126,15 @@ def by_method(rows: Rows, place: str) -> dict[str, dict[str, list[Mapping[str, A
 def listed(sentences: Iterable[str]) -> str:
     """The sentences as a list in Markdown."""
     return "\n".join(f"- {sentence}" for sentence in sentences)
+
+
+def with_names(what: str, names: Sequence[str]) -> str:
+    """The end of a sentence that names some; empty without any.
+
+    >>> with_names("worse on", ["moons", "boston"])
+    '; worse on moons, boston'
+    """
+    return f"; {what} {', '.join(names)}" if names else ""
 
 
 def first_line(message: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,21 @@ Job = tuple[str, str, int]  # data, method, seed or split
 Say = Callable[[str], None]
 
 
+def all_jobs(places: Iterable[str], methods: Iterable[str], repeats: Iterable[int]) -> list[Job]:
+    """Every method at every place, ordered by repeat, so that an interrupted run has every method equally often."""
+    return [(place, method, repeat) for repeat, place, method in product(repeats, places, methods)]
+
+
 def check_names(what: str, names: tuple[str, ...], allowed: Sequence[str]) -> None:
     """Raise for a name that is not allowed or given twice, or if there is none."""
     for name in names:
         if name not in allowed:
             raise ValueError(f"{what}: expected some of {', '.join(allowed)}, got {name!r}.")
+    check_different(what, names)
+
+
+def check_different(what: str, names: tuple[str, ...]) -> None:
+    """Raise for a name that is given twice, whose runs would count twice, or if there is none."""
     if not names or len(set(names)) != len(names):
         raise ValueError(f"{what}: expected different names, got {','.join(names) or 'none'!r}.")
 
@@ -36,6 +47,13 @@ def check_seeds(seeds: tuple[int, ...]) -> None:
     if not seeds or len(set(seeds)) != len(seeds) or min(seeds) < 0:
         given = ",".join(map(str, seeds)) or "none"
         raise ValueError(f"seeds: expected different numbers from 0 on, got {given}; give each once.")
+
+
+def check_splits(count: int, first: int) -> None:
+    """Raise for a number of splits below 1, or a first one below 0."""
+    checks.positive_int("splits", count)
+    if first < 0:
+        raise ValueError(f"first_split: expected 0 or more, got {first}.")
 
 
 def empty_document(

@@ -48,7 +48,7 @@ class Kind:
         repeat: the entry that numbers its repeats.
         columns: of every table, by task where there are several; the first one is drawn too.
         further: columns of the benchmark's own table alone, by task.
-        listed: the option of the command that lists the places.
+        listed: the option of the command that lists the places; None where a command is for one place.
     """
 
     title: str
@@ -71,6 +71,19 @@ class Kind:
     def key(self, row: Mapping[str, Any]) -> tuple[str, str, int]:
         """Which run a row is of."""
         return row[self.place], method_of(row), row[self.repeat]
+
+    def values(self, rows: Rows, name: str) -> Values:
+        """The values of one quantity by repeat, of the rows of one method at one place."""
+        return {row[self.repeat]: row[name] for row in rows if row.get(name) is not None}
+
+    def board(self, rows: Rows, name: str) -> Board:
+        """The values of one quantity by place, method and repeat, in the order in which these appear."""
+        found: Board = {}
+        for place, methods in by_method(rows, self.place).items():
+            for method, group in methods.items():
+                if values := self.values(group, name):
+                    found.setdefault(place, {})[method] = values
+        return found
 
     def summary(self, rows: Rows) -> list[Row]:
         """For each place and method the number of repeats, and mean, sd, min and max over them of every quantity."""
@@ -121,11 +134,7 @@ def table(
         named: the words for place and method, from their rows; by default their own names.
     """
     sound = succeeded(rows)
-    boards = {
-        column: found
-        for column in columns
-        if (found := board(sound, column.name, place=kind.place, repeat=kind.repeat))
-    }
+    boards = {column: found for column in columns if (found := kind.board(sound, column.name))}
     lines = []
     for place, methods in by_method(rows, kind.place).items():
         shown = [cells(found.get(place, {}), column) for column, found in boards.items()]
@@ -144,19 +153,6 @@ def _count(rows: Rows) -> str:
 
 def _values(rows: Rows, name: str) -> list[float]:
     return [row[name] for row in succeeded(rows) if row.get(name) is not None]
-
-
-def board(rows: Rows, name: str, *, place: str, repeat: str) -> Board:
-    """The values of one quantity by place, method and repeat, in the order in which these appear.
-
-    Args:
-        place, repeat: the entries of a row that say where it was measured, and which repeat it is.
-    """
-    found: Board = {}
-    for row in rows:
-        if row.get(name) is not None:
-            found.setdefault(row[place], {}).setdefault(method_of(row), {})[row[repeat]] = row[name]
-    return found
 
 
 def standard_error(values: Iterable[float]) -> float | None:

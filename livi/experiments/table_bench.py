@@ -11,7 +11,7 @@ from typing import Any
 from livi import checks
 from livi.experiments.datasets import uci
 from livi.experiments.rows import Row
-from livi.experiments.runs import Job, Say, check_names, empty_document, recorded_fit, run_jobs
+from livi.experiments.runs import Job, Say, all_jobs, check_names, check_splits, empty_document, recorded_fit, run_jobs
 from livi.experiments.table_data import BUNDLED, NAMES, Run, read_split, splits_of, task_of
 from livi.experiments.table_methods import (
     FOR_TASK,
@@ -56,20 +56,18 @@ class Config:
         check_names("data", self.data, NAMES)
         check_names("methods", self.methods, tuple(METHODS))
         check_installed(self.methods)
-        for name in ("splits", "max_rows", "threads"):
+        for name in ("max_rows", "threads"):
             checks.positive_int(name, getattr(self, name))
-        if self.first_split < 0:
-            raise ValueError(f"first_split: expected 0 or more, got {self.first_split}.")
+        check_splits(self.splits, self.first_split)
 
     def jobs(self, folder: Path | None) -> list[Job]:
-        """Ordered by split, so that an interrupted run has every method equally often; only splits that exist."""
+        """Only splits that exist, and methods for the task."""
         counts = {name: splits_of(name, folder) for name in self.data}
+        wanted = all_jobs(self.data, self.methods, range(self.first_split, self.first_split + self.splits))
         return [
             (name, method, split)
-            for split in range(self.first_split, self.first_split + self.splits)
-            for name in self.data
+            for name, method, split in wanted
             if (count := counts[name]) is None or split < count
-            for method in self.methods
             if FOR_TASK.get(method, task_of(name)) == task_of(name)
         ]
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from statistics import mean
 from typing import Any
 
 from livi.experiments.columns import ACCURACY, COVERAGE, CRPS, ECE, LOG_SCORE, RMSE, SECONDS
-from livi.experiments.rows import Rows, by_method, listed
-from livi.experiments.scoreboard import Column, Kind, best_of, table
+from livi.experiments.rows import Rows, listed, with_names
+from livi.experiments.scoreboard import Board, Column, Kind, best_of, table
 
 RANGE = (0.85, 0.95)  # where the mean coverage of 90 % intervals should lie
 OURS, OUR_VARIANTS = "livi", ("constant", "varying", "network", "conformal")
@@ -57,66 +57,43 @@ def _named(rows: Rows) -> tuple[str, str]:
 
 def verdicts(rows: Rows) -> list[str]:
     """Sentences on one task: on how many data sets livi is best, where it is not, and where its coverage lies."""
-    groups = {
-        data: {method: group for method, group in methods.items() if method not in OUR_VARIANTS}
-        for data, methods in by_method(rows, "data").items()
-        if OURS in methods
-    }
-    found = [_standing(groups, column) for column in JUDGED[rows[0]["task"]] if _measured(groups, column)]
-    covered = {data: _values(methods[OURS], "coverage") for data, methods in groups.items()}
-    means = {data: mean(values.values()) for data, values in covered.items() if values}
+    task = rows[0]["task"]
+    ours = {row["data"] for row in rows if row["method"] == OURS}
+    compared = [row for row in rows if row["data"] in ours and row["method"] not in OUR_VARIANTS]
+    found = []
+    for column in JUDGED[task]:
+        board = KIND.board(compared, column.name)
+        found += [_standing(board, column)] if any(OURS in methods for methods in board.values()) else []
+    covered = KIND.board(compared, COVERAGE.name)
+    means = {data: mean(methods[OURS].values()) for data, methods in covered.items() if OURS in methods}
     if means:
         low, high = RANGE
         outside = [f"{data} ({100 * value:.1f} %)" for data, value in means.items() if not low <= value <= high]
-        what = "interval" if rows[0]["task"] == "regression" else "set"
         found.append(
-            f"Coverage of livi's 90 % {what}s lies in {100 * low:.0f}–{100 * high:.0f} % on "
-            f"{len(means) - len(outside)} of {len(means)} data sets{_with_names('outside', outside)}."
+            f"Coverage of livi's 90 % {'interval' if task == 'regression' else 'set'}s lies in "
+            f"{100 * low:.0f}–{100 * high:.0f} % on {len(means) - len(outside)} of {len(means)} data sets"
+            f"{with_names('outside:', outside)}."
         )
     return found
 
 
-def best_methods(methods: Mapping[str, Rows], column: Column) -> tuple[str | None, set[str]]:
-    """The method with the best mean, and those within one standard error of it; see `scoreboard.best_of`."""
-    values = {method: found for method, group in methods.items() if (found := _values(group, column.name))}
-    return best_of(values, column.better)
-
-
-# --- parts ----------------------------------------------------------------------------------------
-
-
-def _standing(groups: Mapping[str, Mapping[str, Rows]], column: Column) -> str:
+def _standing(board: Board, column: Column) -> str:
     """A sentence on the wins, draws and losses of livi by one quantity."""
     wins: list[str] = []
     draws: list[str] = []
     losses: list[str] = []
     firsts = 0
-    for data, methods in groups.items():
-        best, tied = best_methods(methods, column)
-        if best is None:
-            continue
+    for data, methods in board.items():
+        best, tied = best_of(methods, column.better)
         firsts += best == OURS
         if OURS not in {best, *tied}:
             losses.append(f"{data} ({best})")
         elif tied:
-            draws.append(f"{data} ({', '.join(sorted({best, *tied} - {OURS}))})")
+            draws.append(f"{data} ({', '.join(sorted({str(best), *tied} - {OURS}))})")
         else:
             wins.append(data)
-    standing = {"alone": wins, "within one standard error": draws, "behind": losses}
+    standing = {"alone:": wins, "within one standard error:": draws, "behind:": losses}
     return (
-        f"Best mean {column.title.removesuffix(', %')}: livi on {firsts} of {len(wins) + len(draws) + len(losses)} "
-        f"data sets{''.join(_with_names(what, names) for what, names in standing.items())}."
+        f"Best mean {column.title.removesuffix(', %')}: livi on {firsts} of {len(board)} "
+        f"data sets{''.join(with_names(what, names) for what, names in standing.items())}."
     )
-
-
-def _measured(groups: Mapping[str, Mapping[str, Rows]], column: Column) -> bool:
-    return any(_values(methods[OURS], column.name) for methods in groups.values())
-
-
-def _with_names(what: str, names: Sequence[str]) -> str:
-    return f"; {what}: {', '.join(names)}" if names else ""
-
-
-def _values(rows: Rows, name: str) -> dict[int, float]:
-    """The values of one quantity by split."""
-    return {row["split"]: row[name] for row in rows if row.get(name) is not None}

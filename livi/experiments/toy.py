@@ -22,25 +22,12 @@ from livi.inference import Recipe, fit
 from livi.inference.interruption import completed
 from livi.model.likelihoods import Gaussian
 from livi.model.priors import Normal
+from livi.posterior.diagnostics import Estimate
 from livi.posterior.posterior import Posterior
 from livi.rivals import METHODS as RIVALS
 from livi.rivals import MultiplicativeFlow, fit_ensemble
 from livi.rivals.sampler import Sampler
 from livi.sampling import PolishReport, polish
-
-__all__ = [
-    "METHODS",
-    "Estimate",
-    "Fitted",
-    "evidence_bound",
-    "fit_toy",
-    "measure",
-    "method_named",
-    "network",
-    "reference",
-    "run",
-    "toy_data",
-]
 
 METHODS = (
     "livi",
@@ -64,14 +51,6 @@ QUICK_CHAINS = {"chains": 8, "draws": 64, "steps": 60}
 SHORTEST = Recipe(steps=50, map_steps=50, map_restarts=1, num_samples=16)  # before chains that use no draws of the fit
 
 Fit = Callable[..., Posterior]
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over independent repeats, and its standard error."""
-
-    value: float
-    standard_error: float
 
 
 def network(seed: int, dropout: float = 0.0) -> nn.Sequential:

@@ -12,10 +12,19 @@ from livi import checks
 from livi.experiments.columns import SECONDS
 from livi.experiments.deadlines import Deadline
 from livi.experiments.rows import Row, Rows, by_method, listed
-from livi.experiments.runs import Job, Say, empty_document, recorded_fit, run_jobs
+from livi.experiments.runs import (
+    Job,
+    Say,
+    all_jobs,
+    check_different,
+    check_names,
+    empty_document,
+    recorded_fit,
+    run_jobs,
+)
 from livi.experiments.scoreboard import Column, Kind, table
 from livi.experiments.toy import CHAINS, method_named, run
-from livi.experiments.toy_data import check_name, reference
+from livi.experiments.toy_data import NAMES, reference
 from livi.inference import Recipe
 from livi.rivals import METHODS as RIVALS
 
@@ -54,15 +63,13 @@ class Config:
 
     def __post_init__(self) -> None:
         checks.positive_int("seeds", self.seeds)
-        for name in self.data:
-            check_name(name)
+        check_names("data", self.data, NAMES)
         for method in self.methods:
             method_named(method)
+        check_different("methods", self.methods)
 
     def jobs(self) -> list[Job]:
-        """(data, method, seed), ordered by seed, so that an interrupted run has every method equally often."""
-        seeds = range(self.first_seed, self.first_seed + self.seeds)
-        return [(name, method, seed) for seed in seeds for name in self.data for method in self.methods]
+        return all_jobs(self.data, self.methods, range(self.first_seed, self.first_seed + self.seeds))
 
 
 def all_methods(components: int = 5) -> tuple[str, ...]:

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from livi.report import page_style
 from livi.report.compared import Compared
 from livi.report.comparison_figure import comparison_figure
 from livi.report.elements import prose, table
+from livi.report.still_page import picture, still_page
+from livi.report.style import png_of
 from livi.version import __version__
 
-STYLE = (
-    page_style.STYLE
-    + """
-figure img { width: 100%; min-width: 720px; height: auto; display: block }
-td { white-space: nowrap }
-"""
-)
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+SHOWN = "scores with standard errors, calibration curves and seconds of every method"
 
 
 def comparison_page(rows: Sequence[Compared], cells: Sequence[Sequence[str]], words: Sequence[str]) -> str:
@@ -38,20 +30,14 @@ def comparison_page(rows: Sequence[Compared], cells: Sequence[Sequence[str]], wo
     body = f"""
 <h1>{escape(headline(rows))}</h1>
 {"".join(f'<p class="note">{prose(text)}</p>' for text in words)}
-{_figure(rows)}
+{picture(png_of(comparison_figure(rows), 220), SHOWN)}
 <h2>Every method</h2>
 {listed}
 {_remarks("Without a result", ((row.title, row.trouble) for row in rows if row.trouble))}
 {_remarks("What the fits said", ((row.title, text) for row in rows for text in row.notes))}
 <p class="note">Written by livi {escape(__version__)}. This file holds everything it shows.</p>
 """
-    return (
-        '<!doctype html>\n<html lang="en-GB">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>livi: methods compared</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>{body}</main>\n"
-        "</body>\n</html>\n"
-    )
+    return still_page("livi: methods compared", body, "td { white-space: nowrap }")
 
 
 def headline(rows: Sequence[Compared]) -> str:
@@ -65,14 +51,6 @@ def headline(rows: Sequence[Compared]) -> str:
     if equal:
         return f"{best.title} has the best score; not clearly behind: {', '.join(equal)}"
     return f"{best.title} has the best score, by more than two standard errors"
-
-
-def _figure(rows: Sequence[Compared]) -> str:
-    file = io.BytesIO()
-    comparison_figure(rows).savefig(file, format="png", dpi=220)
-    code = base64.b64encode(file.getvalue()).decode()
-    about = "scores with standard errors, calibration curves and seconds of every method"
-    return f'<figure class="scroll"><img src="data:image/png;base64,{code}" alt="{about}"></figure>'
 
 
 def _remarks(title: str, remarks: Iterable[tuple[str, str]]) -> str:

@@ -18,9 +18,9 @@ import torch
 from livi.experiments.machine import machine, versions
 from livi.experiments.processes import side_by_side
 from livi.experiments.runs import recorded_warnings
-from livi.experiments.toy import as_tensors, fit_toy, measure, network, reference, toy_data
+from livi.experiments.toy import as_tensors, fit_toy, measure, network
 from livi.experiments.toy_bench import QUICK
-from livi.experiments.toy_data import NAMES, Reference
+from livi.experiments.toy_data import NAMES, Reference, reference, toy_data
 from livi.model.warning import FitWarning
 from livi.network import Layout
 from livi.posterior.diagnostics import CorrelationCheck, DensityCheck, Diagnosis, Effort, ShapeCheck, weight_name

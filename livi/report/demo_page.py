@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 from typing import Any
 
-from livi.report import page_style
 from livi.report.demo_figures import TITLES
 from livi.report.elements import findings_list, prose
+from livi.report.still_page import picture, still_page
 
 Document = Mapping[str, Any]
 
@@ -24,21 +23,15 @@ MEANINGLESS = (
     "nothing."
 )
 
-STYLE = (
-    page_style.STYLE
-    + """
+STYLE = """
 .quick { border-left: 4px solid #d55e00; background: #fdf3ec; padding: 10px 16px; margin-bottom: 24px; font-weight: 600;
   position: sticky; top: 0 }
-figure img { width: 100%; height: auto; display: block }
-figure .scroll { background: none; margin: 0 }
-@media (max-width: 680px) { figure img { width: 720px } td { white-space: nowrap } /* to be read by scrolling */ }
-@media print { figure img { width: 100% } }
+@media (max-width: 680px) { td { white-space: nowrap } }
 th:first-child, td:first-child { text-align: left }
 tr.reference td { border-top: 0.75px solid #c9c9cc; color: #55555a }
 pre { background: #f6f6f7; padding: 14px 16px; border-radius: 6px; overflow-x: auto; font: 14px/1.5 ui-monospace,
   SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace }
 """
-)
 
 
 def table(document: Document) -> str:
@@ -86,7 +79,7 @@ def page(document: Document, images: Mapping[str, bytes]) -> str:
 disagree in the gap; a posterior over the weights should say so. Here are three approximations to that posterior, fitted
 afresh by this run, beside Hamiltonian Monte Carlo (NUTS), which a network this small can afford and whose own
 error is given below.</p>
-{_figure(images["bands"], "bands", _bands_caption(document))}
+{picture(images["bands"], "bands", _bands_caption(document))}
 <h2>What this run shows</h2>
 {_table(document)}
 <ul>{_items([MEANINGLESS] if config["quick"] else findings(document))}</ul>
@@ -94,9 +87,9 @@ error is given below.</p>
 <p>{prose(trust(document))}</p>
 <h2>Inside the LIVI posterior</h2>
 <p>{prose(_inside(document))}</p>
-{_figure(images["densities"], "marginal densities of six weights", DENSITIES_CAPTION)}
-{_figure(images["correlation"], "correlations of weights within and across layers", CORRELATION_CAPTION)}
-{_figure(images["course"], "the bound and its terms over the steps of the fit", COURSE_CAPTION)}
+{picture(images["densities"], "marginal densities of six weights", DENSITIES_CAPTION)}
+{picture(images["correlation"], "correlations of weights within and across layers", CORRELATION_CAPTION)}
+{picture(images["course"], "the bound and its terms over the steps of the fit", COURSE_CAPTION)}
 <h2>Its own diagnosis</h2>
 <p>{prose(_severity(document))}</p>
 {findings_list(_diagnosed(document))}
@@ -105,11 +98,7 @@ error is given below.</p>
 <p class="note">{escape(_colophon(document))}</p>
 """
     suffix = ", a quick run that means nothing" if config["quick"] else ""
-    return (
-        f'<!doctype html>\n<html lang="en-GB">\n<head>\n<meta charset="utf-8">\n<meta name="viewport" '
-        f'content="width=device-width, initial-scale=1">\n<title>livi demo: data set {escape(config["data"])}, seed '
-        f"{config['seed']}{suffix}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>{body}</main>\n</body>\n</html>\n"
-    )
+    return still_page(f"livi demo: data set {config['data']}, seed {config['seed']}{suffix}", body, STYLE)
 
 
 DENSITIES_CAPTION = (
@@ -276,15 +265,6 @@ def _table(document: Document) -> str:
         '<p class="note">bound: L′, a lower bound on log p(data) where the linearised entropy is exact; ± its Monte '
         "Carlo error. An ensemble has none. seconds: of the fit on one thread, by the clock and by the CPU; of NUTS, "
         "of both runs by the clock, on the machine that made the reference.</p>"
-    )
-
-
-def _figure(png: bytes, alternative: str, caption: str) -> str:
-    encoded = base64.b64encode(png).decode("ascii")
-    return (
-        f'<figure><div class="scroll" tabindex="0" role="region" aria-label="figure">'
-        f'<img alt="{escape(alternative)}" src="data:image/png;base64,{encoded}"></div>'
-        f"<figcaption>{prose(caption)}</figcaption></figure>"
     )
 
 

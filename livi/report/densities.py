@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from livi.experiments.density_targets import TARGETS
+from livi.experiments.rows import rows_of
 from livi.report.style import INK, PALETTE, TEXT_WIDTH, new_figure, save, style
 
 SIDE = 120  # points of a grid
@@ -16,9 +17,15 @@ LEVELS = (0.01, 0.1, 0.3, 0.6, 0.9)  # of the peak
 TITLES = {"livi": "livi", "sivi": "SIVI", "full_rank": "full rank", "mean_field": "mean field"}
 
 
-def draw(results: Path, figure: Path) -> None:
-    """The draws that the file holds, those of its first seed, one row for each target in two dimensions."""
-    rows = [row for row in json.loads(results.read_text(encoding="utf-8"))["rows"] if row["draws"] and row["dim"] == 2]
+def draw(results: Sequence[Path], figure: Path) -> list[Path]:
+    """The draws that the files hold, those of the first seed, one row for each target in two dimensions.
+
+    Returns:
+        The figure's path; nothing where there are no such draws.
+    """
+    rows = [row for row in rows_of(results) if row["draws"] and row["dim"] == 2]
+    if not rows:
+        return []
     targets, methods = (list(dict.fromkeys(row[name] for row in rows)) for name in ("target", "method"))
     with style():
         made = new_figure(TEXT_WIDTH, TEXT_WIDTH * len(targets) / max(1, len(methods)))
@@ -42,3 +49,4 @@ def draw(results: Path, figure: Path) -> None:
             ax.set(xlim=(sides[0][0], sides[0][-1]), ylim=(sides[1][0], sides[1][-1]), xticks=[], yticks=[])
             ax.set_title(f"{TITLES.get(row['method'], row['method'])}, KL {row['kl']:.3f}")
         save(made, figure)
+    return [figure]

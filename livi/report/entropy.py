@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from livi.experiments.entropy_bench import METHODS, TRUTH
+from livi.experiments.rows import rows_of, succeeded
 from livi.report.style import FAINT, INK, PALETTE, new_figure, save, shared_legend, style
 
 if TYPE_CHECKING:
@@ -28,11 +28,17 @@ DASHES = {"exact": (None, None), "lanczos": (1.0, 1.5), "exact-terms": (4.0, 1.5
 WIDTH, HEIGHT = 2.6, 3.6  # inches, of a column
 
 
-def draw(results: Path, figure: Path) -> None:
-    """For each data set the entropies of the first seed, and below them their errors."""
+def draw(results: Sequence[Path], figure: Path) -> list[Path]:
+    """For each data set the entropies of the first seed whose training did not fail, and below them their errors.
+
+    Returns:
+        The figure's path; nothing where all trainings failed.
+    """
     rows: dict[str, Mapping[str, Any]] = {}
-    for row in json.loads(results.read_text(encoding="utf-8"))["rows"]:
+    for row in succeeded(rows_of(results)):
         rows.setdefault(row["data"], row)
+    if not rows:
+        return []
     with style():
         made = new_figure(0.4 + WIDTH * len(rows), HEIGHT)
         axes = made.subplots(2, len(rows), squeeze=False, sharex="col", height_ratios=(1.6, 1.0))
@@ -45,6 +51,7 @@ def draw(results: Path, figure: Path) -> None:
         axes[1][0].set_ylabel("minus truth, nats")
         shared_legend(made, axes[0][0], 2 * len(rows))
         save(made, figure)
+    return [figure]
 
 
 def _entropies(ax: Axes, curve: Sequence[Mapping[str, Any]]) -> None:

@@ -31,14 +31,14 @@ WIDE = 3  # panels in a line
 TITLES = {"nll": "negative log likelihood", "ece": "calibration error, %", "accuracy": "accuracy, %"}
 
 
-def shift_curves(rows: Rows, shift: str, methods: Sequence[str] | None = None) -> Figure:
+def shift_curves(rows: Rows, shift: str) -> Figure:
     """NLL and calibration error by angle of rotation or severity of corruption: means over seeds, standard errors.
 
     Args:
         rows: of `livi bench`, without those that failed.
         shift: "rotation" (test M2), the name of a corruption (test C2), or "corruption" for the mean over them all.
     """
-    chosen = _by_method([row for row in rows if shift_curve(row, shift, "levels") is not None], methods)
+    chosen = _by_method([row for row in rows if shift_curve(row, shift, "levels") is not None])
     if not chosen:
         raise ValueError(f"rows: expected some of {shift}, got none.")
     with style():
@@ -54,7 +54,7 @@ def shift_curves(rows: Rows, shift: str, methods: Sequence[str] | None = None) -
         return figure
 
 
-def entropy_curves(rows: Rows, classes: int, methods: Sequence[str] | None = None) -> Figure:
+def entropy_curves(rows: Rows, classes: int) -> Figure:
     """Empirical distribution of predictive entropy on each OOD set (test M3): a curve that rises late is unsure.
 
     Of the sets that all methods have, or of all where there is none such.
@@ -62,7 +62,7 @@ def entropy_curves(rows: Rows, classes: int, methods: Sequence[str] | None = Non
     Args:
         classes: whose logarithm is the highest entropy.
     """
-    chosen = _by_method(rows, methods)
+    chosen = _by_method(rows)
     known = list(dict.fromkeys(name for row in rows for name in row["entropy"] if name != "scored"))
     shared = [name for name in known if all(any(name in row["entropy"] for row in group) for group in chosen.values())]
     names = shared or known
@@ -97,7 +97,7 @@ def overview(rows: Rows, classes: int) -> Figure:
     Curves of entropy are means over the OOD sets that all have.
     """
     methods = _overviewed(rows)
-    chosen = _by_method(rows, methods)
+    chosen = _by_method([row for row in rows if row["method"] in methods])
     ood = shared_sets([row for group in chosen.values() for row in group])
     with style():
         figure = new_figure(TEXT_WIDTH, 0.4 * TEXT_WIDTH)
@@ -137,7 +137,7 @@ def runtime_curves(rows: Rows) -> Figure:
     Args:
         rows: of `livi bench runtime`, without those that failed.
     """
-    chosen = _by_method(rows, None)
+    chosen = _by_method(rows)
     if not chosen:
         raise ValueError("rows: expected some of livi bench runtime, got none.")
     with style():
@@ -263,12 +263,11 @@ def _band(
         ax.fill_between(places, middle - error, middle + error, color=look["color"], alpha=0.15, linewidth=0)
 
 
-def _by_method(rows: Rows, methods: Sequence[str] | None) -> dict[str, list[Mapping[str, Any]]]:
+def _by_method(rows: Rows) -> dict[str, list[Mapping[str, Any]]]:
     """Rows of each method: livi's own first, then one network and ensembles, which have the same colours everywhere."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for row in sorted(rows, key=lambda row: _place(row["method"])):
-        if methods is None or row["method"] in methods:
-            groups.setdefault(row["method"], []).append(row)
+        groups.setdefault(row["method"], []).append(row)
     return groups
 
 

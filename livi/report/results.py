@@ -29,7 +29,10 @@ Row = Mapping[str, Any]
 
 # Settings that select runs but do not change them: files that differ in these alone become one table.
 WANTED = ("data", "sets", "targets", "problems", "problem", "methods", "seeds", "splits", "first_seed", "first_split")
-USUAL = {"part": "test", "norm": "batch", "threads": 1}  # defaults, which are left out of commands
+PLACES = ("data", "sets", "targets", "problems")  # settings for which each command has an option of its own name
+# Defaults, which are left out of commands. Those of the second line are no options of any.
+USUAL = {"part": "test", "norm": "batch", "threads": 1}
+USUAL |= {"latent_dim": 10, "hidden": 128, "noise": 0.05, "importance": 256}
 
 
 KINDS: dict[str, Kind] = {
@@ -149,7 +152,8 @@ def command_of(document: Mapping[str, Any]) -> str:
     first, *second = experiment.split()
     words = ["livi", "bench", first, *(f"--{word}" for word in second)]
     for name, value in given.items():
-        words += [] if USUAL.get(name) == value else _option(name, value)
+        option = kind.listed if name in PLACES and kind.listed is not None else name
+        words += [] if USUAL.get(name) == value else _option(option, value)
     return shlex.join([*words, "--jobs", str(document["jobs"])] if document.get("jobs", 1) > 1 else words)
 
 
@@ -173,13 +177,10 @@ def machine_of(document: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-_OPTIONS = {"targets": "only", "problems": "only"}  # settings whose options have other names
-
-
 def _option(name: str, value: Any) -> list[str]:
     if value is None or value is False or value == []:
         return []
-    option = f"--{_OPTIONS.get(name, name).replace('_', '-')}"
+    option = f"--{name.replace('_', '-')}"
     if value is True:
         return [option]
     return [option, ",".join(map(str, value)) if isinstance(value, list) else str(value)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from livi.experiments.images.problems import PROBLEMS
-from livi.experiments.scoreboard import Values, board, often_enough, standard_error
+from livi.experiments.scoreboard import Values, often_enough, standard_error
 from livi.experiments.uci.methods import METHODS as UCI_METHODS
 from livi.report.image_figures import correlation_figure, figure_named, figure_names, runtime_curves
 from livi.report.results import Result
@@ -38,7 +38,7 @@ def results_figure(result: Result) -> Figure | None:
     column = first[0]
     alike = {task for task in tasks if kind.columns[task][0].name == column.name}
     rows = [row for row in result.sound if kind.of_task(row) in alike]
-    boards = board(rows, column.name, place=kind.place, repeat=kind.repeat)
+    boards = kind.board(rows, column.name)
     if not boards:
         return None
     there = list(dict.fromkeys(method for found in boards.values() for method in found))

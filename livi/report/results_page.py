@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from livi.posterior.storage import replace_file
-from livi.report import page_style
 from livi.report.elements import prose, table
 from livi.report.results import Result, joined
 from livi.report.results_figure import further_figure, further_figures, results_figure
 from livi.report.results_text import page
+from livi.report.still_page import picture, still_page
+from livi.report.style import png_of
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-STYLE = (
-    page_style.STYLE
-    + """
+STYLE = """
 main { max-width: 1180px }
-figure img { width: 100%; min-width: 720px; height: auto; display: block }
 td { white-space: nowrap } table { font-size: 14px } h3 { margin: 30px 0 6px }
 pre { background: #f5f5f7; padding: 8px 12px; overflow-x: auto; font-size: 13.5px; white-space: pre-wrap }
 """
-)
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+
+DPI = 150
 
 
 def write_report(folders: Sequence[str | Path], out: str | Path) -> list[Path]:
@@ -49,10 +41,10 @@ def write_report(folders: Sequence[str | Path], out: str | Path) -> list[Path]:
         if drawn is None:
             del names[number]
         else:
-            pictures[name] = _png(drawn)
+            pictures[name] = png_of(drawn, DPI)
     further = further_names(results, names)
     for number, found in further.items():
-        pictures |= {file: _png(further_figure(results[number], what)) for what, file in found.items()}
+        pictures |= {file: png_of(further_figure(results[number], what), DPI) for what, file in found.items()}
     markdown = page(results, names, further)
     contents = {
         f"{base.name}.md": markdown.encode(),
@@ -87,13 +79,7 @@ def further_names(results: Sequence[Result], names: Mapping[int, str]) -> dict[i
 def html(markdown: str, pictures: dict[str, bytes]) -> str:
     """The page in HTML: the headings, tables, lists, code, pictures and paragraphs that `results_text` writes."""
     body = "\n".join(_block(block, pictures) for block in re.split(r"\n\n+", markdown.strip()))
-    return (
-        '<!doctype html>\n<html lang="en-GB">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>livi: results</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>{body}</main>\n"
-        "</body>\n</html>\n"
-    )
+    return still_page("livi: results", body, STYLE)
 
 
 def _block(block: str, pictures: dict[str, bytes]) -> str:
@@ -109,9 +95,8 @@ def _block(block: str, pictures: dict[str, bytes]) -> str:
         )
     if block.startswith("    "):
         return "<pre><code>" + "\n".join(escape(line.strip()) for line in block.splitlines()) + "</code></pre>"
-    if picture := re.fullmatch(r"!\[(.*)\]\((.*)\)", block):
-        code = base64.b64encode(pictures[picture[2]]).decode()
-        return f'<figure class="scroll"><img src="data:image/png;base64,{code}" alt="{prose(picture[1])}"></figure>'
+    if named := re.fullmatch(r"!\[(.*)\]\((.*)\)", block):
+        return picture(pictures[named[2]], named[1])
     return f'<p class="note">{_words(block)}</p>'
 
 
@@ -123,9 +108,3 @@ def _cells(line: str) -> list[str]:
 def _words(text: str) -> str:
     bold = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", prose(text))
     return re.sub(r"\*([^*]+)\*", r"<i>\1</i>", bold)
-
-
-def _png(figure: Figure) -> bytes:
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=150, metadata={"Software": None})
-    return file.getvalue()

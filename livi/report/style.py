@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -124,6 +125,13 @@ def save(figure: Figure, path: str | Path) -> None:
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     with style():
         figure.savefig(path)
+
+
+def png_of(figure: Figure, dpi: int) -> bytes:
+    """The figure as a PNG file, the same bytes every time."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=dpi, metadata={"Software": None})
+    return file.getvalue()
 
 
 def shared_legend(figure: Figure, ax: Axes, columns: int) -> None:

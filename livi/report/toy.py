@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from livi.experiments.rows import rows_of
 from livi.experiments.toy import as_tensors
 from livi.experiments.toy_data import Reference, reference, true_function
 from livi.report.bands import Band, predictive_bands
@@ -27,17 +27,15 @@ TITLES = {
 }
 
 
-def draw(results: Path | Sequence[Path], figure: Path) -> list[Path]:
+def draw(results: Sequence[Path], figure: Path) -> list[Path]:
     """Write FILE-a and FILE-b, as far as the results have these data sets; the paths written.
 
     Of several files together, one curve for each method: that of the first file which has it.
     """
-    files = [results] if isinstance(results, Path) else results
     rows: dict[tuple[str, str], Mapping[str, Any]] = {}
-    for file in files:
-        for row in json.loads(file.read_text(encoding="utf-8"))["rows"]:
-            if row.get("curve"):
-                rows.setdefault((row["data"], row["method"]), row)
+    for row in rows_of(results):
+        if row.get("curve"):
+            rows.setdefault((row["data"], row["method"]), row)
     written = []
     for name in sorted({data for data, _ in rows}):
         path = figure.with_stem(f"{figure.stem}-{name.lower()}")

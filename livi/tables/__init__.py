@@ -4,7 +4,7 @@ Reading and reporting need pandas at most; `livi.tables.fitting` and `livi.table
 """
 
 from livi.tables.content import ClassificationRows, Content, RegressionRows
-from livi.tables.output import check_output, frame_bytes, frames_bytes, save_somewhere, write_frame, write_frames
+from livi.tables.output import check_output, frames_bytes, save_somewhere, write_frames
 from livi.tables.reading import Table, TableError, one_ahead, read_parts, read_table
 
 __all__ = [
@@ -14,12 +14,10 @@ __all__ = [
     "Table",
     "TableError",
     "check_output",
-    "frame_bytes",
     "frames_bytes",
     "one_ahead",
     "read_parts",
     "read_table",
     "save_somewhere",
-    "write_frame",
     "write_frames",
 ]

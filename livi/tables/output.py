@@ -36,11 +36,6 @@ def check_output(path: str | Path, *, force: bool = False, inputs: Iterable[str 
         raise TableError(f"{path}: expected a folder to write in, got {target.parent}, which is not; choose another.")
 
 
-def frame_bytes(frame: Any, suffix: str, *, raw_text: bool = False) -> bytes:
-    """The content of a .csv (UTF-8) or .parquet file with a data frame; see `frames_bytes`."""
-    return b"".join(frames_bytes([frame], suffix, raw_text=raw_text))
-
-
 def frames_bytes(frames: Iterable[Any], suffix: str, *, raw_text: bool = False) -> Iterator[bytes]:
     """The content of one .csv (UTF-8) or .parquet file with data frames of the same columns, piece by piece.
 
@@ -135,11 +130,9 @@ def _save_despite_interrupt(save: Callable[[Path], None], path: Path) -> None:
         save(path)
 
 
-def write_frame(path: str | Path, frame: Any, *, raw_text: bool = False) -> None:
-    """Write a data frame as CSV or Parquet, by the suffix, replacing the file at once. See `frames_bytes`."""
-    write_frames(path, [frame], raw_text=raw_text)
-
-
 def write_frames(path: str | Path, frames: Iterable[Any], *, raw_text: bool = False) -> None:
-    """Write data frames with the same columns to one file, as `write_frame`, with only one in memory at a time."""
+    """Write data frames with the same columns as CSV or Parquet, by the suffix, with only one in memory at a time.
+
+    An existing file is replaced at once. See `frames_bytes`.
+    """
     replace_file(path, frames_bytes(frames, Path(path).suffix.lower(), raw_text=raw_text))

@@ -28,7 +28,7 @@ from livi.experiments.images.scores import scores
 from livi.experiments.images.text import ABLATIONS, KINDS, summary
 from livi.experiments.images.text import ablations_text as text
 from livi.experiments.rows import Row
-from livi.experiments.runs import Job, Say, empty_document, recorded_fit, run_jobs
+from livi.experiments.runs import Job, Say, all_jobs, check_different, empty_document, recorded_fit, run_jobs
 from livi.family.family import WeightSampler
 from livi.family.generators import Generator
 from livi.inference import Recipe
@@ -111,6 +111,7 @@ class Ablations:
             if name not in OF_ONE_FIT and not (kind in ("latents", "samples", "components") and number.isdecimal()):
                 allowed = f"{', '.join(OF_ONE_FIT)}, latents D, samples S, components K"
                 raise ValueError(f"variants: expected some of {allowed}, got {name!r}.")
+        check_different("variants", self.variants)
 
     def config(self) -> Config:
         """The configuration of the benchmark in which livi is fitted."""
@@ -118,7 +119,7 @@ class Ablations:
         return Config(methods=("livi",), **given)
 
     def jobs(self) -> list[Job]:
-        return [(self.problem, variant, seed) for seed in self.seeds for variant in self.variants]
+        return all_jobs([self.problem], self.variants, self.seeds)
 
 
 def default_variants(quick: bool = False) -> tuple[str, ...]:

@@ -18,7 +18,16 @@ from livi.experiments.images.problems import PROBLEMS, ImageProblem, Part, Sets,
 from livi.experiments.images.scores import scores
 from livi.experiments.images.text import KINDS, summary, text
 from livi.experiments.rows import Row
-from livi.experiments.runs import Job, Say, check_seeds, empty_document, recorded_fit, run_jobs
+from livi.experiments.runs import (
+    Job,
+    Say,
+    all_jobs,
+    check_different,
+    check_seeds,
+    empty_document,
+    recorded_fit,
+    run_jobs,
+)
 
 __all__ = ["Config", "bench", "fit_row", "notes", "result_path", "text"]
 
@@ -59,6 +68,7 @@ class Config:
             object.__setattr__(self, "methods", default_methods(PROBLEMS[self.problem], self.quick))
         for name in self.methods:
             check_method(name, self.setting)
+        check_different("methods", self.methods)
         check_seeds(self.seeds)
         if self.part not in get_args(Part):
             raise ValueError(f"part: expected validation or test, got {self.part!r}.")
@@ -75,8 +85,7 @@ class Config:
         return PROBLEMS[self.problem]
 
     def jobs(self) -> list[Job]:
-        """Ordered by seed, so that an interrupted run has every method equally often."""
-        return [(self.problem, method, seed) for seed in self.seeds for method in self.methods]
+        return all_jobs([self.problem], self.methods, self.seeds)
 
     def task(self, sets: Sets, seed: int, folder: Path, deadline: Deadline, say: Say) -> Task:
         """The task of a fit under one of the seeds."""

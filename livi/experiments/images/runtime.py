@@ -30,7 +30,16 @@ from livi.experiments.images.scores import Answers
 from livi.experiments.machine import forget_peak_memory, peak_memory
 from livi.experiments.processes import side_by_side
 from livi.experiments.rows import Row
-from livi.experiments.runs import Job, Say, empty_document, recorded_fit, run_jobs
+from livi.experiments.runs import (
+    Job,
+    Say,
+    all_jobs,
+    check_different,
+    check_seeds,
+    empty_document,
+    recorded_fit,
+    run_jobs,
+)
 from livi.posterior.storage import replace_file
 
 __all__ = ["Config", "bench", "long_enough", "measure", "notes", "result_path", "text"]
@@ -63,15 +72,13 @@ class Config:
             object.__setattr__(self, "methods", quick if self.quick else default_methods(PROBLEMS[PROBLEM]))
         for name in self.methods:
             check_method(name, PROBLEMS[PROBLEM])
-        for name in ("methods", "seeds"):
-            given = getattr(self, name)
-            if not given or len(set(given)) != len(given):
-                raise ValueError(f"{name}: expected different ones, got {','.join(map(str, given)) or 'none'}.")
+        check_different("methods", self.methods)
+        check_seeds(self.seeds)
         for name in ("gradients", "doublings"):
             checks.positive_int(name, getattr(self, name))
 
     def jobs(self) -> list[Job]:
-        return [(PROBLEM, method, seed) for seed in self.seeds for method in self.methods]
+        return all_jobs([PROBLEM], self.methods, self.seeds)
 
 
 def result_path(config: Config, out: Path) -> Path:

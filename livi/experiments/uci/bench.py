@@ -15,7 +15,7 @@ from livi.experiments.datasets import uci
 from livi.experiments.deadlines import Deadline
 from livi.experiments.machine import forget_peak_memory, peak_memory
 from livi.experiments.rows import Row
-from livi.experiments.runs import Job, Say, check_names, empty_document, recorded_fit, run_jobs
+from livi.experiments.runs import Job, Say, all_jobs, check_names, check_splits, empty_document, recorded_fit, run_jobs
 from livi.experiments.uci.data import Split
 from livi.experiments.uci.methods import METHODS, available_methods, check_installed, default_methods
 from livi.experiments.uci.search import Choice, choose, fitted, log_score, predicted
@@ -72,22 +72,16 @@ class Config:
         check_names("sets", self.sets, tuple(uci.NAMES))
         check_names("methods", self.methods, tuple(METHODS))
         check_installed(self.methods)
-        for name in ("splits", "steps", "search_rows"):
+        for name in ("steps", "search_rows"):
             checks.positive_int(name, getattr(self, name))
-        if self.first_split < 0:
-            raise ValueError(f"first_split: expected 0 or more, got {self.first_split}.")
+        check_splits(self.splits, self.first_split)
         checks.device(self.device)
 
     def jobs(self, folder: Path) -> list[Job]:
-        """Ordered by split, so that a stopped run has every method equally often; only splits that exist."""
+        """Only splits that exist."""
         counts = {name: uci.num_splits(folder, name) for name in self.sets}
-        return [
-            (name, method, split)
-            for split in range(self.first_split, self.first_split + self.splits)
-            for name in self.sets
-            if split < counts[name]
-            for method in self.methods
-        ]
+        wanted = all_jobs(self.sets, self.methods, range(self.first_split, self.first_split + self.splits))
+        return [(name, method, split) for name, method, split in wanted if split < counts[name]]
 
 
 def default_sets(folder: Path | None) -> tuple[str, ...]:

@@ -7,14 +7,13 @@ from statistics import mean
 from typing import Any
 
 from livi.experiments.columns import CRPS, RMSE
-from livi.experiments.rows import Rows, listed, succeeded
+from livi.experiments.rows import Rows, listed, succeeded, with_names
 from livi.experiments.scoreboard import (
     Board,
     Column,
     Kind,
     across,
     best_of,
-    board,
     decimals,
     differences,
     markdown,
@@ -37,6 +36,7 @@ KIND = Kind(
     "split",
     {"": (LOG_SCORE,)},
     {"": (RMSE, *OTHERS, Column("noise", "noise"))},
+    listed="sets",
 )
 COMPARED = (OURS, "livi-polished")  # with the rivals
 TITLES = {name: method.title for name, method in METHODS.items()}
@@ -138,13 +138,13 @@ def _at_least(boards: Board, ours: str, rival: str, title: str) -> str:
 def _sentence(ours: str, rival: str, count: int, behind: Sequence[str]) -> str:
     if not count:
         return ""
-    listed = f"; behind on {', '.join(behind)}" if behind else ""
-    return f"{TITLES[ours]}: log likelihood at least that of {rival} on {count - len(behind)} of {count} sets{listed}."
+    some = f"{count - len(behind)} of {count} sets{with_names('behind on', behind)}"
+    return f"{TITLES[ours]}: log likelihood at least that of {rival} on {some}."
 
 
 def _board(rows: Rows, name: str) -> Board:
     """Sets in the order of the published tables, methods in that of METHODS."""
-    found = board(rows, name, place=KIND.place, repeat=KIND.repeat)
+    found = KIND.board(rows, name)
     ordered = sorted(found, key=SETS.index)
     return {place: {method: found[place][method] for method in METHODS if method in found[place]} for place in ordered}
 

@@ -7,15 +7,16 @@ import math
 import torch
 from torch import Tensor
 
+WIDTHS, MOST = 16, 1000  # bandwidths that cross-validation tries, and samples that it looks at
+
 
 def kernel_density(
     values: Tensor,  # (S,)
-    grid: Tensor | None = None,  # (G,)
     *,
     bandwidth: float | None = None,
     points: int = 256,
 ) -> tuple[Tensor, Tensor, float]:
-    """Grid, density and bandwidth of a Gaussian kernel density estimate, by default with Silverman's rule.
+    """Grid of so many points, density and bandwidth of a Gaussian kernel density estimate, by default Silverman's.
 
     bandwidth = 0.9 min(std, interquartile range / 1.34) S^(-1/5) (Silverman, 1986, equation 3.31).
 
@@ -30,10 +31,9 @@ def kernel_density(
         bandwidth = silverman(values)
     if not bandwidth > 0.0:
         raise ValueError("values: expected numbers that differ, got the same one throughout.")
-    if grid is None:
-        low, high = values.min().item() - 4.0 * bandwidth, values.max().item() + 4.0 * bandwidth
-        grid = torch.linspace(low, high, points, dtype=values.dtype, device=values.device)
-    unit = (grid.double()[:, None] - values) / bandwidth
+    low, high = values.min().item() - 4.0 * bandwidth, values.max().item() + 4.0 * bandwidth
+    grid = torch.linspace(low, high, points, dtype=values.dtype, device=values.device)
+    unit = (grid[:, None] - values) / bandwidth
     density = torch.exp(-0.5 * unit.square()).mean(1) / (bandwidth * math.sqrt(2.0 * math.pi))
     return grid, density, bandwidth
 
@@ -46,19 +46,19 @@ def silverman(values: Tensor) -> float:  # (S,)
     return float(0.9 * width * len(values) ** -0.2)
 
 
-def cross_validated(values: Tensor, *, steps: int = 16, most: int = 1000) -> float:  # (S,)
+def cross_validated(values: Tensor) -> float:  # (S,)
     """The bandwidth between a tenth of Silverman's and itself at which left-out samples are most probable.
 
-    Shows separate modes as narrow as they are. Cost: O(steps n^2) for n = min(S, most) samples.
+    Shows separate modes as narrow as they are. Cost: O(n^2) for each width tried, of n = min(S, 1,000) samples.
     """
     widest = silverman(values.double())
     if not widest > 0.0:
         return widest
-    some = values.double()[:: -(-len(values) // most)]
+    some = values.double()[:: -(-len(values) // MOST)]
     shrunk = (len(some) / len(values)) ** 0.2  # the best width for all samples is smaller than that for some
     squares = (some[:, None] - some).square().fill_diagonal_(torch.inf)
     best, best_score = widest, -math.inf
-    for ratio in torch.logspace(-1.0, 0.0, steps, dtype=torch.float64).tolist():
+    for ratio in torch.logspace(-1.0, 0.0, WIDTHS, dtype=torch.float64).tolist():
         width = ratio * widest / shrunk
         score = (torch.logsumexp(-0.5 * squares / width**2, 1) - math.log(width)).mean().item()
         if score > best_score:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from livi.posterior.storage.contents import complaint
@@ -21,13 +20,13 @@ def write_checkpoint(path: str | Path, state: Any) -> None:
     write(path, tensors, {"kind": "checkpoint", "state": skeleton})
 
 
-def read_checkpoint(path: str | Path, device: str | torch.device = "cpu") -> Any:
-    """The state that `write_checkpoint` was given, its tensors on this device.
+def read_checkpoint(path: str | Path) -> Any:
+    """The state that `write_checkpoint` was given, its tensors on the CPU.
 
     Raises:
         StorageError: as from `read`, or the file is not a checkpoint.
     """
-    tensors, meta = read(path, device)
+    tensors, meta = read(path)
     check_kind(path, meta, "checkpoint")
     try:
         return unflatten_state(tensors, meta["state"])
