@@ -126,7 +126,7 @@ def fit(
         result = Result(prepared)
         trainer = Trainer(
             prepared.bound,
-            ranks.part(prepared.data, prepared.bound, divisible=prepared.problem.integrated is None),
+            ranks.part(prepared.data, prepared.bound, fewest=prepared.problem.fewest),
             prepared.recipe,
             seed=seed,
             progress=show,

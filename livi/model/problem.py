@@ -20,7 +20,16 @@ from livi.model.likelihoods import ClassificationLikelihood, Likelihood
 from livi.model.priors import Laplace, Normal, Prior, Relevance
 from livi.model.trial import in_usable_batches, refuse_non_finite, try_first_batch, warn_of_doubts
 from livi.model.units import in_natural_units, unscaled
-from livi.network import InputScaling, Layout, Strategy, apply_many, as_call, multiplications, suitable_strategy
+from livi.network import (
+    InputScaling,
+    Layout,
+    Strategy,
+    all_batch_norms,
+    apply_many,
+    as_call,
+    multiplications,
+    suitable_strategy,
+)
 from livi.network.copying import copied
 from livi.network.evaluation import wake_autograd
 from livi.network.parameters import Forward
@@ -147,6 +156,13 @@ class Problem:
     def classes(self) -> bool:
         """Whether the targets are labels."""
         return are_labels(self.likelihood)
+
+    @property
+    def fewest(self) -> int:
+        """How many examples are needed at once: all for evidence, two where BatchNorm normalises by them, else one."""
+        if self.likelihood.needs_all_examples:
+            return self.data.num_data
+        return 2 if all_batch_norms(self.layout.module) else 1
 
     def log_likelihood(self, theta: Tensor, batch: Batch) -> Tensor:  # (S, m) -> (S, B)
         """log p(y | x, theta) of each example, not scaled."""
