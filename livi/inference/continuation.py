@@ -20,7 +20,7 @@ from livi.model.problem import Choice
 from livi.network import Layout
 from livi.network.parameters import Forward
 from livi.posterior.posterior import Posterior
-from livi.posterior.storage.network import fingerprint, matching_layout
+from livi.posterior.storage.network import fingerprint, held, matching_layout
 
 
 class Continuation:
@@ -70,13 +70,12 @@ class Continuation:
                     f"start: expected include and exclude to choose the {len(layout.slots)} parameters of the "
                     f"posterior, got {', '.join(chosen[:4])}{', ...' * (len(chosen) > 4)}; leave both out."
                 )
-        known = self.original.layout.module
-        for name in layout.fixed:
-            own = known.get_parameter(name)
-            if not torch.equal(own, net.get_parameter(name).to(own)):
+        known = held(self.original.layout)
+        for name, given in held(layout).items():
+            if name not in known or not torch.equal(known[name], given.to(known[name])):
                 raise ValueError(
-                    f"start: expected a network whose fixed weights are those of the posterior, got others in {name}; "
-                    "give it those first: net.load_state_dict(posterior.layout.module.state_dict())."
+                    f"start: expected a network whose fixed weights and buffers are those of the posterior, got others "
+                    f"in {name}; give it those first: net.load_state_dict(posterior.layout.module.state_dict())."
                 )
         return layout.patterns
 

@@ -146,7 +146,7 @@ def fit(
 
 def _make_equal(prepared: Plan, ranks: Alone, facts: dict[str, Any], resumed: dict[str, Any] | None) -> None:
     """Raise where ranks are about to make different fits; then give all of them the same network and posterior."""
-    fixed = {name: value for name, value in facts.items() if name not in MAY_DIFFER}
+    fixed = {name: value for name, value in facts.items() if name not in {*MAY_DIFFER, "buffers"}}  # made equal below
     reached = None if resumed is None else resumed["state"].get("step", "the start")
     ranks.check_same("fit", fixed | {"recipe": facts["recipe"], "the checkpoint's step": reached})
     integrated = prepared.problem.integrated
