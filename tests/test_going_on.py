@@ -290,6 +290,21 @@ def test_a_fit_does_not_go_on_with_other_weights_of_the_examples(tmp_path, last_
         quick_fit(((x, torch.full((24,), 2.0)), y), **options)
 
 
+@pytest.mark.parametrize("last_layer", ["sampled", "exact"])
+def test_a_fit_goes_on_with_new_weights_of_the_examples(last_layer):
+    x, y = data()
+    options = {"likelihood": livi.Weighted(livi.Gaussian()), "forward": livi.pass_weights, "last_layer": last_layer}
+    first = quick_fit(((x, torch.ones(24)), y), **options)
+    again = livi.plan(network(), ((x, torch.linspace(0, 2, 24)), y), start=first, **options)
+    assert again.summary()["last_layer"].startswith(last_layer)
+    if last_layer == "exact":
+        torch.testing.assert_close(again.bound.likelihood.counts, torch.linspace(0, 2, 24))
+    torch.testing.assert_close(again.bound.likelihood.observed.obs_std(), first.likelihood.observed.obs_std())
+    other = livi.Weighted(livi.StudentT())
+    with pytest.raises(ValueError, match=r"expected Weighted of Gaussian as in .* got Weighted of StudentT"):
+        livi.plan(network(), ((x, torch.ones(24)), y), start=first, **options | {"likelihood": other})
+
+
 def test_of_a_whole_network_any_weights_may_go_on(tmp_path):
     path = tmp_path / "run.livi"
     first = quick_fit(last_layer="exact", checkpoint=path)
