@@ -297,8 +297,8 @@ def _finish(result: Result, trainer: Trainer) -> Posterior:
     unconverged = float(trainer.missed) / max(1.0, float(trainer.estimated))
     final = trainer.history and not trainer.interrupted and result.prepared.chains is None  # chains do not follow
     if final and trainer.ranks.first:
-        recent = [row["log_likelihood"] for row in trainer.history[-10:]]
-        levels = (sum(recent) / len(recent), trainer.start_log_likelihood)
+        reached = expected_log_likelihood(bound, result.prepared.data, trainer.rng)
+        levels = (reached, trainer.start_log_likelihood)
         for text in alarms(bound, *levels, unconverged, trainer.rng, trainer.recipe.temperature):
             warn(text)
     facts = trainer.facts | bound.family.facts()  # a component may have been left out
