@@ -185,11 +185,10 @@ class Problem:
     @torch.no_grad()
     def on_data(self, theta: Tensor, most: int = 40) -> tuple[Tensor, Tensor]:  # (S, m) -> (S,), (S,)
         """log p(D | theta) and log p(theta), estimated from `batches`."""
-        total, seen, log_prior = torch.zeros_like(theta[:, 0]), 0, torch.zeros_like(theta[:, 0])
+        total, seen = torch.zeros_like(theta[:, 0]), 0
         for batch in self.batches(most):
-            fit, log_prior = self.on_batch(theta, batch)
-            total, seen = total + len(batch[1]) * fit, seen + len(batch[1])
-        return total / max(1, seen), log_prior
+            total, seen = total + self.log_likelihood(theta, batch).sum(1), seen + len(batch[1])
+        return scaled_up(total / max(1, seen), self.data.num_data), self.prior.log_prob(theta)
 
 
 def _check_likelihood(likelihood: Likelihood) -> None:
