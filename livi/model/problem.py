@@ -145,7 +145,7 @@ class Problem:
         chosen = chosen_for(copy.deepcopy(prior), layout)
         if chosen is None:
             with layout.device:  # not torch's default device
-                chosen = default_prior(layout, classes=are_labels(own))
+                chosen = default_prior(layout, classes=are_labels(own), inputs=batches.first()[0])
         if not isinstance(chosen, Prior):
             raise TypeError(f"prior: expected a livi prior such as Normal(1.0), got {type(chosen).__name__}.")
         args, kwargs = as_call(batches.first()[0])
