@@ -245,13 +245,64 @@ def test_a_network_with_other_fixed_weights_is_no_place_to_go_on(tmp_path, last_
         options = {"exclude": "0.bias", "last_layer": "exact"}
     path = tmp_path / "run.livi"
     first = quick_fit(**options, checkpoint=path)
-    with pytest.raises(ValueError, match=r"fixed weights are those of the posterior, got others in 0\."):
+    with pytest.raises(ValueError, match=r"fixed weights and buffers are those of the posterior, got others in 0\."):
         quick_fit(net=other_network(), start=first, **options)
     with pytest.raises(ValueError, match="the weights that stay fixed are others"):
         quick_fit(net=other_network(), checkpoint=path, **options)
     again = other_network()
     again.load_state_dict(first.layout.module.state_dict())
     assert quick_fit(net=again, start=first, **options).plan["num_params"] == first.plan["num_params"]
+
+
+class Waves(nn.Module):
+    """A network of random waves, which are buffers."""
+
+    def __init__(self, seed):
+        super().__init__()
+        self.register_buffer("waves", torch.randn(1, 6, generator=torch.Generator().manual_seed(seed)))
+        self.body = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 1))
+
+    def forward(self, x):
+        return self.body(torch.cos(x @ self.waves))
+
+
+def test_a_network_with_other_buffers_than_batch_norm_s_is_no_place_to_go_on(tmp_path):
+    path = tmp_path / "run.livi"
+    first = quick_fit(net=Waves(0), checkpoint=path)
+    with pytest.raises(ValueError, match="buffers are those of the posterior, got others in waves; give it those"):
+        quick_fit(net=Waves(1), start=first)
+    with pytest.raises(ValueError, match="the network's buffers hold other numbers"):
+        quick_fit(net=Waves(1), checkpoint=path)
+    trained = Waves(0)
+    trained(torch.randn(9, 1))  # which moves the statistics of BatchNorm, that a fit does not use
+    torch.testing.assert_close(draws(quick_fit(net=trained, checkpoint=path)), draws(first))
+    assert quick_fit(net=trained, start=first).plan["num_params"] == first.plan["num_params"]
+
+
+@pytest.mark.parametrize("last_layer", ["sampled", "exact"])
+def test_a_fit_does_not_go_on_with_other_weights_of_the_examples(tmp_path, last_layer):
+    x, y = data()
+    weighted = {"likelihood": livi.Weighted(livi.Gaussian()), "forward": livi.pass_weights, "last_layer": last_layer}
+    options = weighted | {"checkpoint": tmp_path / "run.livi"}
+    quick_fit(((x, torch.ones(24)), y), **options)
+    said = "other examples" if last_layer == "sampled" else "examples have other weights"
+    with pytest.raises(ValueError, match=said):
+        quick_fit(((x, torch.full((24,), 2.0)), y), **options)
+
+
+@pytest.mark.parametrize("last_layer", ["sampled", "exact"])
+def test_a_fit_goes_on_with_new_weights_of_the_examples(last_layer):
+    x, y = data()
+    options = {"likelihood": livi.Weighted(livi.Gaussian()), "forward": livi.pass_weights, "last_layer": last_layer}
+    first = quick_fit(((x, torch.ones(24)), y), **options)
+    again = livi.plan(network(), ((x, torch.linspace(0, 2, 24)), y), start=first, **options)
+    assert again.summary()["last_layer"].startswith(last_layer)
+    if last_layer == "exact":
+        torch.testing.assert_close(again.bound.likelihood.counts, torch.linspace(0, 2, 24))
+    torch.testing.assert_close(again.bound.likelihood.observed.obs_std(), first.likelihood.observed.obs_std())
+    other = livi.Weighted(livi.StudentT())
+    with pytest.raises(ValueError, match=r"expected Weighted of Gaussian as in .* got Weighted of StudentT"):
+        livi.plan(network(), ((x, torch.ones(24)), y), start=first, **options | {"likelihood": other})
 
 
 def test_of_a_whole_network_any_weights_may_go_on(tmp_path):

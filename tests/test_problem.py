@@ -31,6 +31,22 @@ def test_the_density_is_that_of_likelihood_and_prior_over_all_data():
     torch.testing.assert_close(scaled, 40 * problem.log_likelihood(theta, batch).mean(1))
 
 
+def test_the_prior_of_all_data_is_evaluated_once():
+    asked = []
+
+    def log_prob(theta):
+        asked.append(len(theta))
+        return theta.sum(1)
+
+    x = torch.linspace(-1, 1, 9)[:, None]
+    problem = livi.Problem.of(
+        nn.Linear(1, 1), (x, x), livi.Gaussian(1.0), prior=livi.FunctionPrior(log_prob), batch_size=3
+    )
+    _, log_prior = problem.on_data(torch.ones(4, 2))
+    assert asked == [4]
+    assert log_prior.tolist() == [2.0] * 4
+
+
 def test_nothing_of_the_user_s_is_changed():
     net, likelihood, prior = network(), livi.Gaussian(), livi.Normal(1.0, learned=True)
     before = [p.detach().clone() for p in (*net.parameters(), *likelihood.parameters(), *prior.parameters())]

@@ -229,6 +229,18 @@ def test_a_part_of_a_loader_reads_its_own_examples_only():
     assert len(read) == 8
 
 
+def test_a_part_of_a_loader_checks_its_examples_as_the_whole_loader_does():
+    data = as_data(_loader(), device=torch.device("cpu"), dtype=torch.float64)
+
+    def refuse(inputs):
+        raise ValueError(f"{len(inputs)} bad inputs")
+
+    data.check_inputs = refuse
+    for examples, count in ((data, 10), (Part(data, 0, 2), 5)):
+        with pytest.raises(ValueError, match=f"batch 0: {count} bad inputs"):
+            list(examples.epoch(0))
+
+
 def test_what_cannot_be_cut_is_everyones_in_equal_parts():
     batch = ({"edges": torch.zeros(2, 7), "nodes": torch.zeros(4, 3)}, torch.arange(4.0))
     data = as_data([batch], device=torch.device("cpu"), dtype=torch.float64)

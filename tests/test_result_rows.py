@@ -12,7 +12,7 @@ from livi.experiments.deadlines import OutOfTime
 from livi.experiments.runs import empty_document, recorded_fit, run_jobs
 from livi.experiments.toy_bench import Config
 from livi.inference import FitWarning
-from livi.inference.interruption import completed, interrupted
+from livi.posterior.interruption import completed, interrupted
 
 
 def run(path, wanted, fit):

@@ -284,6 +284,29 @@ def test_the_prior_is_wider_in_narrow_layers_and_in_the_last_layer_of_a_classifi
             torch.testing.assert_close(scale[slot.start : slot.stop], torch.full((slot.numel,), expected))
 
 
+class Written(nn.Module):
+    """A classifier whose layers are made in one order or the other, and run in one."""
+
+    def __init__(self, *order):
+        super().__init__()
+        layers = {"body": nn.Linear(6, 90), "head": nn.Linear(90, 3)}
+        for name in order:
+            setattr(self, name, layers[name])
+
+    def forward(self, x):
+        return self.head(self.body(x).tanh())
+
+
+def test_the_prior_does_not_depend_on_the_order_in_which_a_constructor_makes_the_layers():
+    x, y = torch.randn(40, 6), torch.arange(40) % 3
+    for order in (("body", "head"), ("head", "body")):
+        problem = livi.Problem.of(Written(*order), (x, y), livi.Categorical())
+        scale = problem.prior.scale()
+        found = {slot.name: float(scale[slot.start]) for slot in problem.layout.slots}
+        expected = {"body.weight": 3 / math.sqrt(6), "body.bias": 3.0, "head.weight": 1.0, "head.bias": 8.0}
+        assert found == pytest.approx(expected)
+
+
 def test_the_prior_of_a_part_does_not_depend_on_which_other_weights_are_fixed():
     torch.manual_seed(0)
     for width in (16, 90):

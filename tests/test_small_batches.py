@@ -169,3 +169,16 @@ def test_parts_of_joined_batches_are_parts_of_the_same_ones():
     parts = [list(Part(data, index, 2).epoch(0)) for index in range(2)]
     assert [len(one[1]) + len(other[1]) for one, other in zip(*parts, strict=True)] == [4, 5]
     assert as_data(data, device=torch.device("cpu"), dtype=torch.float32) is data
+
+
+@pytest.mark.parametrize(
+    "batches", [lambda x, y: DataLoader(TensorDataset(x, y), 8), lambda x, y: [(x[:8], y[:8]), (x[8:], y[8:])]]
+)
+def test_parts_that_batch_norm_could_not_normalise_are_the_whole_batch_as_a_half(batches):
+    x, y = rows(11)
+    problem = livi.plan(normed(), batches(x, y), livi.Gaussian()).problem
+    parts = [list(Part(problem.data, index, 2, fewest=problem.fewest).epoch(0)) for index in range(2)]
+    assert [[(len(targets), weight) for _, targets, weight, _ in part] for part in parts] == [[(4, 0.5), (3, 0.5)]] * 2
+    for inputs, targets, _, _ in parts[0]:
+        log_likelihood, _ = problem.on_batch(problem.layout.flatten()[None], (inputs, targets))
+        assert bool(log_likelihood.isfinite().all())

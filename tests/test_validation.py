@@ -18,8 +18,9 @@ from torch.utils.data import (
 
 import livi
 from livi.inference import Recipe
+from livi.inference.ranks import Alone
 from livi.inference.validation import DRAWS, Validation, split_off, validation_of
-from livi.model.data import TensorData, as_data
+from livi.model.data import Part, TensorData, as_data
 from livi.posterior.storage import read_checkpoint
 
 QUICK = Recipe(steps=60, map_steps=30, map_restarts=2, num_samples=8, num_entropy_samples=2)
@@ -153,6 +154,31 @@ def test_scores_of_batches_are_those_of_all_examples():
     assert parts == pytest.approx(whole, rel=1e-5)
     first = Validation(TensorData(x, y, 7), 10).scores(posterior, batches=1)
     assert first != pytest.approx(whole, rel=1e-5)
+
+
+class OneOfTwo(Alone):
+    """One of two ranks, of which the first is asked first and leaves its numbers in `said` for the other."""
+
+    def __init__(self, rank, said):
+        self.rank, self.said = rank, said
+
+    def part(self, data, *_, **__):
+        return Part(data, self.rank, 2)
+
+    def total(self, numbers):
+        if self.rank == 0:
+            self.said.append(numbers)
+            return numbers
+        return [one + other for one, other in zip(self.said.pop(0), numbers, strict=True)]
+
+
+def test_two_ranks_score_every_example_once_also_of_batches_with_fewer_examples_than_ranks():
+    x, y = data(7)
+    batches = as_data([(x[:4], y[:4]), (x[4:6], y[4:6]), (x[6:], y[6:] + 9.0)], **PLACE)
+    posterior, said = quick_fit(), []
+    for rank in range(2):
+        together = Validation(batches, 10, OneOfTwo(rank, said)).scores(posterior)
+    assert together == pytest.approx(Validation(batches, 10).scores(posterior), rel=1e-5)
 
 
 def test_labels_that_do_not_count_do_not_count():

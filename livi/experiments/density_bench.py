@@ -23,9 +23,9 @@ from livi.family.family import Estimation
 from livi.family.generators import MLP, Affine
 from livi.family.noise import DiagonalNoise
 from livi.inference import fit_density
-from livi.inference.interruption import completed
 from livi.network import Layout
 from livi.posterior.density import Density
+from livi.posterior.interruption import completed
 from livi.rivals import Constant, SemiImplicit
 
 __all__ = ["METHODS", "Config", "available", "bench", "fit_row", "notes", "text"]

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from livi.experiments.plain_problems import Parts, Problem, Rows, build_network
 from livi.experiments.plain_training import PlainNetwork, predict_plain, train
 from livi.inference import fit
-from livi.inference.interruption import completed
 from livi.posterior import metrics
+from livi.posterior.interruption import completed
 from livi.posterior.prediction import ClassificationPrediction, RegressionPrediction
 
 MEMBERS = 5

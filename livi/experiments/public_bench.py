@@ -23,7 +23,7 @@ from livi.experiments.public_text import KIND, text
 from livi.experiments.rows import Row
 from livi.experiments.runs import Job, Say, all_jobs, check_names, check_splits, empty_document, recorded_fit, run_jobs
 from livi.experiments.table_scores import LEAST_PROBABILITY
-from livi.inference.interruption import completed
+from livi.posterior.interruption import completed
 from livi.tables import Table
 from livi.tables.content import RegressionRows
 from livi.tables.encoding import encode, target_classes, target_numbers

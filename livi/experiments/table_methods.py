@@ -23,8 +23,8 @@ from livi.experiments.table_data import Run, Split
 from livi.experiments.table_peers import fit_bde, fit_catboost, fit_ngboost
 from livi.experiments.table_scores import LEVEL, Answer, Band, Classes, band, classes, normal_band
 from livi.experiments.table_vbll import fit_vbll
-from livi.inference.interruption import completed
 from livi.model.likelihoods import Categorical, Gaussian
+from livi.posterior.interruption import completed
 from livi.posterior.prediction import ClassificationPrediction, RegressionPrediction
 from livi.rivals import fit_ensemble
 from livi.tables.estimators import LIVIClassifier, LIVIRegressor

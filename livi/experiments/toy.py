@@ -19,10 +19,10 @@ from livi.family.implicit import ImplicitPosterior
 from livi.family.last_layer import ExactLastLayer
 from livi.family.objective import Bound
 from livi.inference import Recipe, fit
-from livi.inference.interruption import completed
 from livi.model.likelihoods import Gaussian
 from livi.model.priors import Normal
 from livi.posterior.diagnostics import Estimate
+from livi.posterior.interruption import completed
 from livi.posterior.posterior import Posterior
 from livi.rivals import METHODS as RIVALS
 from livi.rivals import MultiplicativeFlow, fit_ensemble

@@ -14,13 +14,13 @@ from livi.family.implicit import ImplicitPosterior
 from livi.family.last_layer import ExactLastLayer
 from livi.inference.plans import Choices
 from livi.inference.recipe import Recipe
-from livi.model.likelihoods import Likelihood
+from livi.model.likelihoods import Likelihood, Weighted, pass_weights
 from livi.model.priors import Normal, Prior
 from livi.model.problem import Choice
 from livi.network import Layout
 from livi.network.parameters import Forward
 from livi.posterior.posterior import Posterior
-from livi.posterior.storage.network import fingerprint, matching_layout
+from livi.posterior.storage.network import fingerprint, held, matching_layout
 
 
 class Continuation:
@@ -38,6 +38,7 @@ class Continuation:
                 f"{type(sampler).__name__}; pass start='net' with a network that has the weights to begin at."
             )
         self.original = posterior
+        self.exact = isinstance(sampler, ExactLastLayer)
         self.mode = sampler.likelihood.word if isinstance(sampler, ExactLastLayer) else "sampled"
         # Copied together, so that parameters that parts share stay shared.
         earlier = sampler.earlier if isinstance(sampler, ExactLastLayer) else sampler
@@ -59,8 +60,10 @@ class Continuation:
             ValueError: the network has other parameters, or other weights where these stay fixed, or the patterns
                 choose others.
         """
+        # An exact last layer has the weights of the examples itself, and a network without them.
+        own = None if self.exact and forward is pass_weights else forward
         try:
-            layout = matching_layout(fingerprint(self.original.layout), net, forward)
+            layout = matching_layout(fingerprint(self.original.layout), net, own)
         except ValueError as error:
             raise ValueError(f"start: {error}".replace("parts like those saved", "options as in its fit")) from error
         if (include, exclude) != ("*", ()):
@@ -70,24 +73,25 @@ class Continuation:
                     f"start: expected include and exclude to choose the {len(layout.slots)} parameters of the "
                     f"posterior, got {', '.join(chosen[:4])}{', ...' * (len(chosen) > 4)}; leave both out."
                 )
-        known = self.original.layout.module
-        for name in layout.fixed:
-            own = known.get_parameter(name)
-            if not torch.equal(own, net.get_parameter(name).to(own)):
+        known = held(self.original.layout)
+        for name, given in held(layout).items():
+            if name not in known or not torch.equal(known[name], given.to(known[name])):
                 raise ValueError(
-                    f"start: expected a network whose fixed weights are those of the posterior, got others in {name}; "
-                    "give it those first: net.load_state_dict(posterior.layout.module.state_dict())."
+                    f"start: expected a network whose fixed weights and buffers are those of the posterior, got others "
+                    f"in {name}; give it those first: net.load_state_dict(posterior.layout.module.state_dict())."
                 )
         return layout.patterns
 
     def likelihood_like(self, given: Likelihood) -> Likelihood:
-        """The fitted likelihood, if the given one is of the same class."""
-        if type(given) is not type(self.likelihood):
-            raise ValueError(
-                f"likelihood: expected {type(self.likelihood).__name__} as in the posterior to start from, got "
-                f"{type(given).__name__}."
-            )
-        return self.likelihood
+        """The fitted likelihood, if the given one is of the same class. Behind an exact last layer it has no weights
+        of examples, and is given those of the data to go on with."""
+        weighted = self.exact and isinstance(given, Weighted)
+        fitted = Weighted(self.likelihood) if weighted else self.likelihood
+        kinds = _kinds(fitted), _kinds(given)
+        if kinds[0] != kinds[1]:
+            expected, got = (" of ".join(kind.__name__ for kind in each) for each in kinds)
+            raise ValueError(f"likelihood: expected {expected} as in the posterior to start from, got {got}.")
+        return fitted
 
     def prior_unless(self, asked: Choice[Prior]) -> Prior:
         """The fitted prior, unless another is asked for, which is an error."""
@@ -136,6 +140,11 @@ class _InTwoParts(Prior):
 
     def split(self, chosen: Tensor) -> tuple[Prior, Prior]:  # noqa: ARG002
         return self.earlier, self.last
+
+
+def _kinds(likelihood: Likelihood) -> list[type[Likelihood]]:
+    """The class of a likelihood, and of the one inside it if it has weights of the examples."""
+    return [type(likelihood), *(_kinds(likelihood.base) if isinstance(likelihood, Weighted) else [])]
 
 
 def _in_turn(parts: Sequence[nn.Module]) -> Callable[[Layout], Any]:

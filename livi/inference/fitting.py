@@ -126,7 +126,7 @@ def fit(
         result = Result(prepared)
         trainer = Trainer(
             prepared.bound,
-            ranks.part(prepared.data, prepared.bound, divisible=prepared.problem.integrated is None),
+            ranks.part(prepared.data, prepared.bound, fewest=prepared.problem.fewest),
             prepared.recipe,
             seed=seed,
             progress=show,
@@ -146,7 +146,7 @@ def fit(
 
 def _make_equal(prepared: Plan, ranks: Alone, facts: dict[str, Any], resumed: dict[str, Any] | None) -> None:
     """Raise where ranks are about to make different fits; then give all of them the same network and posterior."""
-    fixed = {name: value for name, value in facts.items() if name not in MAY_DIFFER}
+    fixed = {name: value for name, value in facts.items() if name not in {*MAY_DIFFER, "buffers"}}  # made equal below
     reached = None if resumed is None else resumed["state"].get("step", "the start")
     ranks.check_same("fit", fixed | {"recipe": facts["recipe"], "the checkpoint's step": reached})
     integrated = prepared.problem.integrated
@@ -297,8 +297,8 @@ def _finish(result: Result, trainer: Trainer) -> Posterior:
     unconverged = float(trainer.missed) / max(1.0, float(trainer.estimated))
     final = trainer.history and not trainer.interrupted and result.prepared.chains is None  # chains do not follow
     if final and trainer.ranks.first:
-        recent = [row["log_likelihood"] for row in trainer.history[-10:]]
-        levels = (sum(recent) / len(recent), trainer.start_log_likelihood)
+        reached = expected_log_likelihood(bound, result.prepared.data, trainer.rng)
+        levels = (reached, trainer.start_log_likelihood)
         for text in alarms(bound, *levels, unconverged, trainer.rng, trainer.recipe.temperature):
             warn(text)
     facts = trainer.facts | bound.family.facts()  # a component may have been left out

@@ -102,7 +102,7 @@ class MapStart:
         self.problem, self.recipe, self.seed = problem, recipe, seed
         self.progress = progress or FitProgress(recipe.map_steps, quiet=True)
         self.theta = initial_weights(problem.layout, recipe.map_restarts, seed).requires_grad_()
-        self.data = self.ranks.part(problem.data, divisible=problem.integrated is None)
+        self.data = self.ranks.part(problem.data, fewest=problem.fewest)
         self.ascent = _Ascent(problem, self.theta, recipe.map_rate, self.ranks, self.data)
         self.stepper = Stepper(self.ascent.advance, self.ascent.changed, capture=capture)
         self.step = 0

@@ -134,6 +134,8 @@ class Plan:
         posterior, integrated = self.bound.family, self.problem.integrated
         weights = sum(parameter.numel() for parameter in self.bound.parameters())
         likelihood = self.bound.likelihood
+        whole = self.layout if integrated is None else integrated.layout
+        held = storage.network.held(whole)
         if isinstance(posterior, ImplicitPosterior):
             parts = [posterior.generators[0], posterior.noises[0], self.bound.prior, likelihood]
         else:
@@ -163,7 +165,9 @@ class Plan:
             "specs": [_described(part) for part in parts],
             "first_batch": _digest(self.data.first()),
             "first_weights": _digest(_some(self.layout.flatten())) if self.start == "net" else None,
-            "fixed_weights": _digest(_fixed(self.layout if integrated is None else integrated.layout)),
+            "fixed_weights": _digest([_some(each) for name, each in held.items() if name in whole.fixed]),
+            "buffers": _digest([_some(each) for name, each in held.items() if name not in whole.fixed]),
+            "example_weights": _digest(getattr(likelihood, "counts", None)),
             "seconds_per_step": self.seconds_per_step,
             "seconds_per_map_step": self.seconds_per_map_step,
             "memory_bytes": self.cost.memory,
@@ -350,11 +354,6 @@ def _digest(batch: Any) -> str:
 def _some(weights: Tensor, most: int = 4096) -> Tensor:
     """Every n-th weight, by which a network is recognised."""
     return weights.flatten()[:: max(1, weights.numel() // most)]
-
-
-def _fixed(layout: Layout) -> list[Tensor]:
-    """Every n-th of the weights that are not stochastic."""
-    return [_some(layout.module.get_parameter(name).detach()) for name in layout.fixed]
 
 
 def _counted(number: int, noun: str, ending: str = "s") -> str:

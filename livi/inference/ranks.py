@@ -54,11 +54,11 @@ class Alone:
             raise ValueError("shard: expected several processes, got one; start the script by torchrun, or drop shard.")
         return False
 
-    def part(self, data: Data, bound: Bound | None = None, *, divisible: bool = True) -> Any:  # noqa: ARG002
+    def part(self, data: Data, bound: Bound | None = None, *, fewest: int = 1) -> Any:  # noqa: ARG002
         """This rank's examples of every batch: an equal part, or with a bound those of its `Share`.
 
         Args:
-            divisible: False where the likelihood needs all examples together.
+            fewest: examples that are needed at once; see `Problem.fewest`.
         """
         return data
 
@@ -123,9 +123,9 @@ class Group(Alone):
         held = 4 * sum(parameter.nbytes for parameter in bound.parameters())  # with gradients and two moments
         return self.agreed(held > SHARDED_FROM * torch.cuda.get_device_properties(device).total_memory)
 
-    def part(self, data: Data, bound: Bound | None = None, *, divisible: bool = True) -> Part:
+    def part(self, data: Data, bound: Bound | None = None, *, fewest: int = 1) -> Part:
         index, count = (self.rank, self.count) if bound is None else self._share(bound).examples
-        return Part(data, index, count, divisible=divisible)
+        return Part(data, index, count, fewest=fewest)
 
     def accumulate(self, bound: Bound, batch: Any, rng: torch.Generator, **how: Any) -> BoundTerms:
         inputs, targets, weight, _ = batch

@@ -70,6 +70,8 @@ def plan_again(
 FINGERPRINTS = {
     "first_batch": "the data's first batch holds other examples",
     "first_weights": "the network to start from has other weights",
+    "example_weights": "the examples have other weights",
+    "buffers": "the network's buffers hold other numbers (a network that is made anew may have others)",
     "fixed_weights": "the weights that stay fixed are others (a network that is made anew is another one)",
 }
 

@@ -66,10 +66,10 @@ class Validation:
         totals, counts = [0.0] * len(SCORES), [0.0] * len(SCORES)
         # A likelihood with draws of its own takes their seed from torch's stream, which is the user's.
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            for index, (inputs, targets, *weight) in enumerate(self.ranks.part(self.data).epoch(0)):
+            for index, (inputs, targets, *part) in enumerate(self.ranks.part(self.data).epoch(0)):
                 if index == batches:
                     break
-                if weight == [0.0]:
+                if part and not part[0]:  # an example that counts on another rank
                     continue
                 prediction = posterior.predict(inputs, num_samples=DRAWS)
                 for column, name in enumerate(SCORES):

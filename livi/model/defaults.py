@@ -3,31 +3,52 @@
 from __future__ import annotations
 
 import math
+from contextlib import ExitStack
+from typing import Any
 
 import torch
 
 from livi.model.priors import Normal, Prior
-from livi.network import Layout
+from livi.network import Layout, Slot, as_call
 
 SMALL, MIDDLE, LARGE = 300, 5_000, 1_000_000
 PART = 2.0  # of a part of a classifier, the prior's scale times the root of a layer's inputs
 
 
-def default_prior(layout: Layout, *, classes: bool) -> Prior:
+def default_prior(layout: Layout, *, classes: bool, inputs: Any = None) -> Prior:
     """N(0, 1) for small networks; for larger ones by the fan-in of each layer, within limits; for parts see below.
 
     `inference/rules.py` has the table. N(0, 0.2^2) is what a weight decay of 5e-4 means for 50,000 examples.
+
+    Args:
+        inputs: a few examples, by which the last layer is found.
     """
     if any(layout.module.get_parameter(name).ndim > 1 for name in layout.fixed):
         return _of_a_part(layout, classes)
     m = layout.num_params
     if m <= SMALL or m > LARGE:
         return Normal(_scale(m, 1))
-    last = layout.groups[-1].slots
-    gains = [8.0 if m <= MIDDLE and classes and slot in last else 3.0 for slot in layout.slots]
+    last = _last(layout, inputs) if m <= MIDDLE and classes else ()
+    gains = [8.0 if slot in last else 3.0 for slot in layout.slots]
     scales = [_scale(m, slot.fan_in, gain) for gain, slot in zip(gains, layout.slots, strict=True)]
     each = zip(layout.slots, scales, strict=True)
     return Normal(torch.cat([torch.full((slot.numel,), scale) for slot, scale in each]))
+
+
+@torch.no_grad()
+def _last(layout: Layout, inputs: Any) -> tuple[Slot, ...]:
+    """The weights of the layer that begins last in a forward pass; without inputs, of the one that was made last."""
+    if inputs is None:
+        return layout.groups[-1].slots
+    begun = [layout.groups[-1].slots]
+    args, kwargs = as_call(inputs)
+    with ExitStack() as hooks:
+        for group in layout.groups:
+            owner = layout.module.get_submodule(group.slots[0].name.rpartition(".")[0])
+            note = lambda *_, own=group.slots: begun.append(own)  # noqa: E731
+            hooks.callback(owner.register_forward_pre_hook(note).remove)
+        layout.apply(layout.flatten(), *args, batch_statistics=True, **kwargs)
+    return begun[-1]
 
 
 def _scale(size: int, fan_in: int, gain: float = 3.0) -> float:

@@ -20,7 +20,16 @@ from livi.model.likelihoods import ClassificationLikelihood, Likelihood
 from livi.model.priors import Laplace, Normal, Prior, Relevance
 from livi.model.trial import in_usable_batches, refuse_non_finite, try_first_batch, warn_of_doubts
 from livi.model.units import in_natural_units, unscaled
-from livi.network import InputScaling, Layout, Strategy, apply_many, as_call, multiplications, suitable_strategy
+from livi.network import (
+    InputScaling,
+    Layout,
+    Strategy,
+    all_batch_norms,
+    apply_many,
+    as_call,
+    multiplications,
+    suitable_strategy,
+)
 from livi.network.copying import copied
 from livi.network.evaluation import wake_autograd
 from livi.network.parameters import Forward
@@ -136,7 +145,7 @@ class Problem:
         chosen = chosen_for(copy.deepcopy(prior), layout)
         if chosen is None:
             with layout.device:  # not torch's default device
-                chosen = default_prior(layout, classes=are_labels(own))
+                chosen = default_prior(layout, classes=are_labels(own), inputs=batches.first()[0])
         if not isinstance(chosen, Prior):
             raise TypeError(f"prior: expected a livi prior such as Normal(1.0), got {type(chosen).__name__}.")
         args, kwargs = as_call(batches.first()[0])
@@ -147,6 +156,13 @@ class Problem:
     def classes(self) -> bool:
         """Whether the targets are labels."""
         return are_labels(self.likelihood)
+
+    @property
+    def fewest(self) -> int:
+        """How many examples are needed at once: all for evidence, two where BatchNorm normalises by them, else one."""
+        if self.likelihood.needs_all_examples:
+            return self.data.num_data
+        return 2 if all_batch_norms(self.layout.module) else 1
 
     def log_likelihood(self, theta: Tensor, batch: Batch) -> Tensor:  # (S, m) -> (S, B)
         """log p(y | x, theta) of each example, not scaled."""
@@ -169,11 +185,10 @@ class Problem:
     @torch.no_grad()
     def on_data(self, theta: Tensor, most: int = 40) -> tuple[Tensor, Tensor]:  # (S, m) -> (S,), (S,)
         """log p(D | theta) and log p(theta), estimated from `batches`."""
-        total, seen, log_prior = torch.zeros_like(theta[:, 0]), 0, torch.zeros_like(theta[:, 0])
+        total, seen = torch.zeros_like(theta[:, 0]), 0
         for batch in self.batches(most):
-            fit, log_prior = self.on_batch(theta, batch)
-            total, seen = total + len(batch[1]) * fit, seen + len(batch[1])
-        return total / max(1, seen), log_prior
+            total, seen = total + self.log_likelihood(theta, batch).sum(1), seen + len(batch[1])
+        return scaled_up(total / max(1, seen), self.data.num_data), self.prior.log_prob(theta)
 
 
 def _check_likelihood(likelihood: Likelihood) -> None:

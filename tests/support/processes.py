@@ -111,7 +111,7 @@ CASES = {
 def first_step(prepared, ranks, part="value"):
     """Terms and gradients of the bound on the last batch, the small one, and the state of the generator afterwards."""
     bound, rng = prepared.bound, torch.Generator().manual_seed(7)
-    *_, batch = ranks.part(prepared.data, bound, divisible=prepared.problem.integrated is None).epoch(0)
+    *_, batch = ranks.part(prepared.data, bound, fewest=prepared.problem.fewest).epoch(0)
     own, accumulate = [], bound.accumulate
     bound.accumulate = lambda *args, **kwargs: own.append(accumulate(*args, **kwargs)) or own[0]
     bound.zero_grad()

@@ -33,13 +33,13 @@ from livi.experiments.images.settings import Settings, check_settings, split_nam
 from livi.experiments.images.training import Trained, Training, train
 from livi.family.entropy import SmallestSingularValue
 from livi.inference import Recipe
-from livi.inference.interruption import completed, interrupted
 from livi.inference.options import joined_options
 from livi.inference.plans import Choices
 from livi.inference.rules import Size, default_recipe
 from livi.model.data import CropFlip
 from livi.model.likelihoods import Categorical
 from livi.model.problem import Problem
+from livi.posterior.interruption import completed, interrupted
 from livi.posterior.pooling import pool
 from livi.posterior.posterior import Posterior
 from livi.posterior.prediction import ClassificationPrediction

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from livi.experiments.uci.data import Fold, Split
 from livi.experiments.uci.methods import Candidate, Method
-from livi.inference.interruption import completed
 from livi.model.likelihoods import Gaussian
+from livi.posterior.interruption import completed
 from livi.posterior.posterior import Posterior
 from livi.posterior.prediction import RegressionPrediction
 

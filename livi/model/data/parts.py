@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -24,7 +25,8 @@ class Part:
     left out once they are there. A part of a batch with fewer examples than parts may be one example with the weight 0.
 
     Args:
-        divisible: False gives every part the whole of each batch, as 1 / count of it.
+        fewest: examples that the network and its likelihood need at once, if several. Every part of a batch that has
+            not as many for each is the whole batch, as 1 / count of it.
 
     >>> import torch
     >>> from livi.model.data import as_data
@@ -36,10 +38,10 @@ class Part:
     tensor([2., 3., 4.]) 0.6
     """
 
-    def __init__(self, data: Data, index: int, count: int, *, divisible: bool = True) -> None:
-        self.data, self.index, self.count, self.divisible = data, index, count, divisible
+    def __init__(self, data: Data, index: int, count: int, *, fewest: int = 1) -> None:
+        self.data, self.cut = data, _Cut(index, count, fewest)
         self.num_data, self.steps_per_epoch = data.num_data, data.steps_per_epoch
-        self._own = _own_loader(data, index, count) if divisible else None
+        self._own = _own_loader(data, self.cut)
 
     def epoch(self, seed: int) -> Iterator[Piece]:
         if self._own is not None:
@@ -47,42 +49,63 @@ class Part:
             assert sizes is not None
             average = sum(sizes) / len(sizes)
             for (inputs, targets), size in zip(self._own.epoch(seed), sizes, strict=True):
-                yield inputs, targets, self._weight(size), size / average
+                yield inputs, targets, self.cut.weight(size), size / average
             return
         for inputs, targets in self.data.epoch(seed):
-            yield self._cut(inputs, targets)
+            yield self._piece(inputs, targets)
 
     def emphasis(self, batch: Piece) -> float:
         return batch[3]
 
-    def _cut(self, inputs: Any, targets: Tensor) -> Piece:
+    def _piece(self, inputs: Any, targets: Tensor) -> Piece:
         emphasis, leaves = self.data.emphasis((inputs, targets)), pytree.tree_leaves(inputs)
-        by_row = all(isinstance(leaf, Tensor) and leaf.shape[:1] == targets.shape[:1] for leaf in leaves)
-        if not self.divisible or not by_row:
-            return inputs, targets, 1.0 / self.count, emphasis
-        rows = _rows(len(targets), self.index, self.count)
-        return pytree.tree_map(lambda leaf: leaf[rows], inputs), targets[rows], self._weight(len(targets)), emphasis
+        if not all(isinstance(leaf, Tensor) and leaf.shape[:1] == targets.shape[:1] for leaf in leaves):
+            return inputs, targets, 1.0 / self.cut.count, emphasis
+        rows, weight = self.cut.rows(len(targets)), self.cut.weight(len(targets))
+        return pytree.tree_map(lambda leaf: leaf[rows], inputs), targets[rows], weight, emphasis
 
-    def _weight(self, size: int) -> float:
-        start, stop = _limits(size, self.index, self.count)
-        return (stop - start) / size
+
+@dataclass(frozen=True)
+class _Cut:
+    """How a batch of some size is divided."""
+
+    index: int
+    count: int
+    fewest: int
+
+    def rows(self, size: int) -> slice:
+        start, stop = self._limits(size)
+        return slice(start, stop) if stop > start else slice(0, 1)
+
+    def weight(self, size: int) -> float:
+        """How much of the batch this part counts for."""
+        start, stop = self._limits(size)
+        return 1.0 / self.count if self._whole(size) else (stop - start) / size
+
+    def _limits(self, size: int) -> tuple[int, int]:
+        if self._whole(size):
+            return 0, size
+        return size * self.index // self.count, size * (self.index + 1) // self.count
+
+    def _whole(self, size: int) -> bool:
+        return self.fewest > 1 and size // self.count < self.fewest
 
 
 class _PartOfEachBatch(Sampler[list[int]]):
     """A batch sampler that yields one part of every batch."""
 
-    def __init__(self, batches: BatchSampler, index: int, count: int) -> None:
-        self.batches, self.index, self.count = batches, index, count
+    def __init__(self, batches: BatchSampler, cut: _Cut) -> None:
+        self.batches, self.cut = batches, cut
 
     def __iter__(self) -> Iterator[list[int]]:
         for batch in self.batches:
-            yield batch[_rows(len(batch), self.index, self.count)]
+            yield batch[self.cut.rows(len(batch))]
 
     def __len__(self) -> int:
         return len(self.batches)
 
 
-def _own_loader(data: Data, index: int, count: int) -> LoaderData | None:
+def _own_loader(data: Data, cut: _Cut) -> LoaderData | None:
     """The data through a DataLoader that reads only this part; None where it is unknown which examples those are."""
     if not isinstance(data, LoaderData) or type(data.loader) is not DataLoader or data.fewest > 1:
         return None
@@ -103,16 +126,7 @@ def _own_loader(data: Data, index: int, count: int) -> LoaderData | None:
             "persistent_workers",
         )
     }
-    own = DataLoader(loader.dataset, batch_sampler=_PartOfEachBatch(loader.batch_sampler, index, count), **kept)
+    own = DataLoader(loader.dataset, batch_sampler=_PartOfEachBatch(loader.batch_sampler, cut), **kept)
     found = LoaderData(own, data.unpack, data.device, data.dtype, data.num_data)
-    found.check = data.check
+    found.check, found.check_inputs = data.check, data.check_inputs
     return found
-
-
-def _limits(size: int, index: int, count: int) -> tuple[int, int]:
-    return size * index // count, size * (index + 1) // count
-
-
-def _rows(size: int, index: int, count: int) -> slice:
-    start, stop = _limits(size, index, count)
-    return slice(start, stop) if stop > start else slice(0, 1)

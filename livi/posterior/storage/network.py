@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from livi.model.likelihoods import pass_weights
-from livi.network import InputScaling, Layout
+from livi.network import InputScaling, Layout, all_batch_norms
 from livi.spec import Json
 
 Kind = tuple[str, tuple[int, ...], str]  # name, shape, dtype
@@ -141,6 +141,18 @@ def unsampled(layout: Layout) -> dict[str, dict[str, Tensor]]:
         "fixed": {name: module.get_parameter(name) for name in layout.fixed},
         "buffers": {name: buffer for name, buffer in module.named_buffers() if name in stored},
     }
+
+
+def held(layout: Layout) -> dict[str, Tensor]:
+    """What all networks of a fit share: fixed weights, and buffers but those of BatchNorm that normalises by the batch.
+
+    Nor the number of batches that BatchNorm has seen: no prediction depends on it.
+    """
+    found = unsampled(layout)
+    own = {f"{name}.num_batches_tracked".lstrip(".") for name in all_batch_norms(layout.module)}
+    for name, layer in layout.batch_norms.items():
+        own |= {f"{name}.{buffer}".lstrip(".") for buffer, _ in layer.named_buffers()}
+    return found["fixed"] | {name: buffer for name, buffer in found["buffers"].items() if name not in own}
 
 
 def check_unsampled(saved: Mapping[str, Mapping[str, Tensor]], layout: Layout) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from livi.inference.interruption import completed
+from livi.posterior.interruption import completed
 from livi.posterior.prediction import RegressionPrediction
 from livi.tables.estimators.model_choice import (
     CHAIN_STEPS,
