@@ -159,7 +159,7 @@ class Posterior:
             rng: draws new networks. Without one the same `num_samples` networks are used every time, so that answers
                 can be compared with each other, and come quickly from the second one on.
             deterministic: one forward pass at the posterior's centre, without epistemic uncertainty.
-            memory_limit: bytes of activations at a time; changes nothing but rounding.
+            memory_limit: bytes of activations at a time, at most; changes nothing but rounding.
 
         Raises:
             TypeError, ValueError: inputs that the network does not take, infinite ones, or NaN without an answer.
