@@ -159,7 +159,7 @@ class Posterior:
             rng: draws new networks. Without one the same `num_samples` networks are used every time, so that answers
                 can be compared with each other, and come quickly from the second one on.
             deterministic: one forward pass at the posterior's centre, without epistemic uncertainty.
-            memory_limit: bytes of activations at a time; changes nothing but rounding.
+            memory_limit: bytes of activations at a time, at most; changes nothing but rounding.
 
         Raises:
             TypeError, ValueError: inputs that the network does not take, infinite ones, or NaN without an answer.
@@ -232,8 +232,20 @@ class Posterior:
         networks = self._same_networks(num_samples) if rng is None else self._networks(num_samples, rng)
         drawn = together(self.layout, networks)
         facts = self.plan | {"frozen": num_samples}
-        kept = Ensemble(self.layout, drawn.theta).requires_grad_(False)
-        return Posterior(kept, self.likelihood, self.prior, buffers=drawn.buffers, history=self.history, plan=facts)
+        layout, likelihood = self.of_all_weights()
+        kept = Ensemble(layout, drawn.theta).requires_grad_(False)
+        return Posterior(kept, likelihood, self.prior, buffers=drawn.buffers, history=self.history, plan=facts)
+
+    def of_all_weights(self) -> tuple[Layout, Likelihood]:
+        """The network and likelihood of networks drawn from this one: with weights of the examples, if the fit had any.
+
+        An exact last layer keeps those to itself, beside its data.
+        """
+        layout = self.layout
+        if self.exact_layer is None or self.exact_layer.likelihood.counts is None:
+            return layout, self.likelihood
+        weighted = Layout(layout.module, layout.patterns, forward=pass_weights, scaling=layout.scaling)
+        return weighted, Weighted(self.likelihood)
 
     def _networks(self, num_samples: int, rng: torch.Generator | None) -> Iterable[Networks]:
         """Networks drawn from the posterior: as a list if they fit into one block, else drawn block by block."""
@@ -316,6 +328,11 @@ class Posterior:
             raise TypeError(
                 f"diagnose: expected inputs and targets, batches or a livi.Problem, got a {type(inputs).__name__} "
                 "alone; pass diagnose(x, y)."
+            )
+        if self._for_new_examples()[0] is not self.layout and not isinstance(inputs, tuple | list):
+            raise TypeError(
+                f"diagnose: expected the weights of the examples beside their inputs, as in the fit, got a "
+                f"{type(inputs).__name__} alone; pass diagnose((x, w), y)."
             )
         with inputs_refused(self.layout, self.plan, as_tensors(inputs, device, dtype)):
             return diagnose(self, inputs, targets, **options)
