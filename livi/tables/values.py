@@ -94,7 +94,11 @@ def how_to_write(text: str) -> str:
 
     >>> how_to_write("12,5"), how_to_write("29/2/2024"), how_to_write("red")
     ('write numbers as 1234.5, or pass --decimal comma', 'write dates as 2024-02-29', '')
+    >>> how_to_write("1.234,50 €"), how_to_write("4,5 %")
+    ('write numbers as 1234.5, or pass --decimal comma', 'write numbers as 1234.5, or pass --decimal comma')
     """
+    parts = _WITH_UNIT.fullmatch(text)
+    text = parts[2] if parts else text
     if _THOUSANDS.fullmatch(text):
         return "write numbers without separators (if commas are decimal ones, pass --decimal comma)"
     if _DECIMAL_COMMA.fullmatch(text):
