@@ -118,6 +118,13 @@ def test_an_effect_is_the_average_along_a_column_with_the_networks_range():
     assert np.ptp(other.mean) == pytest.approx(0.0, abs=1e-9)
 
 
+def test_the_curve_of_an_effect_has_no_room_for_codes():
+    features = np.concatenate([X[:, :2], X[:, 1:]], 1)
+    features[::50, 0] = 99999.0
+    coded, _ = effects(Known(), SCHEMA, features, ("a", "b"))
+    assert max(coded.values) <= X[:, 0].max()
+
+
 # --- words ----------------------------------------------------------------------------------------
 
 PYTHON = re.compile(r"Recipe|Effort|latent_dim|num_samples|num_data|max_iterations|include=|livi\.\w|generator of")
