@@ -62,7 +62,9 @@ def test_reliability_groups_all_rows_and_finds_a_model_that_is_too_sure():
 
 def test_small_gains_of_a_rare_class_can_be_told_apart():
     gains = (0.00091, 0.00042, 0.0)
-    rare = classification(drivers=tuple(Driver(name, 0.02, 0.02 + gain) for name, gain in zip("abc", gains, strict=True)))
+    rare = classification(
+        drivers=tuple(Driver(name, 0.02, 0.02 + gain) for name, gain in zip("abc", gains, strict=True))
+    )
     drawn = table_drivers.importance(rare)
     assert drawn.data[0]["text"] == ["+0.0%", "+0.042%", "+0.091%"]
     assert drawn.layout["xaxis"]["tickformat"] == "~%"  # as many digits as the ticks need

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import json
 import re
 
 import numpy as np
@@ -18,6 +19,7 @@ from livi.posterior.diagnostics.layers import Layers
 from livi.tables.baselines import Baselines
 from livi.tables.content import Finding, Metric
 from livi.tables.drivers import drivers, effects
+from livi.tables.evaluation import shown
 from livi.tables.model import LOW_BOUND, TableModel
 from livi.tables.schema import Column, Schema
 from livi.tables.wording import in_options
@@ -202,6 +204,9 @@ def test_an_evaluation_is_titled_by_its_own_file_and_has_baselines(model, here, 
     text = (here / "r.html").read_text()
     assert "<title>price in later.csv – livi report</title>" in text
     assert '"linear"' in (here / "r.json").read_text()
+    found = json.loads((here / "r.json").read_text())["baselines"]["rmse"]
+    expected = f"\nFor comparison, RMSE: the average for every row {shown(found['constant'])}, a linear model "
+    assert expected + shown(found["linear"]) in capsys.readouterr().out
     assert "What the predictions depend on" in text
     assert len(text) < 2_000_000
 

@@ -194,8 +194,8 @@ class TableModel:
             explain: also find out what the predictions depend on, for a report.
 
         Raises:
-            TableError: a target is not a number, with the row; or all targets, or with `strict` one of them, are missing
-                or of classes that the fit has not seen. Otherwise such rows are left out.
+            TableError: a target is not a number, with the row; or all targets, or with `strict` one of them, are
+                missing or of classes that the fit has not seen. Otherwise such rows are left out.
         """
         held_out = bool(source)
         source = source or f"{len(table):,} rows of {table.name}"
