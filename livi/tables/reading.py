@@ -308,11 +308,14 @@ def _unusable(series: Any) -> str:
 
 
 def _cells(series: Any) -> Cells:
-    """A column of a data frame as cells: numbers stay numbers, dates become ISO text, everything else becomes text.
+    """A column of a data frame as cells: numbers stay numbers, dates become ISO text, durations days, all else text.
 
     Whole numbers too large for float64 to represent exactly, such as long identifiers, become text too.
     """
     missing = series.isna().to_numpy()
+    if series.dtype.kind == "m":
+        days: Cells = series.dt.total_seconds().to_numpy(np.float64) / 86400.0
+        return days
     if series.dtype.kind == "f" or (series.dtype.kind in "iu" and _exact_in_float64(series)):
         numbers: Cells = series.astype("object").where(~missing, np.nan).to_numpy().astype(np.float64)
         return numbers
