@@ -61,9 +61,21 @@ def test_a_fit_that_makes_no_sense(here, capsys, options, complaint):
         ("price|b\n" + "1|2\n" * 9, "it has price|b alone; if another character separates"),
         ("a,b\n1,2\n", "expected at least 5 rows to fit to, got 1; add rows."),
         ("a,b\n" + "".join(f"{i},2024-01-{i:02}\n" for i in range(1, 29)), "dates cannot be predicted"),
+        ("a,b\n" + "".join(f"{i},{i:02}/01/2024\n" for i in range(1, 29)), "dates cannot be predicted"),
+        ("a,c\n" + "1,2\n" * 9, "expected a column 'b', got none of that name; it has a, c."),
+        ("a,c,d,e,f,g,h,i,j\n1,2,3,4,5,6,7,8,9\n", "it has a, c, d, e, f, g, h, i and 1 more."),
         ("a,b\n" + "".join(f'{i},"{i}.471,15 €"\n' for i in range(1, 29)), "1234.5, or pass --decimal comma."),
     ],
-    ids=["another delimiter", "another delimiter after the target", "one row", "dates", "German prices"],
+    ids=[
+        "another delimiter",
+        "another delimiter after the target",
+        "one row",
+        "dates",
+        "other dates",
+        "no b",
+        "many columns",
+        "German prices",
+    ],
 )
 def test_a_file_that_makes_no_sense(here, capsys, text, complaint):
     Path("odd.csv").write_text(text, encoding="utf-8")
