@@ -67,7 +67,8 @@ examples:
 EVALUATE = f"""\
 Compare predictions with the targets of rows that the fit has not seen: errors, log score, and whether the intervals
 contain as many targets as they should. The verdict is calibrated, unless the share lies outside the range in which it
-is for 95 of 100 calibrated models; then it is overconfident or underconfident.
+is for 95 of 100 calibrated models; then it is overconfident or underconfident. Rows without a target, or of a class
+that the fit has not seen, are left out with their count; --strict refuses them.
 
 {DATA}"""
 
