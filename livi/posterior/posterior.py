@@ -14,7 +14,16 @@ from livi import checks
 from livi.family.ensemble import Ensemble
 from livi.family.family import Centred, Family, WeightSampler
 from livi.family.last_layer import ExactLastLayer
-from livi.model.data import NotGatheredError, as_data, as_tensor, as_tensors, gathered, holds_batches, input_batches
+from livi.model.data import (
+    NotGatheredError,
+    Unpack,
+    as_data,
+    as_tensor,
+    as_tensors,
+    gathered,
+    holds_batches,
+    input_batches,
+)
 from livi.model.data.shapes import images_of_bytes
 from livi.model.likelihoods import Likelihood, Weighted, pass_weights
 from livi.model.priors import Prior
@@ -40,6 +49,8 @@ from livi.posterior.prediction import (
 )
 from livi.posterior.prediction.networks import BLOCK
 from livi.posterior.prediction.refusal import check_taken, failure, inputs_refused
+
+UNPACKED = "unpack: expected only with batches, such as a DataLoader; other data are passed as they are."
 
 
 class Posterior:
@@ -143,6 +154,7 @@ class Posterior:
         rng: torch.Generator | None = None,
         deterministic: bool = False,
         memory_limit: int | None = None,
+        unpack: Unpack | None = None,
     ) -> Prediction:
         """The posterior predictive at these inputs: tensors, arrays, lists; a tuple or dict of several; a DataLoader.
 
@@ -160,6 +172,7 @@ class Posterior:
                 can be compared with each other, and come quickly from the second one on.
             deterministic: one forward pass at the posterior's centre, without epistemic uncertainty.
             memory_limit: bytes of activations at a time; changes nothing but rounding.
+            unpack: batch -> (inputs, targets), of which the targets may be None, for batches as in `livi.fit`.
 
         Raises:
             TypeError, ValueError: inputs that the network does not take, infinite ones, or NaN without an answer.
@@ -179,7 +192,9 @@ class Posterior:
             networks = self._networks(num_samples, rng)
         batches: Iterable[tuple[str, Any]] = [("inputs", inputs)]
         if holds_batches(inputs):
-            batches = ((f"batch {index}: inputs", batch) for index, batch in enumerate(input_batches(inputs)))
+            batches = ((f"batch {index}: inputs", batch) for index, batch in enumerate(input_batches(inputs, unpack)))
+        elif unpack is not None:
+            raise ValueError(UNPACKED)
 
         def ask(block: Networks, batch: tuple[str, Any]) -> Any:
             name, given = batch[0], self._as_inputs(batch[1])
@@ -283,7 +298,7 @@ class Posterior:
 
     @in_turn
     @with_gradients
-    def diagnose(self, inputs: Any, targets: Any = None, **options: Any) -> Diagnosis:
+    def diagnose(self, inputs: Any, targets: Any = None, *, unpack: Unpack | None = None, **options: Any) -> Diagnosis:
         """Checks of the posterior itself, with a verdict in words; `print` it.
 
         For a posterior with an exact last layer the earlier weights are examined, on the data that it was fitted to.
@@ -292,10 +307,12 @@ class Posterior:
             inputs, targets: the data that it was fitted to, or some of them, with `num_data` for all; or alone a
                 DataLoader or other batches of both, or a `livi.Problem`, whose data are used. The verdict says if these
                 are other data.
+            unpack: batch -> (inputs, targets), for batches as in `livi.fit`.
         """
         device, dtype = self.layout.device, self.layout.dtype
         if isinstance(inputs, Problem) or (targets is None and holds_batches(inputs)):
-            data = inputs.data if isinstance(inputs, Problem) else as_data(inputs, device=device, dtype=dtype)
+            how: dict[str, Any] = {"device": device, "dtype": dtype, "unpack": unpack}
+            data = inputs.data if isinstance(inputs, Problem) else as_data(inputs, **how)
             try:
                 whole = gathered(data)
             except NotGatheredError as reason:
@@ -304,6 +321,8 @@ class Posterior:
                     "diagnose(x, y, num_data=...), with the number of all."
                 ) from reason
             inputs, targets = whole.inputs, whole.targets
+        elif unpack is not None:
+            raise ValueError(UNPACKED)
         if self.exact_layer is not None:
             own = (self.exact_layer.all_inputs(), self.exact_layer.targets)
             if targets is None:
