@@ -18,7 +18,7 @@ def default_prior(layout: Layout, *, classes: bool) -> Prior:
 
     `inference/rules.py` has the table. N(0, 0.2^2) is what a weight decay of 5e-4 means for 50,000 examples.
     """
-    if any(layout.module.get_parameter(name).ndim > 1 for name in layout.fixed):
+    if has_fixed_matrices(layout):
         return _of_a_part(layout, classes)
     m = layout.num_params
     if m <= SMALL or m > LARGE:
@@ -28,6 +28,11 @@ def default_prior(layout: Layout, *, classes: bool) -> Prior:
     scales = [_scale(m, slot.fan_in, gain) for gain, slot in zip(gains, layout.slots, strict=True)]
     each = zip(layout.slots, scales, strict=True)
     return Normal(torch.cat([torch.full((slot.numel,), scale) for slot, scale in each]))
+
+
+def has_fixed_matrices(layout: Layout) -> bool:
+    """Whether weight matrices stay fixed, so that the others are a part of the network."""
+    return any(layout.module.get_parameter(name).ndim > 1 for name in layout.fixed)
 
 
 def _scale(size: int, fan_in: int, gain: float = 3.0) -> float:
