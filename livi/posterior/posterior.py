@@ -168,7 +168,8 @@ class Posterior:
         Args:
             num_samples: S; the error of the predictive mean is the epistemic standard deviation over sqrt(S).
             rng: draws new networks. Without one the same `num_samples` networks are used every time, so that answers
-                can be compared with each other, and come quickly from the second one on.
+                can be compared with each other. They are kept, for quick answers from the second one on, where they
+                take at most 256 MB; else they are drawn again every time, and `frozen` keeps them.
             deterministic: one forward pass at the posterior's centre, without epistemic uncertainty.
             memory_limit: bytes of activations at a time, at most; changes nothing but rounding.
             unpack: batch -> (inputs, targets), of which the targets may be None, for batches as in `livi.fit`.
