@@ -1,4 +1,4 @@
-"""Every relative link of the documentation leads to a file that is there, and to a heading in it."""
+"""Every relative link of the documentation leads to a file that is there, and to a heading in it; no merge is unfinished."""
 
 import re
 from pathlib import Path
@@ -42,3 +42,8 @@ def test_every_page_is_listed_in_the_index() -> None:
         (index.parent / link.partition("#")[0]).resolve() for link in LINK.findall(index.read_text(encoding="utf-8"))
     }
     assert {page for page in PAGES if page != index} - listed == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_page_has_the_marks_of_a_merge(page: Path) -> None:
+    assert re.findall(r"^(?:<{7} .*|={7}|>{7} .*)$", page.read_text(encoding="utf-8"), re.MULTILINE) == []
