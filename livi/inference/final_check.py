@@ -10,9 +10,11 @@ from torch import Tensor
 
 from livi.family.family import Family
 from livi.family.implicit import ImplicitPosterior
+from livi.family.last_layer import Marginal
 from livi.family.objective import Bound
 from livi.model.data import Data
-from livi.model.problem import scaled_up
+from livi.model.likelihoods import Weighted
+from livi.model.problem import network_outputs, scaled_up
 from livi.model.warning import warn
 from livi.sampling.chains import log_density_range
 
@@ -67,12 +69,19 @@ def _over_data(
     return scaled_up(total / max(1, seen), data.num_data)
 
 
+@torch.no_grad()
 def constant_log_likelihood(bound: Bound, data: Data) -> float | None:
     """Log likelihood of the best constant prediction; None where the likelihood does not know it."""
-    targets: list[Tensor] = [target for (_, target), _ in zip(data.epoch(0), range(BATCHES), strict=False)]
-    seen = sum(map(len, targets))
-    value = bound.likelihood.constant_log_prob(torch.cat(targets))
-    return None if value is None else scaled_up(value / seen, data.num_data)
+    likelihood, layout = bound.likelihood, bound.family.layout
+    targets: list[Tensor] = []
+    weights: list[Tensor] = []
+    for (inputs, some), _ in zip(data.epoch(0), range(BATCHES), strict=False):
+        targets.append(some)
+        if isinstance(likelihood, Weighted):  # those of the examples come beside the outputs
+            weights.append(network_outputs(layout, layout.flatten()[None], inputs)[1].reshape(-1))
+    counts = likelihood.counts if isinstance(likelihood, Marginal) else torch.cat(weights) if weights else None
+    value = likelihood.observed.constant_log_prob(torch.cat(targets), counts)
+    return None if value is None else scaled_up(value / sum(map(len, targets)), data.num_data)
 
 
 def lost_likelihood(bound: Bound, data: Data, start_log_likelihood: float, rng: torch.Generator) -> str:
