@@ -187,7 +187,10 @@ def test_the_judgement_is_between_a_constant_and_the_start():
     assert reached > constant + 50
     assert lost_likelihood(bound, trainer.data, reached, rng) == ""
     assert lost_likelihood(bound, trainer.data, constant + 3 * (reached - constant), rng) == ""
-    assert "worth" in lost_likelihood(bound, trainer.data, constant + 4 * (reached - constant + 60), rng)
+    high = constant + 4 * (reached - constant + 60)
+    assert "worth" in lost_likelihood(bound, trainer.data, high, rng)
+    assert "worth" in lost_likelihood(bound, trainer.data, high, rng, temperature=0.1)
+    assert lost_likelihood(bound, trainer.data, high, rng, temperature=2.0) == ""
     assert lost_likelihood(bound, trainer.data, constant + 19.0, rng) == ""  # nothing to lose
     bound.likelihood = livi.FunctionLikelihood(lambda outputs, targets: -(outputs[..., 0] - targets).square())
     assert lost_likelihood(bound, trainer.data, 1e9, rng) == ""  # nothing to compare with

@@ -84,14 +84,17 @@ def constant_log_likelihood(bound: Bound, data: Data) -> float | None:
     return None if value is None else scaled_up(value / sum(map(len, targets)), data.num_data)
 
 
-def lost_likelihood(bound: Bound, data: Data, start_log_likelihood: float, rng: torch.Generator) -> str:
-    """A sentence where predictions gain less than a quarter of the start's nats over a constant prediction, else "".
+def lost_likelihood(
+    bound: Bound, data: Data, start_log_likelihood: float, rng: torch.Generator, temperature: float = 1.0
+) -> str:
+    """A sentence where predictions lost more than three quarters of what the start gained over a constant, else "".
 
-    A quarter, since a MAP estimate explains more than any posterior should: it fits noise, and drives an
-    input-dependent noise towards zero.
+    So much, since a MAP estimate explains more than any posterior should: it fits noise, and drives an input-dependent
+    noise towards zero. Draws of temperature T lie about T times as far below the best weights (in a linear model), and
+    may lose T times as much.
     """
     constant = constant_log_likelihood(bound, data)
-    least = _least(constant, start_log_likelihood)
+    least = _least(constant, start_log_likelihood, temperature)
     if least is None:
         return ""
     reached = log_predictive(bound, data, rng)
@@ -103,19 +106,21 @@ def lost_likelihood(bound: Bound, data: Data, start_log_likelihood: float, rng: 
     )
 
 
-def lost_components(bound: Bound, data: Data, start_log_likelihood: float, rng: torch.Generator) -> list[int]:
+def lost_components(
+    bound: Bound, data: Data, start_log_likelihood: float, rng: torch.Generator, temperature: float = 1.0
+) -> list[int]:
     """Components of a mixture that fail `lost_likelihood` by themselves, or are far below the best component.
 
     The whole mixture does not show them: it explains what its best component does, less log K an example at most, and
     yet predicts with all of them.
     """
     q = bound.family
-    least = _least(constant_log_likelihood(bound, data), start_log_likelihood)
+    least = _least(constant_log_likelihood(bound, data), start_log_likelihood, temperature)
     if least is None or not isinstance(q, ImplicitPosterior) or q.num_components == 1:
         return []
     few = max(1, BATCHES // q.num_components)  # so that this takes no longer than judging the whole
     reached = [log_predictive(bound, data, rng, q.only([k]), few) for k in range(q.num_components)]
-    least = max(least, max(reached) - log_density_range(q.num_params))
+    least = max(least, max(reached) - max(1.0, temperature) * log_density_range(q.num_params))
     return [k for k, worth in enumerate(reached) if not worth > least]
 
 
@@ -134,8 +139,9 @@ def leave_out(bound: Bound, components: Sequence[int]) -> None:
     )
 
 
-def _least(constant: float | None, start_log_likelihood: float) -> float | None:
+def _least(constant: float | None, start_log_likelihood: float, temperature: float) -> float | None:
     """The nats that predictions must reach; None where the start was hardly better than a constant."""
     if constant is None or not start_log_likelihood > constant + 20.0:
         return None
-    return constant + 0.25 * (start_log_likelihood - constant) - 20.0
+    lost = 0.75 * (start_log_likelihood - constant) + 20.0
+    return start_log_likelihood - max(1.0, temperature) * lost

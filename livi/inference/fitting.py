@@ -284,7 +284,7 @@ def _train(prepared: Plan, trainer: Trainer) -> str:
         return str(error)
     if trainer.interrupted:
         return ""
-    judged = (prepared.bound, prepared.data, trainer.start_log_likelihood, trainer.rng)
+    judged = (prepared.bound, prepared.data, trainer.start_log_likelihood, trainer.rng, trainer.recipe.temperature)
     lost = trainer.ranks.agreed(lost_likelihood(*judged))
     if not lost:
         leave_out(prepared.bound, trainer.ranks.agreed(lost_components(*judged)))
