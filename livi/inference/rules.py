@@ -95,7 +95,7 @@ class Size:
             data.steps_per_epoch,
             work=multiplications(problem.layout, *args, **kwargs),
             classes=problem.classes,
-            labels=data.first()[1][0].numel() if isinstance(problem.likelihood, Categorical) else 1,
+            labels=data.first()[1][0].numel() if isinstance(problem.likelihood.observed, Categorical) else 1,
             one_by_one=isinstance(problem.strategy, Loop),
             gram=None if integrated is None else integrated.multiplications,
             polished=polished,
