@@ -289,7 +289,7 @@ def wants_polish(problem: Problem) -> bool:
     do not (docs/benchmarks/polish.md).
     """
     middle = SMALL < problem.layout.num_params <= MIDDLE and problem.integrated is None
-    return middle and _one_batch(problem.data) and isinstance(problem.likelihood, HeteroscedasticGaussian)
+    return middle and _one_batch(problem.data) and isinstance(problem.likelihood.observed, HeteroscedasticGaussian)
 
 
 def wants_conditional(problem: Problem) -> bool:
