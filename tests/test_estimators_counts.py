@@ -113,6 +113,24 @@ def test_a_target_that_a_model_rules_out_does_not_hide_that_another_is_better():
     assert best == Model("plain", "constant")
 
 
+def test_the_pit_of_counts_draws_their_targets_once():
+    class Counting(Poisson):
+        drawn = 0
+
+        def sample(self, outputs, rng=None):
+            self.drawn += 1
+            return super().sample(outputs, rng)
+
+    likelihood, log_means = Counting(), torch.zeros(5, 3)
+    prediction = DrawnPrediction(log_means, likelihood)
+    prediction.cdf([0, 1, 2])
+    once = likelihood.drawn
+    for ask in (prediction.pit, lambda counts: prediction.log_mass([-1, 0, 1], counts)):
+        likelihood.drawn = 0
+        ask([0, 1, 2])
+        assert likelihood.drawn == once
+
+
 def test_the_crps_of_counts_is_that_of_their_distribution():
     log_means, targets = torch.tensor([[[0.5], [2.0]]], dtype=torch.float64), torch.tensor([3.0, 5.0])
     found = DrawnPrediction(log_means, Poisson(), seed=1).crps(targets)

@@ -11,6 +11,7 @@ from livi.model.likelihoods import Bernoulli, Categorical, Gaussian
 from livi.model.priors import Normal
 from livi.posterior.posterior import load
 from livi.rivals import fit_laplace_last_layer, fit_laplace_linearised, fit_laplace_low_rank
+from livi.rivals.laplace import PROBES
 
 pytest.importorskip("laplace")
 
@@ -135,6 +136,19 @@ def test_directions_that_are_left_out_are_not_drawn_from_the_prior():
     )
     moved = without.sample(4000, torch.Generator().manual_seed(0)) - without.sampler.centre()
     assert float(0.5 * (moved @ design.T / OBS_STD).square().sum(1).mean()) > 1000.0
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("batch_size", "batches"), [(None, 1), (5, 8)])
+def test_the_curvature_counts_as_gradients_on_all_batches_of_the_problem(form, batch_size, batches, linear):
+    """A product with the Gauss-Newton matrix counts two; a curvature by layers, one for each output."""
+    design, targets, *_ = linear
+    options = {"recipe": TINY, "batch_size": batch_size} | ({"rank": 4} if form == "low_rank" else {})
+    posterior = FORMS[form](network(), (design, targets), Gaussian(OBS_STD), **options)
+    taken = posterior.plan["gradients"] - TINY.map_steps * TINY.map_restarts
+    assert taken % batches == 0
+    passes = taken // batches
+    assert passes >= 2 * (4 + PROBES) if form == "low_rank" else passes == 1
 
 
 @pytest.mark.parametrize("form", FORMS)

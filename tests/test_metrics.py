@@ -27,7 +27,12 @@ from livi.posterior.metrics import (
     score,
     score_outputs,
 )
-from livi.posterior.prediction import ClassificationPrediction, RegressionPrediction, SampledOutputs
+from livi.posterior.prediction import (
+    ClassificationPrediction,
+    LogNormalPrediction,
+    RegressionPrediction,
+    SampledOutputs,
+)
 
 
 @pytest.fixture
@@ -82,6 +87,22 @@ def test_crps_of_one_gaussian_is_the_known_formula():
     expected = 2.0 * (z * (2 * stats.norm.cdf(z) - 1) + 2 * stats.norm.pdf(z) - 1 / math.sqrt(math.pi))
     prediction = RegressionPrediction(torch.tensor([[3.0]]), torch.tensor(2.0))
     assert crps(prediction, torch.tensor([3.0 + 2.0 * z])) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 8])
+@pytest.mark.parametrize("logarithms", [False, True])
+def test_crps_counts_every_pair_of_draws_once_however_many_they_are(count, logarithms):
+    rng = torch.Generator().manual_seed(count)
+    means = torch.randn(count, 1, generator=rng, dtype=torch.float64)
+    stds = 0.1 + torch.rand(count, 1, generator=rng, dtype=torch.float64)
+    places = torch.linspace(-8.0, 8.0, 40_001, dtype=torch.float64)
+    wide = RegressionPrediction(means.expand(-1, len(places)), stds.expand(-1, len(places)))
+    below, prediction, target = wide.cdf(places), RegressionPrediction(means, stds), places[25_000]
+    if logarithms:
+        places, target, prediction = places.exp(), target.exp(), LogNormalPrediction(prediction)
+    over = places.clamp_max(target), places.clamp_min(target)
+    exact = torch.trapezoid(below.square(), over[0]) + torch.trapezoid((1.0 - below).square(), over[1])
+    assert crps(prediction, target[None]) == pytest.approx(float(exact), rel=1e-5)
 
 
 def test_crps_of_thousands_of_draws_is_that_of_all_their_pairs_within_a_thousandth():

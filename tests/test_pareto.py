@@ -2,11 +2,32 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
 from livi.posterior.pareto import effective, largest_shape, pareto_shape, smoothed
 from livi.sampling.resampling import resampled
+
+
+def zhang_stephens(exceedances):
+    """The estimate of Zhang and Stephens (2009), section 3, of exceedances in ascending order, with PSIS's prior."""
+    n = len(exceedances)
+    count = 30 + math.isqrt(n)
+    quartile = exceedances[math.floor(n / 4 + 0.5) - 1]
+    thetas = 1 / exceedances[-1] + (1 - np.sqrt(count / (np.arange(1, count + 1) - 0.5))) / (3 * quartile)
+    shapes = np.log1p(-thetas[:, None] * exceedances).mean(1)
+    profile = n * (np.log(-thetas / shapes) - shapes - 1)
+    weights = 1 / np.exp(profile - profile[:, None]).sum(1)
+    shape = np.log1p(-(weights @ thetas) * exceedances).mean()
+    return (n * shape + 5) / (n + 10)
+
+
+@pytest.mark.parametrize("tail", [5, 6, 7, 8, 10, 14, 18, 40])
+def test_the_shape_is_that_of_the_published_algorithm(tail, rng):
+    raw = torch.randn(5 * tail, generator=rng, dtype=torch.float64)
+    ordered = np.sort(np.exp((raw - raw.max()).numpy()))
+    assert pareto_shape(raw) == pytest.approx(zhang_stephens(ordered[-tail:] - ordered[-tail - 1]), rel=1e-9)
 
 
 @pytest.mark.parametrize("shape", [0.3, 0.6, 1.2])

@@ -117,6 +117,17 @@ def test_activations_stay_below_the_memory_limit(monkeypatch, build, memory_limi
     assert max(alone.levels) > memory_limit / 5 or (s, b) == (40, batch)
 
 
+def test_on_a_cpu_weight_vectors_together_take_no_more_than_the_c_library_keeps(monkeypatch):
+    calls = watched_calls(monkeypatch)
+    sampler = sampler_for(nn.Sequential(nn.Linear(3, 100), nn.Tanh(), nn.Linear(100, 1)), num_samples=40)
+    x = x_for(4_000, 3)
+    with torch.no_grad(), chunking._Watch() as watch:
+        outputs = evaluate(sampler.layout, sampler.theta, x)
+    assert max(watch.levels) <= 2**25 + 2 * outputs.untyped_storage().nbytes()
+    assert {examples for _, examples in calls[3:]} == {4_000}  # of which none are split, far from the limit of a GiB
+    assert max(rows for rows, _ in calls) > 1
+
+
 def test_a_network_is_measured_once_for_inputs_of_a_kind(monkeypatch):
     measured, levels = [], chunking._levels
 

@@ -14,8 +14,7 @@ import livi
 from livi import ImplicitPosterior, Layout, Posterior
 from livi.family.ensemble import Ensemble
 from livi.family.last_layer import LinearGaussian
-from livi.posterior import posterior as fitted
-from livi.posterior.prediction import draw_networks, networks
+from livi.posterior.prediction import draw_networks, networks, source
 
 
 def network():
@@ -129,7 +128,7 @@ def test_the_memory_limit_does_not_change_which_networks_answer(posterior, monke
 
 
 def test_networks_of_more_than_one_block_are_drawn_anew_and_are_still_the_same(posterior, calls, monkeypatch):
-    for room in (networks, fitted):
+    for room in (networks, source):
         monkeypatch.setattr(room, "BLOCK", 5 * 21 * 8)
     x = x_for(7, 3)
     first = posterior.predict(x, num_samples=12).means
@@ -203,13 +202,13 @@ def test_a_pickle_holds_none_of_the_networks_that_have_answered(posterior):
 def test_networks_that_are_kept_hold_no_graph(posterior):
     assert any(parameter.requires_grad for parameter in posterior.sampler.parameters())
     posterior.predict(x_for(2, 3), num_samples=4)
-    assert not any(block.theta.requires_grad for kept in posterior._kept.values() for block in kept)
+    assert not any(block.theta.requires_grad for kept in posterior._same.kept.values() for block in kept)
 
 
 @pytest.mark.parametrize("networks_a_block", [3, 100])
 @pytest.mark.parametrize("options", [{}, {"rng": 3}, {"deterministic": True}])
 def test_one_batch_of_a_loader_at_a_time_is_where_the_network_is(posterior, monkeypatch, networks_a_block, options):
-    for room in (networks, fitted):
+    for room in (networks, source):
         monkeypatch.setattr(room, "BLOCK", networks_a_block * 21 * 8)
     converted, there, convert = [], [], Posterior._as_inputs
 

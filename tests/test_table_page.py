@@ -254,7 +254,7 @@ def test_without_plotly_the_error_says_what_to_install(tmp_path, monkeypatch):
 
 def test_the_first_words_are_plain_and_compare():
     [misses, compared, promise] = first_words(regression())
-    assert misses.startswith("For 128 rows whose price it had not seen, the predictions were off by ")
+    assert misses.startswith("For 128 rows whose price the model had not seen, its predictions were off by ")
     assert compared == "The average for every row would be off by 74.00, a linear model by 31.00."
     assert re.fullmatch(
         r"The model's 90% ranges held the true value in [\d.]+% of them: as many as promised, .*", promise

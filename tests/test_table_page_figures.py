@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 from support.table_contents import TEN, classification, figures_of, history, regression
 
+from livi.report import table_drivers
 from livi.report import table_figures as draw
 from livi.report.elements import number
 from livi.report.interactive import padded
 from livi.report.table_page import page
+from livi.tables.content import Driver, Effect
 
 
 def test_the_coverage_curve_is_the_share_of_targets_inside():
@@ -56,6 +58,24 @@ def test_reliability_groups_all_rows_and_finds_a_model_that_is_too_sure():
     wrong = draw.reliability(type(rows)(rows.target, rows.classes, sure, rows.entropy, rows.mutual_information))
     outside = [trace for trace in wrong.data if trace["name"] == "outside"]
     assert len(outside[0]["x"]) >= 5
+
+
+def test_small_gains_of_a_rare_class_can_be_told_apart():
+    gains = (0.00091, 0.00042, 0.0)
+    rare = classification(
+        drivers=tuple(Driver(name, 0.02, 0.02 + gain) for name, gain in zip("abc", gains, strict=True))
+    )
+    drawn = table_drivers.importance(rare)
+    assert drawn.data[0]["text"] == ["+0.0%", "+0.042%", "+0.091%"]
+    assert drawn.layout["xaxis"]["tickformat"] == "~%"  # as many digits as the ticks need
+
+
+@pytest.mark.parametrize(("last", "separated"), [(2020.0, False), (202_000.0, True)])
+def test_years_have_no_thousands_separator(last, separated):
+    values = np.linspace(1890.0, last, 21)
+    effect = Effect("built", "numeric", tuple(values), values, values, values, "")
+    drawn = table_drivers.curve(effect, regression(effects=(effect,)))
+    assert drawn.layout["xaxis"]["separatethousands"] is separated
 
 
 def test_errors_of_the_surest_rows():

@@ -17,7 +17,7 @@ from livi.tables import predicting
 
 
 def test_fit_predict_and_evaluate(here, capsys):
-    assert cli.main(["fit", "houses.csv", "--target", "price", "--out", "houses.livi", *SMALL]) == 0
+    assert cli.main(["fit", "houses.csv", "--target", "price", *SMALL]) == 0  # --out is houses.livi
     out, err = capsys.readouterr()
     assert "regression of price" in out
     assert "64 fitted, 16 held out" in out

@@ -61,8 +61,21 @@ def test_a_fit_that_makes_no_sense(here, capsys, options, complaint):
         ("price|b\n" + "1|2\n" * 9, "it has price|b alone; if another character separates"),
         ("a,b\n1,2\n", "expected at least 5 rows to fit to, got 1; add rows."),
         ("a,b\n" + "".join(f"{i},2024-01-{i:02}\n" for i in range(1, 29)), "dates cannot be predicted"),
+        ("a,b\n" + "".join(f"{i},{i:02}/01/2024\n" for i in range(1, 29)), "dates cannot be predicted"),
+        ("a,c\n" + "1,2\n" * 9, "expected a column 'b', got none of that name; it has a, c."),
+        ("a,c,d,e,f,g,h,i,j\n1,2,3,4,5,6,7,8,9\n", "it has a, c, d, e, f, g, h, i and 1 more."),
+        ("a,b\n" + "".join(f'{i},"{i}.471,15 €"\n' for i in range(1, 29)), "1234.5, or pass --decimal comma."),
     ],
-    ids=["another delimiter", "another delimiter after the target", "one row", "dates"],
+    ids=[
+        "another delimiter",
+        "another delimiter after the target",
+        "one row",
+        "dates",
+        "other dates",
+        "no b",
+        "many columns",
+        "German prices",
+    ],
 )
 def test_a_file_that_makes_no_sense(here, capsys, text, complaint):
     Path("odd.csv").write_text(text, encoding="utf-8")
@@ -81,7 +94,7 @@ def test_conformal_intervals_need_rows(here, capsys):
     assert "expected at least 45 rows to fit to for conformal intervals, got 32" in line
 
 
-def test_rows_without_a_target_are_left_out_of_a_fit_but_not_of_an_evaluation(here, model, capsys):
+def test_rows_without_a_target_are_left_out_of_a_fit_and_of_an_evaluation(here, model, capsys):
     edit("houses.csv", 3, "price", "")
     edit("houses.csv", 4, "price", "NA")
     arguments = [
@@ -99,7 +112,15 @@ def test_rows_without_a_target_are_left_out_of_a_fit_but_not_of_an_evaluation(he
     ]
     assert cli.main(arguments) == 0
     assert "note: left out: 2 of 80 rows, which have no 'price'" in capsys.readouterr().err
-    line = failed(capsys, "evaluate", "houses.livi", "houses.csv")
+    pd.read_csv("houses.csv").drop(index=[1, 2]).to_csv("less.csv", index=False)
+    for name in ("houses", "less"):
+        assert cli.main(["evaluate", "houses.livi", f"{name}.csv", "--json", f"{name}.json"]) == 0
+    out, err = capsys.readouterr()
+    assert "80 rows of houses.csv, without 2 that have no 'price'" in out
+    assert "note: houses.csv: left out: 2 of 80 rows, which have no 'price'" in err
+    one, other = (json.loads((here / f"{name}.json").read_text())["metrics"] for name in ("houses", "less"))
+    assert one == other
+    line = failed(capsys, "evaluate", "houses.livi", "houses.csv", "--strict")
     assert "houses.csv, row 3, column 'price': expected a value, got none; leave the row out." in line
 
 
@@ -168,7 +189,7 @@ def test_gaps_that_the_fit_did_not_have_are_counted(here, model, capsys):
     assert expected in capsys.readouterr().err
 
 
-def test_an_evaluation_leaves_new_classes_out_and_refuses_missing_targets(here, model, homes, capsys):
+def test_an_evaluation_leaves_new_classes_out_and_refuses_to_have_no_targets(here, model, homes, capsys):
     homes.iloc[80:].to_csv("test.csv", index=False)
     homes.iloc[80:].drop(index=84).to_csv("less.csv", index=False)
     edit("test.csv", 6, "dear", "maybe")

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import json
 import re
 
 import numpy as np
@@ -18,6 +19,7 @@ from livi.posterior.diagnostics.layers import Layers
 from livi.tables.baselines import Baselines
 from livi.tables.content import Finding, Metric
 from livi.tables.drivers import drivers, effects
+from livi.tables.evaluation import shown
 from livi.tables.model import LOW_BOUND, TableModel
 from livi.tables.schema import Column, Schema
 from livi.tables.wording import in_options
@@ -118,6 +120,13 @@ def test_an_effect_is_the_average_along_a_column_with_the_networks_range():
     assert np.ptp(other.mean) == pytest.approx(0.0, abs=1e-9)
 
 
+def test_the_curve_of_an_effect_has_no_room_for_codes():
+    features = np.concatenate([X[:, :2], X[:, 1:]], 1)
+    features[::50, 0] = 99999.0
+    coded, _ = effects(Known(), SCHEMA, features, ("a", "b"))
+    assert max(coded.values) <= X[:, 0].max()
+
+
 # --- words ----------------------------------------------------------------------------------------
 
 PYTHON = re.compile(r"Recipe|Effort|latent_dim|num_samples|num_data|max_iterations|include=|livi\.\w|generator of")
@@ -195,6 +204,9 @@ def test_an_evaluation_is_titled_by_its_own_file_and_has_baselines(model, here, 
     text = (here / "r.html").read_text()
     assert "<title>price in later.csv – livi report</title>" in text
     assert '"linear"' in (here / "r.json").read_text()
+    found = json.loads((here / "r.json").read_text())["baselines"]["rmse"]
+    expected = f"\nFor comparison, RMSE: the average for every row {shown(found['constant'])}, a linear model "
+    assert expected + shown(found["linear"]) in capsys.readouterr().out
     assert "What the predictions depend on" in text
     assert len(text) < 2_000_000
 

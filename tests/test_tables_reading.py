@@ -186,6 +186,12 @@ def test_parquet_and_csv_of_one_frame_read_alike(tmp_path):
     np.testing.assert_array_equal(*(encode(found, schemas[0], silent) for found in (one, other)))
 
 
+def test_durations_of_a_parquet_file_are_days(tmp_path):
+    pd.DataFrame({"a": [1, 2], "wait": pd.to_timedelta(["36:00:00", None])}).to_parquet(tmp_path / "some.parquet")
+    found = read_table(tmp_path / "some.parquet")
+    np.testing.assert_array_equal(found.columns["wait"], [1.5, np.nan])
+
+
 def test_the_index_and_lists_of_a_parquet_file_are_left_out(tmp_path):
     pd.DataFrame({"a": [1, 2], "list": [[1], [2]]}, index=["x", "y"]).to_parquet(tmp_path / "some.parquet")
     found = read_table(tmp_path / "some.parquet")

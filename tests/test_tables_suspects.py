@@ -1,12 +1,14 @@
 """Columns that number the rows, and columns that give the target away."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 from support.small_tables import table
 
 from livi.tables import Table
-from livi.tables.fitting import fit_table
+from livi.tables.fitting import fit_table, prepare
+from livi.tables.missing_words import with_missing
 from livi.tables.options import FitOptions
 from livi.tables.schema import Column, Schema
 from livi.tables.suspects import giveaway_notes, left_out, numbering_notes, oddity_notes, one_to_one, rank_correlation
@@ -127,8 +129,8 @@ def test_oddities_are_said_once_each():
     numbers = [*map(str, range(11)), "99999", "", "99999"]
     found = table(a=numbers, b=["True", "TRUE", *["False"] * 11, "false"], y=["no", "x", *["yes"] * 12])
     assert oddity_notes(found, schema) == [
-        "column 'a', rows 13, 15: 99999, where all others are 0 to 10; if it stands for a missing value, leave such "
-        "cells empty; if it is a mistake, correct it",
+        "column 'a', rows 13, 15: 99999, where all others are 0 to 10; if it stands for a missing value, pass "
+        "--missing=99999; if it is a mistake, correct it",
         "column 'b': 'TRUE' and 'True', 'False' and 'false' differ in capitals only and count as different; write them "
         "alike if they are the same",
         "'y' has a single row of class 'no', 'x': too little to learn it from, and none to judge it by",
@@ -138,7 +140,21 @@ def test_oddities_are_said_once_each():
     assert oddity_notes(table(a=usual, y=usual), plain) == []
     (said,) = oddity_notes(table(a=usual, y=[*map(str, range(12)), "-1e9"]), plain)
     assert said.startswith("column 'y', row 14: -1e9, where all others are 0 to 11;")
-    assert "leave such rows out" in said
+    assert "pass --missing=-1e9;" in said
+    assert oddity_notes(with_missing(table(a=numbers, y=numbers), ["99999"]), plain) == []
+    (said,) = oddity_notes(table(a=usual, y=[*range(12), -1e9]), plain)  # numbers, or read with a unit
+    assert "leave such rows out;" in said
+
+
+def test_a_class_called_na_is_said_to_count_as_missing():
+    frame = pd.DataFrame({"a": range(60), "continent": ["EU", "NA", "AS"] * 20, "size": ["$5", "$7", "NA"] * 20})
+    for target, expected in (
+        ("continent", ": 'NA' counts as missing; if that is a class, write it in another way"),
+        ("size", ""),
+    ):
+        said = []
+        prepare(Table.from_frame(frame), target, FitOptions(), said.append)
+        assert said[0] == f"left out: 20 of 60 rows, which have no {target!r}{expected}"
 
 
 def test_zeros_in_front_are_said():

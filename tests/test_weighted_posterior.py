@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import warnings
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ import livi
 from livi.family.last_layer import LinearGaussian
 from livi.posterior.metrics import score
 from livi.posterior.prediction import ClassificationPrediction, DrawnPrediction, RegressionPrediction
+from livi.sampling.chain_target import whole_problem
 
 X = torch.randn(40, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 WEIGHTS = torch.rand(40, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -78,6 +80,55 @@ def test_diagnosis_takes_the_weights(case):
     posterior, targets, _, _ = case
     given = ((X[10:], WEIGHTS[10:]), targets[10:])
     assert posterior.diagnose(*given, num_samples=4).findings
+
+
+def kept(posterior):
+    """Posteriors of networks that are drawn from this one and kept."""
+    pooled = livi.pool([posterior, posterior.frozen(8)], draws=16)
+    return {"frozen": posterior.frozen(16), "pooled": pooled, "pooled again": livi.pool([pooled, posterior], draws=16)}
+
+
+def test_kept_networks_take_weights_as_the_fit_did(case, path):
+    posterior, targets, net, _ = case
+    for name, other in kept(posterior).items():
+        other.save(path)
+        for one in (other, livi.load(path, net)):
+            answer = one.predict(X, num_samples=16).log_prob(targets)
+            assert torch.equal(one.predict((X, WEIGHTS), num_samples=16).log_prob(targets), answer), name
+            assert one.diagnose((X[10:], WEIGHTS[10:]), targets[10:], num_samples=4).findings
+            with pytest.raises(TypeError, match=r"expected the weights of the examples.*pass diagnose\(\(x, w\), y\)"):
+                one.diagnose(X[10:], targets[10:], num_samples=4)
+
+
+def test_chains_from_kept_networks_have_the_weighted_target(case):
+    posterior, targets, _, _ = case
+    given = (X[10:], WEIGHTS[10:]), targets[10:]
+    theta = posterior.sample(3)
+
+    def log_likelihood(fitted):
+        problem = whole_problem(fitted, given, None)
+        return problem.on_batch(theta, problem.data.first())[0]
+
+    expected = log_likelihood(posterior)
+    for other in kept(posterior).values():
+        torch.testing.assert_close(log_likelihood(other), expected)
+
+
+@pytest.mark.parametrize("method", [livi.polish, livi.reweight])
+def test_polished_and_reweighted_posteriors_take_weights(method):
+    data = ((X, WEIGHTS), X.sum(1))
+    options = {"recipe": livi.Recipe(steps=30, map_steps=30), "progress": False, "polish": False}
+    fitted = livi.fit(
+        network(1, normalised=False), data, livi.Weighted(livi.Gaussian(0.3)), forward=livi.pass_weights, **options
+    )
+    assert fitted.exact_layer is not None
+    few = {"steps": 40, "chains": 2, "draws": 16} if method is livi.polish else {"num_samples": 40, "draws": 16}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of so few steps
+        found = method(fitted, progress=False, **few)
+    assert isinstance(found.likelihood, livi.Weighted)
+    assert torch.equal(found.predict((X, WEIGHTS)).mean, found.predict(X).mean)
+    assert found.diagnose(*data, num_samples=4).findings
 
 
 def test_wrappers_say_what_they_stand_in_front_of():

@@ -35,7 +35,7 @@ from livi.version import __version__
 
 EXAMPLES = """\
 examples:
-  livi fit houses.csv --target price --out houses.livi
+  livi fit houses.csv --target price                          writes houses.livi
   livi predict houses.livi new.csv --out predictions.csv
   livi evaluate houses.livi test.csv --report report.html
   livi compare houses.csv --target price --report methods.html
@@ -51,9 +51,9 @@ examples:
   livi bench mnist --quick            try out the benchmark on images; also fashion-mnist, cifar10, cifar100
 """
 START = """\
-livi fit DATA.csv --target COLUMN --out MODEL.livi          learn to predict a column of a table from the others
-livi predict MODEL.livi NEW.csv --out PREDICTIONS.csv       predict other rows, with uncertainty
-livi evaluate MODEL.livi TEST.csv --report REPORT.html      see how good predictions are, on rows with known answers
+livi fit DATA.csv --target COLUMN                           learn to predict a column of a table from the others
+livi predict DATA.livi NEW.csv --out PREDICTIONS.csv        predict other rows, with uncertainty
+livi evaluate DATA.livi TEST.csv --report REPORT.html       see how good predictions are, on rows with known answers
 livi demo                                                   without data: four posteriors on one page, in two minutes
 livi --help                                                 all commands; livi fit --help for the options of fit
 """

@@ -39,11 +39,11 @@ Ctrl-C ends the fit early and keeps what was learned so far (exit code 130).
 
 FIT_EXAMPLES = """\
 examples:
-  livi fit houses.csv --target price --out houses.livi
-  livi fit houses.csv --target price --out houses.livi --drop id,notes --categorical zip --report houses.html
+  livi fit houses.csv --target price                                               writes houses.livi
+  livi fit houses.csv --target price --drop id,notes --categorical zip --report houses.html
   livi fit churn.parquet --target churned --out churn.livi --task classification --interval conformal
   livi fit houses.csv --target price --out quick.livi --steps 200 --validation 0 --force
-  livi fit houses.csv --target price --out houses.livi --checkpoint houses.part     Ctrl-C, and again with --force
+  livi fit houses.csv --target price --checkpoint houses.part                      Ctrl-C, and again with --force
 """
 
 PREDICT = f"""\
@@ -67,7 +67,8 @@ examples:
 EVALUATE = f"""\
 Compare predictions with the targets of rows that the fit has not seen: errors, log score, and whether the intervals
 contain as many targets as they should. The verdict is calibrated, unless the share lies outside the range in which it
-is for 95 of 100 calibrated models; then it is overconfident or underconfident.
+is for 95 of 100 calibrated models; then it is overconfident or underconfident. Rows without a target, or of a class
+that the fit has not seen, are left out with their count; --strict refuses them.
 
 {DATA}"""
 
@@ -90,7 +91,9 @@ def add_commands(commands: Any) -> None:
     )
     fit.add_argument("data", metavar="DATA", help="CSV or Parquet file")
     fit.add_argument("--target", required=True, metavar="COLUMN", help="column to predict")
-    fit.add_argument("--out", required=True, metavar="MODEL", help="file to write, such as houses.livi")
+    fit.add_argument(
+        "--out", metavar="MODEL", help="file to write (default: DATA's name with .livi, in the current folder)"
+    )
     add_column_options(fit)
     fit.add_argument(
         "--validation",
@@ -196,6 +199,7 @@ def _add_report(parser: argparse.ArgumentParser) -> None:
 
 def _fit(chosen: argparse.Namespace) -> int:
     tables = load("livi.tables")
+    chosen.out = chosen.out or f"{Path(chosen.data).stem}.livi"
     _check_outputs(chosen, (chosen.out, chosen.report), (chosen.data,))
     if chosen.checkpoint is not None:
         others = [path for path in (chosen.data, chosen.out, chosen.report) if path is not None]

@@ -7,7 +7,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
 
@@ -36,7 +36,7 @@ from livi.rivals.options import OF_PROBLEM
 DEFAULT_METHODS = ("livi", "ensemble", "mean_field", "swag", "map")
 LEVELS = np.linspace(0.0, 1.0, 101)
 BINS = 10  # of confidence
-LENGTHS = {"steps", "budget", "recipe"}  # options that set the length of a fit of livi's
+LENGTHS = {"steps", "budget"}  # what sets the number of steps on a bound, as an option or in a recipe
 
 Chosen = Sequence[str] | Mapping[str, Mapping[str, Any] | Callable[..., Posterior]]
 
@@ -86,10 +86,11 @@ def compare(
 ) -> Comparison:
     """Fit several methods to one's own problem with equal budgets, and score them on held-out examples.
 
-    Equal means gradients: of the log joint density, at one weight vector and on one batch (all data, where a last layer
-    is integrated out). `livi.rivals.METHODS` says how each method spends them: MAP fits and steps on a bound become
-    longer, an ensemble has more members, chains more draws. Gradients are the same on every machine, seconds are not;
-    both are in the result. A method that fails, or whose package is missing, is listed with the reason.
+    Equal means gradients: of the log joint density, at one weight vector and on one batch. One on all the data, as
+    those with a last layer integrated out, counts as many as there are batches. `livi.rivals.METHODS` says how each
+    method spends them: MAP fits and steps on a bound become longer, an ensemble has more members, chains more draws.
+    Gradients are the same on every machine, seconds are not; both are in the result. A method that fails, or whose
+    package is missing, is listed with the reason.
 
     Args:
         net, data: as for `livi.fit`.
@@ -122,31 +123,24 @@ def compare(
     problem_of = {name: value for name, value in options.items() if name != "recipe"}
     likelihood = likelihood or _by_targets(net, data, problem_of)
     problem = Problem.of(net, data, likelihood, **problem_of)
-    prepared = plan(net, data, likelihood, seed=seed, **options)
-    budget = Budget(
-        prepared.gradients if gradients is None else checks.positive_int("gradients", gradients),
-        (options.get("recipe") or Recipe()).over(default_recipe(Size.of(problem))),
-        problem.data.steps_per_epoch,
-    )
 
-    def own(given: Mapping[str, Any]) -> Plan | None:
-        """livi's plan with a candidate's options, from which its gradients are counted; None leaves it to the rules."""
-        chosen = {name: value for name, value in given.items() if name in PlanOptions.__annotations__}
-        if chosen:
-            return plan(net, data, likelihood, seed=seed, **options | chosen)
-        return None if gradients is None else prepared
+    def planned(given: Mapping[str, Any]) -> Plan:
+        own = {name: value for name, value in given.items() if name in PlanOptions.__annotations__}
+        return plan(net, data, likelihood, seed=seed, **joined_options(options, own))
 
-    candidates = [_candidate(name, chosen, budget, own) for name, chosen in _named(methods).items()]
+    total = None if gradients is None else checks.positive_int("gradients", gradients)
+    budgets = _Budgets(total, problem, options.get("recipe") or Recipe(), planned({}), planned)
+    candidates = [_candidate(name, chosen, budgets) for name, chosen in _named(methods).items()]
     held = _held_out(validation, problem, options, units, num_samples)
     rows, posteriors = [], {}
     for candidate in candidates:
         if progress:
             print(f"fitting {candidate.title}", file=sys.stderr, flush=True)
-        row, posterior = _compared(candidate, (net, data, likelihood), held, {"seed": seed, **options})
+        row, posterior = _compared(candidate, (net, data, likelihood), held, {"seed": seed, **options}, budgets.batches)
         rows.append(row)
         if posterior is not None:
             posteriors[candidate.name] = posterior
-    return comparison_of(rows, posteriors, budget.gradients, problem.data.num_data, len(held.targets), seed)
+    return comparison_of(rows, posteriors, budgets.gradients, problem.data.num_data, len(held.targets), seed)
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
@@ -165,35 +159,72 @@ def _named(methods: Chosen) -> dict[str, Mapping[str, Any] | Callable[..., Poste
     return named
 
 
-def _candidate(
-    name: str,
-    chosen: Mapping[str, Any] | Callable[..., Posterior],
-    budget: Budget,
-    own: Callable[[Mapping[str, Any]], Plan | None],  # livi's, which may have its last layer integrated out
-) -> _Candidate:
+def _candidate(name: str, chosen: Mapping[str, Any] | Callable[..., Posterior], budgets: _Budgets) -> _Candidate:
     if not isinstance(chosen, Mapping):
         return _Candidate(name, name, chosen, {})
     of = str(chosen.get("method", name))
     method = method_named(of)
     given = {option: value for option, value in chosen.items() if option != "method"}
-    if of != "livi":
-        spent = method.spend(budget)
-    elif given.keys() & LENGTHS:
-        spent = {}
-    else:
-        prepared = own(given)
-        left = 0 if prepared is None else budget.gradients - _of_chains(budget.gradients, prepared)
-        spent = {} if prepared is None else method.spend(budget._replace(gradients=left, recipe=prepared.recipe_of_all))
-    return _Candidate(name, method.title if name in METHODS else name, method.fit, spent | given)
+    budget = budgets.of_livi(given) if of == "livi" else budgets.of_rival(given)
+    spent = {} if budget is None else method.spend(budget)
+    if LENGTHS & (given.keys() | (given.get("recipe") or Recipe()).named):
+        spent.pop("steps", None)
+    return _Candidate(name, method.title if name in METHODS else name, method.fit, joined_options(spent, given))
 
 
-def _of_chains(budget: int, prepared: Plan) -> int:
-    """The gradients that the plan's chains take; in proportion, where the budget is smaller than the plan's."""
-    return round(prepared.gradients_of_chains * min(1.0, budget / prepared.gradients))
+@dataclass(frozen=True)
+class _Budgets:
+    """The budget of every method, given options of its own.
+
+    Args:
+        given: the number of gradients that was asked for; None for those of livi's plan.
+        prepared: livi's plan.
+        planned: makes livi's plan with options of a method's own.
+    """
+
+    given: int | None
+    problem: Problem
+    recipe: Recipe
+    prepared: Plan
+    planned: Callable[[Mapping[str, Any]], Plan]
+
+    @property
+    def batches(self) -> int:
+        return self.problem.data.steps_per_epoch
+
+    @property
+    def gradients(self) -> int:
+        return self._weight(self.prepared) * self.prepared.gradients if self.given is None else self.given
+
+    def of_livi(self, given: Mapping[str, Any]) -> Budget | None:
+        """The budget of livi without what its chains take; None leaves the length of the fit to the rules."""
+        own = bool(given.keys() & PlanOptions.__annotations__)
+        if self.given is None and not own:
+            return None
+        prepared = self.planned(given) if own else self.prepared
+        total = self.gradients // self._weight(prepared)
+        # Chains take their part of the plan; in proportion, where the budget is smaller than the plan's.
+        chains = round(prepared.gradients_of_chains * min(1.0, total / prepared.gradients))
+        return Budget(total - chains, prepared.recipe_of_all, self.batches)
+
+    def of_rival(self, given: Mapping[str, Any]) -> Budget:
+        """The budget of another method, with the samples and MAP fits that its components take together."""
+        components = given.get("components") or 1
+        asked = (given.get("recipe") or Recipe()).joined(self.recipe)
+        recipe = asked.over(default_recipe(Size.of(self.problem), components))
+        together = {
+            "num_samples": components * recipe.num_samples,
+            "map_restarts": max(recipe.map_restarts, components),
+        }
+        return Budget(self.gradients, replace(recipe, **together), self.batches)
+
+    def _weight(self, prepared: Plan) -> int:
+        """The batches that a gradient of this plan is on: all of them, with a last layer integrated out."""
+        return 1 if prepared.problem.integrated is None else self.batches
 
 
 def _compared(
-    candidate: _Candidate, problem: tuple[Any, ...], held: _HeldOut, options: dict[str, Any]
+    candidate: _Candidate, problem: tuple[Any, ...], held: _HeldOut, options: dict[str, Any], batches: int
 ) -> tuple[Compared, Posterior | None]:
     name, title = candidate.name, candidate.title
     started = time.perf_counter()
@@ -216,7 +247,7 @@ def _compared(
             curve=_curve(prediction, answers),
             seconds=fitted - started,
             prediction_seconds=predicted - fitted,
-            gradients=gradients_of(posterior),
+            gradients=gradients_of(posterior, batches),
             notes=tuple(dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, FitWarning))),
         )
     except Exception as error:  # whatever a method raises, even a user's own, the others are still compared
@@ -247,21 +278,22 @@ def _by_targets(net: nn.Module, data: Any, options: Mapping[str, Any]) -> Likeli
     return Gaussian() if found.first()[1].is_floating_point() else Categorical()
 
 
-def gradients_of(posterior: Posterior) -> int | None:
+def gradients_of(posterior: Posterior, batches: int = 1) -> int | None:
     """How many gradients a fit took, from its plan; one on all data counts as many as there are batches.
 
     None if the plan does not say.
+
+    Args:
+        batches: of an epoch, for a fit with its last layer integrated out, all of whose gradients are on all data.
     """
     facts = posterior.plan
-    recipe, polish = facts.get("recipe"), facts.get("polish")
-    total: int | None = facts.get("gradients")
-    if total is None and recipe is not None:
-        draws = recipe["steps"] * recipe["num_samples"] * facts.get("components", 1)
-        total = recipe["map_restarts"] * recipe["map_steps"] + draws
-    if total is None or polish is None:
-        return total
-    chains = polish["chains"] + len(polish["dropped"])
-    return total + int(chains * polish["gradients"] * facts.get("steps_per_epoch", 1))
+    polish, total = facts.get("polish"), facts.get("gradients")
+    if total is None:
+        return None
+    if polish is not None:
+        chains = polish["chains"] + len(polish["dropped"])
+        total += int(chains * polish["gradients"] * facts.get("steps_per_epoch", 1))
+    return int(total if facts.get("last_layer", "sampled") == "sampled" else batches * total)
 
 
 def _scores(prediction: Any, targets: Tensor) -> dict[str, float]:

@@ -241,7 +241,7 @@ def _from_modes(prepared: Plan, trainer: Trainer, result: Result, trouble: str) 
         failed.likelihood,
         failed.prior,
         history=failed.history,
-        plan=failed.plan | {"failed": trouble},
+        plan=failed.plan | {"failed": trouble, "gradients": failed.plan["gradients"] + chains.chains * map_steps},
     )
     return _polished(replace(prepared, chains=chains), members, trainer)
 
@@ -309,7 +309,9 @@ def _finish(result: Result, trainer: Trainer) -> Posterior:
         for text in alarms(bound, *levels, unconverged, trainer.rng, trainer.recipe.temperature, constant):
             warn(text)
     facts = trainer.facts | bound.family.facts()  # a component may have been left out
+    recipe, drawn = trainer.recipe, trainer.recipe.num_samples * trainer.facts.get("components", 1)
     facts |= {
+        "gradients": recipe.map_restarts * recipe.map_steps + (trainer.repeated + trainer.step) * drawn,
         "interrupted_at": trainer.step if trainer.interrupted else None,
         "stopped_at": trainer.step if trainer.stopped else None,
         "stopped_because": trainer.stopped or None,

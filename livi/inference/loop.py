@@ -76,7 +76,7 @@ class Trainer:
         self.optimiser = make_optimiser(bound, recipe, sharded=sharded)
         device, dtype = bound.family.layout.device, bound.family.layout.dtype
         self.rng = torch.Generator(device=device).manual_seed(seed)
-        self.step = 0
+        self.step = self.repeated = 0  # repeated: the steps that were taken before a restart
         self.rate_scale = 1.0
         self.rollbacks = 0
         self.history: list[dict[str, float]] = []
@@ -142,6 +142,7 @@ class Trainer:
         """Forget everything but the bound's parameters as they are now, and take smaller steps."""
         self.optimiser = make_optimiser(self.bound, self.recipe, sharded=self.sharded)
         self.rng.manual_seed(self.seed + 500_009)  # no stream of a seed nearby, nor of steps taken again
+        self.repeated += self.step
         self.step, self.rate_scale, self.rollbacks, self.rolled_back_at = 0, rate_scale, 0, 0
         self.history, self.windows, self.stopped, self.parameters_of = [], [], "", None
         for counter in (self.clock, self.missed, self.estimated, self.usual_norm):

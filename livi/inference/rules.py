@@ -17,7 +17,8 @@ For m stochastic weights and N examples:
 
 Where weight matrices are fixed, by `include` or `exclude`, biases have the prior of their layer's weights. Of classes
 it is N(0, 4 / fan-in) whatever the size: features that were trained on the same rows look better than they are, and a
-wide prior believes them. Of numbers it is that of the table, by the size of the whole network.
+wide prior believes them. Of numbers it is that of the table, by the size of the whole network. A part of a classifier
+of up to 5,000 weights is fitted at a tenth of the rates (`default_recipe`).
 
 Chosen by `python -m benchmarks.choose_fit` for what predictions are worth on held-out rows; docs/benchmarks/choices.md
 has the numbers. Noise that is learned for each weight gives the highest bound of all, and networks that underfit,
@@ -50,7 +51,7 @@ from livi.family.generators.sizing import align, latent_side
 from livi.family.noise import DiagonalNoise, FixedNoise, Noise, RelativeNoise
 from livi.inference.recipe import Recipe
 from livi.model.data import FULL_BATCH, Data, TensorData
-from livi.model.defaults import LARGE, MIDDLE, SMALL
+from livi.model.defaults import LARGE, MIDDLE, SMALL, has_fixed_matrices
 from livi.model.likelihoods import Categorical, HeteroscedasticGaussian
 from livi.model.problem import Problem
 from livi.network import Layout, Loop, as_call, multiplications
@@ -59,6 +60,7 @@ COMPONENTS = 5  # of a mixture by default
 FEWEST = 600  # steps of a large network
 MANY = 5_000  # fewest labels for a mixture by default
 SHARE_OF_STARTS = 3 / 11  # share of a mixture's gradients that its MAP fits take
+OF_A_PART = 0.1  # of the learning rates, for parts of classifiers
 BUDGET = 1.5e7  # multiplications for the Gram matrices of a step's samples, of which there are at least four
 
 
@@ -111,6 +113,12 @@ class Size:
         if self.gram is None or self.num_params > MIDDLE:
             return False
         return max(4, int(BUDGET / self.gram)) < self.num_params
+
+    @property
+    def part_of_classes(self) -> bool:
+        """A part of a classifier, of up to 5,000 weights, of which none are integrated out."""
+        small = self.num_params <= MIDDLE and self.gram is None
+        return self.classes and small and has_fixed_matrices(self.layout)
 
     @property
     def narrowing(self) -> float:
@@ -185,7 +193,15 @@ def default_recipe(size: Size, components: int = 1) -> Recipe:
     """The schedule: as many samples per component as 100 million multiplications per step afford, up to a limit.
 
     Large networks are trained for a hundred epochs, within limits: few examples need few steps.
+
+    A part of a classifier, up to 5,000 weights, is fitted at a tenth of the rates: features of trained networks are
+    many and large, so that at full rates logits move by one or more in a step, and what was learned is lost at once.
     """
+    recipe = _recipe_by_size(size, components)
+    return _at_share(recipe, OF_A_PART) if size.part_of_classes else recipe
+
+
+def _recipe_by_size(size: Size, components: int) -> Recipe:
     if size.gram is not None:
         return _with_exact_last_layer(size, size.gram, components)
     m = size.num_params
@@ -333,6 +349,10 @@ def from_posterior(recipe: Recipe) -> Recipe:
     At full rates a fit first loses what was learned: on 60 points of a sine, last layer sampled, one seed, 400 steps
     after 1,500 ended 2.6 nats lower at full rates, and 0.3 nats higher at 0.3 of them.
     """
-    names = ("affine_rate", "nonlinear_rate", "hyper_rate")
-    rates = {name: 0.3 * getattr(recipe, name) for name in names}
-    return replace(from_trained(recipe), kl_warm_up=0.0, **rates)
+    return replace(_at_share(from_trained(recipe), 0.3), kl_warm_up=0.0)
+
+
+def _at_share(recipe: Recipe, share: float) -> Recipe:
+    """The schedule at so much of the learning rates of a fit."""
+    rates = {name: share * getattr(recipe, name) for name in ("affine_rate", "nonlinear_rate", "hyper_rate")}
+    return replace(recipe, **rates)

@@ -23,7 +23,7 @@ def default_prior(layout: Layout, *, classes: bool, inputs: Any = None) -> Prior
     Args:
         inputs: a few examples, by which the last layer is found.
     """
-    if any(layout.module.get_parameter(name).ndim > 1 for name in layout.fixed):
+    if has_fixed_matrices(layout):
         return _of_a_part(layout, classes)
     m = layout.num_params
     if m <= SMALL or m > LARGE:
@@ -49,6 +49,11 @@ def _last(layout: Layout, inputs: Any) -> tuple[Slot, ...]:
             hooks.callback(owner.register_forward_pre_hook(note).remove)
         layout.apply(layout.flatten(), *args, batch_statistics=True, **kwargs)
     return begun[-1]
+
+
+def has_fixed_matrices(layout: Layout) -> bool:
+    """Whether weight matrices stay fixed, so that the others are a part of the network."""
+    return any(layout.module.get_parameter(name).ndim > 1 for name in layout.fixed)
 
 
 def _scale(size: int, fan_in: int, gain: float = 3.0) -> float:

@@ -141,7 +141,8 @@ class Problem:
         settled = standardise is None or isinstance(standardise, InputScaling)
         warn_of_doubts(trial, layout, own, batches, batches.lost + held, held=settled)
         if isinstance(batches, TensorData) and batch_size is None:
-            batches = batches.within(FULL_BATCH_WORK / _work_per_example(layout, batches))
+            work = _work_per_example(layout, batches)
+            batches = batches if work is None else batches.within(FULL_BATCH_WORK / work)
         chosen = chosen_for(copy.deepcopy(prior), layout)
         if chosen is None:
             with layout.device:  # not torch's default device
@@ -327,8 +328,14 @@ def chosen_for(choice: Choice[T], layout: Layout) -> T | None:
     return choice  # type: ignore[return-value]  # a module is callable too, but is the object itself
 
 
-def _work_per_example(layout: Layout, data: TensorData) -> float:
-    """Multiplications of the network, from its first few examples."""
+def _work_per_example(layout: Layout, data: TensorData) -> float | None:
+    """Multiplications of the network, from its first few examples; None where it refuses these alone.
+
+    As the nodes of a graph, which are nothing without their neighbours; the trial has shown that it runs on a batch.
+    """
     some = pytree.tree_map(lambda leaf: leaf[: min(8, data.num_data)], data.inputs)
     args, kwargs = as_call(some)
-    return multiplications(layout, *args, **kwargs) / min(8, data.num_data)
+    try:
+        return multiplications(layout, *args, **kwargs) / min(8, data.num_data)
+    except Exception:  # whatever the module's forward may raise
+        return None

@@ -75,7 +75,7 @@ def try_first_batch(layout: Layout, data: Data, likelihood: Likelihood) -> Trial
     try:
         unused = layout.verify(*args, **kwargs)
     except (RuntimeError, TypeError, AttributeError) as error:
-        raise type(error)(_failed(layout, inputs, likelihood, error)) from error
+        raise type(error)(_failed(layout, inputs, likelihood, error, data.num_data)) from error
     if isinstance(likelihood, Weighted) and layout.forward is pass_weights:
         _try_weights(data)
     with torch.no_grad():
@@ -170,7 +170,7 @@ def warn_of_doubts(
         warn(doubt)
 
 
-def _failed(layout: Layout, inputs: Any, likelihood: Likelihood, error: Exception) -> str:
+def _failed(layout: Layout, inputs: Any, likelihood: Likelihood, error: Exception, num_data: int) -> str:
     leaves, dtype = [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Tensor)], layout.dtype
     shapes = ", ".join(f"{tuple(leaf.shape)} {leaf.dtype}" for leaf in leaves)
     convolutions = [layer for layer in layout.module.modules() if isinstance(layer, nn.Conv2d)]
@@ -193,6 +193,8 @@ def _failed(layout: Layout, inputs: Any, likelihood: Likelihood, error: Exceptio
         remedies.append("a network that takes one dict whole wants `forward=lambda net, **d: net(d)`")
     if any(_channels_last(leaf, convolutions) for leaf in leaves):
         remedies.append(CHANNELS_FIRST)
+    if any(leaf.ndim == 2 and len(leaf) < num_data == leaf.shape[1] for leaf in leaves):
+        remedies.append(f"the nodes of one graph want to be one batch: pass batch_size={num_data}")
     reason = f"{'; '.join([str(error).rstrip('.'), *remedies])}." if remedies else str(error)
     return f"the network failed on its first batch of inputs {shapes}: {reason}"
 

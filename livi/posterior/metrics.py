@@ -106,8 +106,8 @@ def crps(prediction: GaussianMixture | Ranked, targets: Targets) -> float:
     In closed form (Grimit et al., 2006), with A(m, v) = E|X| for X ~ N(m, v):
     1/S sum_s A(y - mean_s, var_s) - 1/(2 S^2) sum_st A(mean_s - mean_t, var_s + var_t).
 
-    Cost: S^2 normal distribution functions for each target, S of them in memory at a time. Of more than 256 draws, as
-    Markov chains leave them, each is held against itself and 256 others, which is off by about a part in a thousand.
+    Cost: S^2 / 2 normal distribution functions for each target, S of them in memory at a time. Of more than 256 draws,
+    as Markov chains leave them, each is held against itself and 256 others, which is off by about a part in a thousand.
     Noise that is a mixture itself (`NoiseShape`) takes as many times more as it has pairs of parts. A prediction with a
     `crps` of its own is asked for it.
     """
@@ -354,8 +354,8 @@ def _shuffled(count: int) -> Tensor:  # (count,)
 
 def _shifts(count: int) -> list[tuple[int, float]]:
     """Shifts of draws against themselves that pair all of them, or some of many, and the weight of each shift."""
-    if count <= MOST_PAIRED:
-        return [(shift, 1.0 / count) for shift in range(count)]
+    if count <= MOST_PAIRED:  # one shift counts for its opposite too, which makes the same pairs
+        return [(shift, (1.0 if 2 * shift in (0, count) else 2.0) / count) for shift in range(count // 2 + 1)]
     some = range(1, MOST_PAIRED + 1)
     return [(0, 1.0 / count), *((shift, (1.0 - 1.0 / count) / MOST_PAIRED) for shift in some)]
 

@@ -83,7 +83,7 @@ def _tail(ordered: Tensor) -> _Tail | None:
         return _Tail(count, cutoff, 0.0, 0.0)  # weights that are all alike
     size = 30 + math.isqrt(count)
     steps = torch.arange(1, size + 1, dtype=tail.dtype, device=tail.device) - 0.5
-    slopes = 1.0 / tail[-1] + (1.0 - torch.sqrt(size / steps)) / (3.0 * tail[max(0, round(count / 4) - 1)])
+    slopes = 1.0 / tail[-1] + (1.0 - torch.sqrt(size / steps)) / (3.0 * tail[(count + 2) // 4 - 1])
     shapes = torch.log1p(-slopes[:, None] * tail).mean(1)
     fits = count * (torch.log(-slopes / shapes) - shapes - 1.0)
     slope = (torch.softmax(fits, 0) * slopes).sum()

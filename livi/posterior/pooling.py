@@ -59,7 +59,7 @@ def pool(posteriors: Sequence[Posterior], draws: int = 200) -> Posterior:
     for place, posterior in enumerate(given[1:], 2):
         _check_alike(given[0].layout, posterior.layout, place)
         _check_functions(_functions(given[0]), _functions(posterior), place)
-    likelihood = _likelihood([posterior.likelihood for posterior in given])
+    likelihood = _likelihood([posterior.of_all_weights()[1] for posterior in given])
     kept = [posterior.frozen(count) for posterior in given]
     for place, one in enumerate(kept[1:], 2):
         _check_fixed(kept[0], one, place)
@@ -127,9 +127,10 @@ def _difference(first: Sequence[str], other: Sequence[str]) -> tuple[str, str]:
 
 def _functions(posterior: Posterior) -> dict[str, Any]:
     """The user's own functions that the network's call and the likelihood use."""
-    return {"forward=": posterior.layout.forward} | {
+    layout, likelihood = posterior.of_all_weights()
+    return {"forward=": layout.forward} | {
         f"likelihood's {name}.{held}".replace(" .", " "): value
-        for name, part in posterior.likelihood.named_modules()
+        for name, part in likelihood.named_modules()
         for held, value in vars(part).items()
         if isinstance(value, FunctionType)
     }

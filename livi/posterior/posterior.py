@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,16 @@ from livi import checks
 from livi.family.ensemble import Ensemble
 from livi.family.family import Centred, Family, WeightSampler
 from livi.family.last_layer import ExactLastLayer
-from livi.model.data import NotGatheredError, as_data, as_tensor, as_tensors, gathered, holds_batches, input_batches
+from livi.model.data import (
+    NotGatheredError,
+    Unpack,
+    as_data,
+    as_tensor,
+    as_tensors,
+    gathered,
+    holds_batches,
+    input_batches,
+)
 from livi.model.data.shapes import images_of_bytes
 from livi.model.likelihoods import Likelihood, Weighted, pass_weights
 from livi.model.priors import Prior
@@ -32,14 +41,15 @@ from livi.posterior.prediction import (
     Networks,
     Prediction,
     answers,
-    draw_networks,
     outputs_of,
     prediction_of,
     together,
     with_statistics,
 )
-from livi.posterior.prediction.networks import BLOCK
 from livi.posterior.prediction.refusal import check_taken, failure, inputs_refused
+from livi.posterior.prediction.source import SameNetworks, Source
+
+UNPACKED = "unpack: expected only with batches, such as a DataLoader; other data are passed as they are."
 
 
 class Posterior:
@@ -84,7 +94,7 @@ class Posterior:
         self.calibration = calibration
         self.history = [dict(row) for row in history]
         self.plan = dict(plan or {})
-        self._kept: dict[Any, list[Networks]] = {}
+        self._same = SameNetworks()
         self._unweighted: Layout | None = None
 
     @classmethod
@@ -143,6 +153,7 @@ class Posterior:
         rng: torch.Generator | None = None,
         deterministic: bool = False,
         memory_limit: int | None = None,
+        unpack: Unpack | None = None,
     ) -> Prediction:
         """The posterior predictive at these inputs: tensors, arrays, lists; a tuple or dict of several; a DataLoader.
 
@@ -157,9 +168,11 @@ class Posterior:
         Args:
             num_samples: S; the error of the predictive mean is the epistemic standard deviation over sqrt(S).
             rng: draws new networks. Without one the same `num_samples` networks are used every time, so that answers
-                can be compared with each other, and come quickly from the second one on.
+                can be compared with each other. They are kept, for quick answers from the second one on, where they
+                take at most 256 MB; else they are drawn again every time, and `frozen` keeps them.
             deterministic: one forward pass at the posterior's centre, without epistemic uncertainty.
-            memory_limit: bytes of activations at a time; changes nothing but rounding.
+            memory_limit: bytes of activations at a time, at most; changes nothing but rounding.
+            unpack: batch -> (inputs, targets), of which the targets may be None, for batches as in `livi.fit`.
 
         Raises:
             TypeError, ValueError: inputs that the network does not take, infinite ones, or NaN without an answer.
@@ -173,13 +186,13 @@ class Posterior:
         networks: Iterable[Networks]
         if deterministic:
             networks = [with_statistics(self.layout, self._centre()[None], self.buffers, self.calibration)]
-        elif rng is None:
-            networks = self._same_networks(num_samples)
         else:
-            networks = self._networks(num_samples, rng)
+            networks = self._networks(num_samples, rng, same=True)
         batches: Iterable[tuple[str, Any]] = [("inputs", inputs)]
         if holds_batches(inputs):
-            batches = ((f"batch {index}: inputs", batch) for index, batch in enumerate(input_batches(inputs)))
+            batches = ((f"batch {index}: inputs", batch) for index, batch in enumerate(input_batches(inputs, unpack)))
+        elif unpack is not None:
+            raise ValueError(UNPACKED)
 
         def ask(block: Networks, batch: tuple[str, Any]) -> Any:
             name, given = batch[0], self._as_inputs(batch[1])
@@ -229,41 +242,27 @@ class Posterior:
                 "frozen: expected weights of the network itself, got those of its linearisation, which mean nothing "
                 "without what it is linearised around; save the posterior whole, without draws=."
             )
-        networks = self._same_networks(num_samples) if rng is None else self._networks(num_samples, rng)
-        drawn = together(self.layout, networks)
+        drawn = together(self.layout, self._networks(num_samples, rng, same=True))
         facts = self.plan | {"frozen": num_samples}
-        kept = Ensemble(self.layout, drawn.theta).requires_grad_(False)
-        return Posterior(kept, self.likelihood, self.prior, buffers=drawn.buffers, history=self.history, plan=facts)
+        layout, likelihood = self.of_all_weights()
+        kept = Ensemble(layout, drawn.theta).requires_grad_(False)
+        return Posterior(kept, likelihood, self.prior, buffers=drawn.buffers, history=self.history, plan=facts)
 
-    def _networks(self, num_samples: int, rng: torch.Generator | None) -> Iterable[Networks]:
-        """Networks drawn from the posterior: as a list if they fit into one block, else drawn block by block."""
-        held = num_samples * self.layout.num_params * self.layout.dtype.itemsize <= BLOCK
-        return list(self._drawn(num_samples, rng)) if held else self._drawn(num_samples, rng)
+    def of_all_weights(self) -> tuple[Layout, Likelihood]:
+        """The network and likelihood of networks drawn from this one: with weights of the examples, if the fit had any.
 
-    @torch.no_grad()
-    def _drawn(self, num_samples: int, rng: torch.Generator | None) -> Iterator[Networks]:
-        # `yield from`, not `return`: the draws must happen inside no_grad.
-        yield from draw_networks(self.sampler, num_samples, rng, buffers=self.buffers, calibration=self.calibration)
+        An exact last layer keeps those to itself, beside its data.
+        """
+        layout = self.layout
+        if self.exact_layer is None or self.exact_layer.likelihood.counts is None:
+            return layout, self.likelihood
+        weighted = Layout(layout.module, layout.patterns, forward=pass_weights, scaling=layout.scaling)
+        return weighted, Weighted(self.likelihood)
 
-    def _same_networks(self, num_samples: int) -> Iterable[Networks]:
-        """The same networks every time, until what they are drawn from changes; kept if they fit into one block."""
-        key = (num_samples, self.layout.device, self.layout.dtype, self._drawn_from())
-        if key not in self._kept:
-            drawn = self._networks(num_samples, torch.Generator(self.layout.device).manual_seed(0))
-            if not isinstance(drawn, list):
-                return drawn
-            self._kept = {key: drawn}
-        return self._kept[key]
-
-    def _drawn_from(self) -> tuple[Any, ...]:
-        """A key that changes with the sampler or any tensor behind the networks: their addresses and versions."""
-        modules = [part for part in (self.sampler, self.layout.module) if isinstance(part, nn.Module)]
-        held = [tensor for part in modules for tensor in (*part.parameters(), *part.buffers())]
-        held += [leaf for leaf in pytree.tree_leaves((self.buffers, self.calibration)) if isinstance(leaf, Tensor)]
-        return id(self.sampler), *((each.data_ptr(), None if each.is_inference() else each._version) for each in held)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_kept": {}}  # networks that can be drawn again, and would be most of a pickle
+    def _networks(self, num_samples: int, rng: torch.Generator | None, *, same: bool = False) -> Iterable[Networks]:
+        """Networks drawn from the posterior; with `same` and without rng the same ones every time."""
+        source = Source(self.sampler, self.buffers, self.calibration)
+        return self._same.of(source, num_samples) if same and rng is None else source.networks(num_samples, rng)
 
     @in_turn
     def to(self, device: torch.device | str) -> Posterior:
@@ -278,12 +277,12 @@ class Posterior:
                 part.to(target)
         self.buffers = storage.moved(self.buffers, target)
         self.calibration = storage.moved(self.calibration, target)
-        self._kept = {}
+        self._same = SameNetworks()
         return self
 
     @in_turn
     @with_gradients
-    def diagnose(self, inputs: Any, targets: Any = None, **options: Any) -> Diagnosis:
+    def diagnose(self, inputs: Any, targets: Any = None, *, unpack: Unpack | None = None, **options: Any) -> Diagnosis:
         """Checks of the posterior itself, with a verdict in words; `print` it.
 
         For a posterior with an exact last layer the earlier weights are examined, on the data that it was fitted to.
@@ -292,10 +291,12 @@ class Posterior:
             inputs, targets: the data that it was fitted to, or some of them, with `num_data` for all; or alone a
                 DataLoader or other batches of both, or a `livi.Problem`, whose data are used. The verdict says if these
                 are other data.
+            unpack: batch -> (inputs, targets), for batches as in `livi.fit`.
         """
         device, dtype = self.layout.device, self.layout.dtype
         if isinstance(inputs, Problem) or (targets is None and holds_batches(inputs)):
-            data = inputs.data if isinstance(inputs, Problem) else as_data(inputs, device=device, dtype=dtype)
+            how: dict[str, Any] = {"device": device, "dtype": dtype, "unpack": unpack}
+            data = inputs.data if isinstance(inputs, Problem) else as_data(inputs, **how)
             try:
                 whole = gathered(data)
             except NotGatheredError as reason:
@@ -304,6 +305,8 @@ class Posterior:
                     "diagnose(x, y, num_data=...), with the number of all."
                 ) from reason
             inputs, targets = whole.inputs, whole.targets
+        elif unpack is not None:
+            raise ValueError(UNPACKED)
         if self.exact_layer is not None:
             own = (self.exact_layer.all_inputs(), self.exact_layer.targets)
             if targets is None:
@@ -316,6 +319,11 @@ class Posterior:
             raise TypeError(
                 f"diagnose: expected inputs and targets, batches or a livi.Problem, got a {type(inputs).__name__} "
                 "alone; pass diagnose(x, y)."
+            )
+        if self._for_new_examples()[0] is not self.layout and not isinstance(inputs, tuple | list):
+            raise TypeError(
+                f"diagnose: expected the weights of the examples beside their inputs, as in the fit, got a "
+                f"{type(inputs).__name__} alone; pass diagnose((x, w), y)."
             )
         with inputs_refused(self.layout, self.plan, as_tensors(inputs, device, dtype)):
             return diagnose(self, inputs, targets, **options)

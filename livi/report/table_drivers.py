@@ -61,14 +61,14 @@ def importance(content: Content) -> Figure:
     shown = content.drivers[:MOST_BARS][::-1]
     gains = np.array([max(0.0, one.without - one.error) for one in shown])
     names = [label(one.name, 22) for one in shown]
-    say = number if content.task == "regression" else percent
+    say = number if content.task == "regression" else _small_percent
     bar: Trace = {"type": "bar", "orientation": "h", "x": numbers(gains), "y": list(range(len(shown)))}
     bar |= {"marker": {"color": tint(GOOD, 0.75)}, "text": [f"+{say(float(gain))}" for gain in gains]}
     bar |= {"textposition": "outside", "cliponaxis": False, "hoverinfo": "skip"}
     made = layout("growth of the error without it", "", max(170, 90 + 30 * len(shown))) | {"showlegend": False}
     made["yaxis"] |= {"tickvals": bar["y"], "ticktext": names, "showgrid": False, "ticks": "", "showline": False}
     made["xaxis"] |= {"range": [0, 1.18 * (float(gains.max()) or 1.0)]}
-    made["xaxis"] |= {} if content.task == "regression" else {"tickformat": ".0%"}
+    made["xaxis"] |= {} if content.task == "regression" else {"tickformat": "~%"}
     words = ", ".join(f"{one.name}: {say(max(0.0, one.without - one.error))}" for one in content.drivers[:MOST_BARS])
     return Figure("drivers", "", f"Growth of the error without each column. {words}.", [bar], made)
 
@@ -80,7 +80,7 @@ def curve(effect: Effect, content: Content) -> Figure:
     made = layout("", up, 260) | {"showlegend": False}
     made["margin"] |= {"t": 10, "b": 40}
     made["yaxis"] |= {"range": padded(*(part for one in content.effects for part in (one.low, one.high)))}
-    made["yaxis"] |= {"tickformat": ".0%"} if effect.about else {}
+    made["yaxis"] |= {"tickformat": "~%"} if effect.about else {}
     if effect.kind == "categorical":
         across = np.arange(len(effect.values), dtype=np.float64)
         ticks = [label(str(name), 12) for name in effect.values]
@@ -94,6 +94,7 @@ def curve(effect: Effect, content: Content) -> Figure:
         data = [band(across, effect.low, effect.high, "range"), line(across, effect.mean, "average", GOOD)]
         data[1] |= {"hovertemplate": "%{x}: %{y:,.4~g}<extra></extra>"}
         data[1] |= {"mode": "lines+markers"} if len(across) < 6 else {}
+        made["xaxis"]["separatethousands"] = bool(np.abs(across).max() >= 10_000)  # 1950 may be a year
         if effect.kind == "date":
             _as_dates(data)
     words = f"Average prediction along {effect.name}: from {effect.mean.min():.4g} to {effect.mean.max():.4g}."
@@ -117,6 +118,15 @@ def _summary(content: Content) -> str:
     if idle:
         words += f" {len(idle)} of {len(gains)} columns hardly matter." if len(idle) > 1 else " One hardly matters."
     return words
+
+
+def _small_percent(share: float) -> str:
+    """A share in per cent, with more decimals than `percent` has where it would be 0 with those.
+
+    >>> _small_percent(0.143), _small_percent(0.00042), _small_percent(0.0)
+    ('14.3%', '0.042%', '0.0%')
+    """
+    return percent(share) if share >= 0.005 or share == 0.0 else f"{100.0 * share:.2g}%"
 
 
 def _as_dates(data: list[Trace]) -> None:

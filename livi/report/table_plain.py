@@ -10,7 +10,7 @@ import numpy as np
 
 from livi.report.elements import number, percent, prose
 from livi.report.interactive import shortened
-from livi.tables.content import ClassificationRows, Content, Coverage, Metric, RegressionRows
+from livi.tables.content import BASELINE_NAMES, ClassificationRows, Content, Coverage, Metric, RegressionRows
 
 LEVEL = 0.9  # of the intervals that the text mentions
 
@@ -49,10 +49,6 @@ SCORES = {
     "brier": Plain("Brier score", "Squared error of the probabilities, summed over classes."),
     "ece": Plain("ECE", "Expected calibration error: how far probabilities are from how often they come true."),
 }
-BESIDE = {
-    "regression": {"constant": "the average for every row", "linear": "a linear model"},
-    "classification": {"constant": "the most frequent class", "linear": "a linear model"},
-}
 SHARES = {"nll", "brier", "auroc"}  # scores whose baseline predicts the shares of the classes
 PROMISE = {
     "calibrated": "as many as promised, so these ranges can be relied on",
@@ -90,8 +86,8 @@ def _on_numbers(content: Content, rows: RegressionRows, by_key: dict[str, Metric
     misses = np.abs(rows.mean - rows.target)
     target = shortened(content.target, 40)
     yield (
-        f"For {_rows(len(rows))} whose {target} it had not seen, the predictions were off by {number(misses.mean())} "
-        f"on average, and half of them by less than {number(float(np.median(misses)))}."
+        f"For {_rows(len(rows))} whose {target} the model had not seen, its predictions were off by "
+        f"{number(misses.mean())} on average, and half of them by less than {number(float(np.median(misses)))}."
     )
     yield from _compared(by_key.get("mae"), content, "would be off by")
     yield from _promise(content, "ranges", "the true value")
@@ -101,7 +97,7 @@ def _on_classes(content: Content, rows: ClassificationRows, by_key: dict[str, Me
     right = float((rows.probabilities.argmax(1) == rows.target).mean())
     sure = float(rows.probabilities.max(1).mean())
     yield (
-        f"For {_rows(len(rows))} that it had not seen, its answer was right in {percent(right)}; it was "
+        f"For {_rows(len(rows))} that the model had not seen, its answer was right in {percent(right)}; it was "
         f"{percent(sure)} sure on average."
     )
     yield from _compared(by_key.get("accuracy"), content, "would be right in")
@@ -110,7 +106,7 @@ def _on_classes(content: Content, rows: ClassificationRows, by_key: dict[str, Me
 def _compared(metric: Metric | None, content: Content, verb: str) -> Iterator[str]:
     if metric is None or not metric.baselines:
         return
-    say, names = _plain(metric).say, BESIDE[content.task]
+    say, names = _plain(metric).say, BASELINE_NAMES[content.task]
     parts = [(names[one.kind], say(one.value)) for one in metric.baselines]
     words = f"{parts[0][0][0].upper()}{parts[0][0][1:]} {verb} {parts[0][1]}"
     yield words + (f", {parts[1][0]} by {parts[1][1]}." if "off" in verb else f", {parts[1][0]} in {parts[1][1]}.")
@@ -143,7 +139,7 @@ def _card(metric: Metric, content: Content) -> str:
 def _beside(metric: Metric, content: Content, plain: Plain) -> str:
     if not metric.baselines:
         return ""
-    names = BESIDE[content.task] | ({"constant": "the classes' shares"} if metric.key in SHARES else {})
+    names = BASELINE_NAMES[content.task] | ({"constant": "the classes' shares"} if metric.key in SHARES else {})
     lines = [("this model", metric.value), *((names[one.kind], one.value) for one in metric.baselines)]
     largest = max(abs(value) for _, value in lines) or 1.0
     html = ""

@@ -123,10 +123,6 @@ class Model:
         return cls(start, layout.module.eval(), Examples(given, targets), likelihood, outputs.shape[-1], buffers)
 
     @property
-    def num_batches(self) -> int:
-        return math.ceil(self.start.problem.data.num_data / BATCH)
-
-    @property
     def noise(self) -> Tensor | None:  # ()
         """The present observation noise, in units of the outputs; None in classification."""
         likelihood = self.start.problem.likelihood

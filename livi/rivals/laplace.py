@@ -7,7 +7,7 @@ Laplace evidence.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from livi.rivals.options import needed
 
 LARGEST_BLOCK = 10_000  # most weights of a last layer; their covariance takes 400 MB in single precision
 PROBES = 20  # random vectors for the trace of the curvature
+TOLERANCE = 1e-4  # of the leading eigenvalues, relative; to the last digit takes a fifth more products, for no gain
 
 
 @checked
@@ -133,7 +134,7 @@ def fit_laplace_low_rank(
     checks.positive_int("rank", rank)
     model = Model.at(name, best_map(name, net, data, likelihood, options))
     layout = model.start.problem.layout
-    vectors, values, average = _leading_curvature(name, model, rank)
+    vectors, values, average, products = _leading_curvature(name, model, rank)
     average = average if rest else torch.zeros_like(average)
     others = layout.num_params - len(values)
     if tune_prior:
@@ -145,14 +146,20 @@ def fit_laplace_low_rank(
     sampler = LowRankPrecision(
         layout, model.start.theta, everywhere, vectors, factor * (values - average).clamp_min(0.0)
     )
-    return _posterior(model, sampler, "laplace_low_rank", precision, 2 * rank + PROBES, rank=len(values))
+    # A product is J^T (H (J v)), which takes as long as two gradients.
+    return _posterior(model, sampler, "laplace_low_rank", precision, 2 * products, rank=len(values))
 
 
-def _leading_curvature(function: str, model: Model, rank: int) -> tuple[Tensor, Tensor, Tensor]:  # (m, k), (k,), ()
-    """The leading eigenvectors and eigenvalues of the Gauss-Newton matrix, and the mean of its other eigenvalues.
+class _Curvature(NamedTuple):
+    """Of the Gauss-Newton matrix; in regression, for a noise of 1."""
 
-    In regression, these are for a noise of 1.
-    """
+    vectors: Tensor  # (m, k), leading eigenvectors
+    values: Tensor  # (k,), their eigenvalues
+    rest: Tensor  # (), mean of the other eigenvalues
+    products: int  # of the matrix with vectors, that this took
+
+
+def _leading_curvature(function: str, model: Model, rank: int) -> _Curvature:
     curvlinops = needed(function, "curvlinops", INSTALL)
     linalg = needed(function, "scipy.sparse.linalg", INSTALL)
     regression, theta = model.noise is not None, model.start.theta
@@ -170,12 +177,20 @@ def _leading_curvature(function: str, model: Model, rank: int) -> tuple[Tensor, 
     if rank >= size:
         dense = tensor(operator @ np.eye(size, dtype=operator.dtype))
         values, vectors = torch.linalg.eigh(0.5 * (dense + dense.T))
-        return vectors, values.clamp_min(0.0), values.new_zeros(())
-    found, axes = linalg.eigsh(operator, k=rank, v0=np.ones(size, operator.dtype))
+        return _Curvature(vectors, values.clamp_min(0.0), values.new_zeros(()), size)
+    products = PROBES
+
+    def product(vector: Any) -> Any:
+        nonlocal products
+        products += 1
+        return operator @ vector
+
+    counted = linalg.LinearOperator(operator.shape, matvec=product, dtype=operator.dtype)
+    found, axes = linalg.eigsh(counted, k=rank, v0=np.ones(size, operator.dtype), tol=TOLERANCE)
     signs = rademacher((size, PROBES), torch.Generator().manual_seed(0), torch.float64, torch.device("cpu")).numpy()
     probes = (signs - axes @ (axes.T @ signs)).astype(axes.dtype)  # orthogonal to the eigenvectors
     rest = (probes * (operator @ probes)).sum(0).mean() / (size - rank)
-    return tensor(axes) / scale, tensor(found).clamp_min(0.0), tensor(rest).clamp_min(0.0)
+    return _Curvature(tensor(axes) / scale, tensor(found).clamp_min(0.0), tensor(rest).clamp_min(0.0), products)
 
 
 def _last_layer(function: str, layout: Layout, layer: str) -> slice:
@@ -208,12 +223,13 @@ def _float(noise: Tensor | None) -> float:
 
 
 def _posterior(model: Model, sampler: Any, method: str, precision: Tensor, passes: int, **facts: Any) -> Posterior:
+    """The posterior; `passes` is the number of gradients on all data that the curvature took."""
     return as_posterior(
         model.start.problem,
         model.start.recipe,
         sampler.requires_grad_(False),
         method,
-        gradients=passes * model.num_batches,
+        gradients=passes * model.start.problem.data.steps_per_epoch,
         buffers=model.buffers,
         prior_precision=float(precision.mean()),
         noise=model.observed_noise,

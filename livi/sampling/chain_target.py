@@ -12,10 +12,9 @@ from torch.utils import _pytree as pytree
 from livi.family.last_layer import ExactLastLayer, LinearGaussian
 from livi.model.data import NotGatheredError, TensorData, Unpack, as_data, gathered
 from livi.model.data.gather import MEMORY
-from livi.model.likelihoods import Weighted, pass_weights
 from livi.model.priors import Normal, Prior, Relevance
 from livi.model.problem import Problem
-from livi.network import Layout, as_call, multiplications, suitable_strategy
+from livi.network import as_call, multiplications, suitable_strategy
 from livi.posterior.posterior import Posterior
 
 
@@ -66,17 +65,14 @@ class ChainTarget:
 
 def whole_problem(posterior: Posterior, data: Any, unpack: Unpack | None) -> Problem:
     """log p(D, theta) of all weights of the network, on all data as one batch."""
-    layout, prior, likelihood = posterior.layout, posterior.prior, posterior.likelihood
+    prior, (layout, likelihood) = posterior.prior, posterior.of_all_weights()
     if prior is None:
         raise ValueError("posterior: expected one with a prior, got none; log p(D, theta) needs log p(theta).")
     sampler = posterior.exact_layer
     if sampler is not None:
         inputs = sampler.all_inputs()
         prior = _whole_prior(sampler)
-        if sampler.likelihood.counts is not None:
-            layout = Layout(layout.module, layout.patterns, forward=pass_weights, scaling=layout.scaling)
-            likelihood = Weighted(likelihood)
-            inputs = (inputs, sampler.likelihood.counts)
+        inputs = inputs if sampler.likelihood.counts is None else (inputs, sampler.likelihood.counts)
         whole = TensorData(inputs, sampler.targets, len(sampler.targets))
     elif data is None:
         raise ValueError("data: expected the examples that the posterior was fitted to, got none; pass (X, y).")

@@ -67,7 +67,7 @@ def kept_as_posterior(
         problem: of all weights, on all data.
         facts: added to the plan of the posterior that the draws come from.
     """
-    layout = posterior.layout
+    layout = problem.layout
     inputs = problem.data.first()[0] if layout.batch_norms else None
     drawn = with_statistics(layout, theta, {} if inputs is not None else posterior.buffers, inputs)
     untempered = {} if posterior.temperature == 1.0 else {"recipe": posterior.plan["recipe"] | {"temperature": 1.0}}

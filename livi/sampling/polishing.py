@@ -128,7 +128,8 @@ def polish(
         theta, weights = _kept(target.whole, networks, draws, weighting)
         show.close()
         report = _report(target.whole, networks, run, time.perf_counter() - started, len(theta), weights, cooled)
-        likelihood = copy.deepcopy(posterior.likelihood).requires_grad_(False) if noise else posterior.likelihood
+        likelihood = target.whole.likelihood
+        likelihood = copy.deepcopy(likelihood).requires_grad_(False) if noise else likelihood
         finished = kept_as_posterior(posterior, likelihood, target.whole, theta, {"polish": asdict(report)})
     for text in _alarms(report, chains, energy_error):
         warn(text)

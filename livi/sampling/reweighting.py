@@ -100,7 +100,7 @@ def reweight(
     rows = resampled(weights.smoothed, draws, rng)
     theta = target.completed(weighed.theta[rows][None], rng)[0]
     report = _report(weighed, weights, rows, sampler.num_components, time.perf_counter() - started)
-    finished = kept_as_posterior(posterior, posterior.likelihood, target.whole, theta, {"reweight": report.facts()})
+    finished = kept_as_posterior(posterior, target.whole.likelihood, target.whole, theta, {"reweight": report.facts()})
     for text in _alarms(report, num_samples):
         warn(text)
     return finished

@@ -74,6 +74,12 @@ class Baseline:
     value: float
 
 
+BASELINE_NAMES: dict[Task, dict[str, str]] = {
+    "regression": {"constant": "the average for every row", "linear": "a linear model"},
+    "classification": {"constant": "the most frequent class", "linear": "a linear model"},
+}
+
+
 @dataclass(frozen=True)
 class Metric:
     """A score with its name, its printed form, and a note on how to read it."""

@@ -28,7 +28,7 @@ from livi.tables.content import Task
 from livi.tables.numbers import MAX_DIFFERENT_WORDS, MOST_NUMBERS_SHARE, Say, readable, refuse_text, words_among_numbers
 from livi.tables.reading import Table
 from livi.tables.schema import Column, Dropped, Kind, Schema
-from livi.tables.values import Cells, day, how_to_write, is_missing, labels, number, parsed
+from livi.tables.values import DATE_ADVICE, Cells, day, how_to_write, is_missing, labels, number, parsed
 from livi.tables.wording import as_argument
 
 MAX_CATEGORIES = 50
@@ -181,7 +181,7 @@ def choose_task(table: Table, target: str, wanted: Task | None, say: Say) -> Tas
         refuse_huge(table, target, values)
     elif different > MAX_CLASSES or different > max(2, len(table) // 2):
         how = how_to_write(str(cells[0])) or "choose another target, or --task regression if they are numbers"
-        if not fine.all() and parsed(cells, day)[1].all():
+        if how == DATE_ADVICE or (not fine.all() and parsed(cells, day)[1].all()):
             how = "dates cannot be predicted; write the days since some date as a number"
         raise table.error(
             f"expected at most {min(MAX_CLASSES, max(2, len(table) // 2))} classes for {len(table)} rows, got "

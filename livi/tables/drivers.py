@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from livi.outliers import far_out
 from livi.tables.content import Driver, Effect
 from livi.tables.schema import MISSING_CATEGORY, Column, Schema
 
@@ -87,6 +88,7 @@ def _settings(features: Floats, column: Column, place: slice) -> tuple[Floats, l
     if width == 2:
         known = present[features[:, place.start + 1] == 0.0]
         present = known if len(known) else present
+    present = present[~far_out(present)]  # a code such as 99999 would leave no room for the others
     distinct = np.unique(present)
     low, high = np.quantile(present, [0.02, 0.98])
     points = distinct if len(distinct) <= EFFECT_POINTS else np.linspace(low, high, EFFECT_POINTS)

@@ -92,18 +92,32 @@ def target_classes(table: Table, schema: Schema) -> NDArray[np.int64]:  # (n,)
     return np.array(found, np.int64)
 
 
-def of_known_class(table: Table, schema: Schema, say: Say) -> NDArray[np.bool_]:  # (n,)
-    """False for rows whose target is a class that the fit has not seen; `say` hears of them if there are other rows."""
+def with_known_target(table: Table, schema: Schema, say: Say) -> tuple[NDArray[np.bool_], str]:  # (n,)
+    """Which rows have a target to compare with, and the others in words; `say` hears of these too.
+
+    All rows where none has one, since that is a mistake in the table, which reading its targets will name.
+    """
+    everything = np.ones(len(table), np.bool_), ""
     if schema.target not in table.columns:
-        return np.ones(len(table), np.bool_)
-    names = labels(in_notation(table, schema.target, schema.notation, _ignore))
-    known = np.array([name in schema.classes or not name for name in names], np.bool_)
-    if known.any() and not known.all():
-        counts = Counter(name for name, seen in zip(names, known, strict=True) if not seen)
+        return everything
+    missing, foreign = is_missing(table.columns[schema.target]), np.zeros(len(table), np.bool_)
+    names: list[str] = []
+    if schema.classes:
+        names = labels(in_notation(table, schema.target, schema.notation, _ignore))
+        foreign = np.array([bool(name) and name not in schema.classes for name in names], np.bool_)
+    if (missing | foreign).all():
+        return everything
+    left_out = []
+    if missing.any():
+        left_out.append(f"{int(missing.sum()):,} that have no {schema.target!r}")
+        say(f"{table.name}: left out: {int(missing.sum()):,} of {len(table):,} rows, which have no {schema.target!r}")
+    if foreign.any():
+        left_out.append(f"{int(foreign.sum()):,} of classes that the fit has not seen")
+        counts = Counter(name for name, unseen in zip(names, foreign, strict=True) if unseen)
+        rows = f"{int(foreign.sum()):,} of {len(table):,} rows"
         shown = listed_words(dict(counts.most_common()))
-        rows = f"{int((~known).sum())} of {len(table)} rows"
         say(f"{table.name}: left out: {rows}, of classes not seen in the fit: {shown}")
-    return known
+    return ~(missing | foreign), " and ".join(left_out)
 
 
 def _ignore(_: str) -> None:

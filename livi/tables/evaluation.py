@@ -21,6 +21,7 @@ from livi.posterior import metrics
 from livi.posterior.prediction import ClassificationPrediction
 from livi.tables.calibration import MISFITS, SMALL_DIFFERENCE, Band, binomial_band, judged
 from livi.tables.content import (
+    BASELINE_NAMES,
     ClassificationRows,
     Coverage,
     Driver,
@@ -77,7 +78,8 @@ class Evaluation:
         return replace(self, parts=parts, verdict=(*astray, *self.verdict))
 
     def __str__(self) -> str:
-        blocks = [[self.source], self._metric_lines(), self._coverage_lines(), self._part_lines(), list(self.verdict)]
+        scores = [*self._metric_lines(), *self._baseline_lines()]
+        blocks = [[self.source], scores, self._coverage_lines(), self._part_lines(), list(self.verdict)]
         return "\n\n".join("\n".join(lines) for lines in blocks if lines)
 
     def _part_lines(self) -> list[str]:
@@ -85,13 +87,20 @@ class Evaluation:
         shown = [part for part in self.parts if part.kind == "size" or part.coverage.judgement in MISFITS]
         lines = [(part, part.coverage) for part in shown]
         return ["90% intervals by part"] * bool(lines) + [
-            f"{c.share:<7.1%}  {f'{c.low:.1%} to {c.high:.1%}':<17}  {c.judgement:<10}  {part.name}, {part.rows:,} rows"
+            f"{c.share:<7.1%}  {f'{c.low:.1%} to {c.high:.1%}':<17}  {c.judgement:<14}  {part.name}, {part.rows:,} rows"
             for part, c in lines
         ]
 
     def _metric_lines(self) -> list[str]:
         name, text = (max(len(getattr(metric, part)) for metric in self.metrics) for part in ("name", "text"))
         return [f"{m.name:<{name}}  {m.text:>{text}}  {m.note}".rstrip() for m in self.metrics]
+
+    def _baseline_lines(self) -> list[str]:
+        """A line on the first score of simple models, without which a high accuracy of a rare class says little."""
+        first = self.metrics[0]
+        names = BASELINE_NAMES["regression" if isinstance(self.rows, RegressionRows) else "classification"]
+        texts = [f"{names[one.kind]} {_text(one.value, percent=first.text.endswith('%'))}" for one in first.baselines]
+        return [f"For comparison, {first.name}: {', '.join(texts)}"] * bool(texts)
 
     def _coverage_lines(self) -> list[str]:
         kind, unit = ("intervals", "mean width") if isinstance(self.rows, RegressionRows) else ("sets", "mean size")
@@ -287,7 +296,11 @@ def _against_shares(rows: ClassificationRows, shares: NDArray[np.float64]) -> st
 
 
 def _metric(key: str, name: str, value: float, note: str, *, percent: bool = False) -> Metric:
-    return Metric(key, name, value, f"{value:.1%}" if percent else shown(value), note)
+    return Metric(key, name, value, _text(value, percent=percent), note)
+
+
+def _text(value: float, *, percent: bool) -> str:
+    return f"{value:.1%}" if percent else shown(value)
 
 
 def _on_coverage(coverage: tuple[Coverage, ...], what: str, held: str) -> str:

@@ -22,7 +22,7 @@ from livi.tables.estimators.network import network_facts
 from livi.tables.missing_words import with_missing
 from livi.tables.model import TableModel, warnings_said
 from livi.tables.notation import Notation
-from livi.tables.numbers import Say, as_gaps, listed_words, read_numbers, words_among_numbers
+from livi.tables.numbers import Say, as_gaps, listed_words, read_numbers, readable, words_among_numbers
 from livi.tables.options import MIN_ROWS, FitOptions, check_model, check_names, check_size
 from livi.tables.reading import Table
 from livi.tables.schema import Dropped, Schema
@@ -158,8 +158,11 @@ def _with_target(table: Table, target: str, note: Say) -> Table:
     if missing.all():
         raise table.error("expected a target, got a column without values.", column=target)
     if missing.any():
-        gone = f"{int(missing.sum()):,} of {len(table):,} rows"
-        note(f"left out: {gone}, which have no {target!r} (empty, NA, null, ?, ...)")
+        gone = f"left out: {int(missing.sum()):,} of {len(table):,} rows, which have no {target!r}"
+        words = table.gap_words.get(target, ())
+        if words and not readable(table.columns[target]).all():
+            gone += f": {', '.join(map(repr, words))} counts as missing; if that is a class, write it in another way"
+        note(gone)
     if len(table) - missing.sum() < MIN_ROWS:
         raise table.error(f"expected at least {MIN_ROWS} rows to fit to, got {len(table) - missing.sum()}; add rows.")
     return table.rows(~missing)

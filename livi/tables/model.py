@@ -21,9 +21,9 @@ from livi.tables.drivers import drivers, effects
 from livi.tables.encoding import (
     encode,
     encode_part,
-    of_known_class,
     target_classes,
     target_numbers,
+    with_known_target,
     with_medians,
 )
 from livi.tables.estimators import load_with_extra
@@ -194,8 +194,8 @@ class TableModel:
             explain: also find out what the predictions depend on, for a report.
 
         Raises:
-            TableError: a target is missing or not a number, with the row; or all targets, or with `strict` one of them,
-                are of classes that the fit has not seen. Otherwise such rows are left out.
+            TableError: a target is not a number, with the row; or all targets, or with `strict` one of them, are
+                missing or of classes that the fit has not seen. Otherwise such rows are left out.
         """
         held_out = bool(source)
         source = source or f"{len(table):,} rows of {table.name}"
@@ -204,9 +204,9 @@ class TableModel:
         table = without_predictions(table, self._prediction_names, self.schema, say)
         table = with_missing(table, self.schema.missing)
         regression = self.schema.task == "regression"
-        known = np.ones(len(table), np.bool_) if regression or strict else of_known_class(table, self.schema, say)
-        if known.any() and not known.all():
-            source += f", without {int((~known).sum()):,} of classes that the fit has not seen"
+        known, others = (slice(None), "") if strict else with_known_target(table, self.schema, say)
+        if others:
+            source += f", without {others}"
             table = table.rows(known)
         truth = target_numbers(table, self.schema) if regression else target_classes(table, self.schema)
         features = encode(table, self.schema, say, strict=strict, missing_as_nan=self.estimator.usual_ is not None)

@@ -12,9 +12,11 @@ from livi.tables.content import Task
 from livi.tables.estimators.target_models import look_counted
 from livi.tables.reading import Table
 from livi.tables.values import number, parsed
+from livi.tables.wording import and_more
 
 MIN_ROWS = 5
 MIN_CALIBRATION_ROWS = 45  # rows: a fifth of them is the 9 that a conformal interval of 90 % needs
+_NAMED_COLUMNS = 8  # in a message
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,11 @@ def check_names(table: Table, target: str, options: FitOptions) -> None:
     for name in (target, *options.drop, *options.categorical, *options.use):
         if name not in table.columns:
             close = difflib.get_close_matches(name, table.columns, 1)
-            hint = f"; did you mean {close[0]!r}?" if close else f"; it has {', '.join(list(table.columns)[:8])}."
+            hint = (
+                f"; did you mean {close[0]!r}?"
+                if close
+                else f"; it has {and_more(list(table.columns)[:8], len(table.columns))}."
+            )
             if len(table.columns) == 1:
                 only = next(iter(table.columns))
                 hint = f"; it has {only} alone; if another character separates the columns, pass --delimiter."

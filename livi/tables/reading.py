@@ -50,6 +50,7 @@ class Table:
         notes: on what was left out in reading.
         decimal: the decimal sign in the file; cells always have points.
         whole: names of columns with an integer type.
+        gap_words: words such as NA that were read as missing, by column.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Table:
     notes: tuple[str, ...] = field(default=())
     decimal: Decimal = "point"
     whole: frozenset[str] = frozenset()
+    gap_words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -80,6 +82,7 @@ class Table:
         names = [str(column).strip() for column in frame.columns]
         _check_names(name, names)
         cells: dict[str, Cells] = {}
+        words: dict[str, tuple[str, ...]] = {}
         notes = list(_note_unnamed(names))
         whole = frozenset(column for place, column in enumerate(names) if frame.dtypes.iloc[place].kind in "iu")
         for place, column in enumerate(names):
@@ -88,7 +91,8 @@ class Table:
                 notes.append(f"left out: column {column!r}, which holds {unusable}, neither numbers nor text")
             elif column:
                 cells[column] = _cells(frame.iloc[:, place])
-        return cls(name, cells, np.arange(1, len(frame) + 1), tuple(notes), whole=whole)
+                words[column] = _gap_words(frame.iloc[:, place], cells[column])
+        return cls(name, cells, np.arange(1, len(frame) + 1), tuple(notes), whole=whole, gap_words=words)
 
 
 def read_table(path: str | Path, *, delimiter: str | None = None, decimal: Decimal = "point") -> Table:
@@ -182,12 +186,14 @@ def _csv_parts(name: str, text: TextIO, rows: int | None, delimiter: str | None)
 
 def _csv_table(name: str, names: list[str], records: list[tuple[int, list[str]]]) -> Table:
     columns = zip(*(record for _, record in records), strict=True)
-    cells = {
-        column: texts([unprotected(clean(value)) for value in values])
-        for column, values in zip(names, columns, strict=True)
-    }
+    cells: dict[str, Cells] = {}
+    words: dict[str, tuple[str, ...]] = {}
+    for column, values in zip(names, columns, strict=True):
+        cells[column] = texts([unprotected(clean(value)) for value in values])
+        words[column] = _gap_words(values, cells[column])
     cells.pop("", None)
-    return Table(name, cells, np.array([line for line, _ in records], np.int64), _note_unnamed(names))
+    lines = np.array([line for line, _ in records], np.int64)
+    return Table(name, cells, lines, _note_unnamed(names), gap_words=words)
 
 
 def _lines(name: str, text: TextIO) -> Iterator[str]:
@@ -302,11 +308,14 @@ def _unusable(series: Any) -> str:
 
 
 def _cells(series: Any) -> Cells:
-    """A column of a data frame as cells: numbers stay numbers, dates become ISO text, everything else becomes text.
+    """A column of a data frame as cells: numbers stay numbers, dates become ISO text, durations days, all else text.
 
     Whole numbers too large for float64 to represent exactly, such as long identifiers, become text too.
     """
     missing = series.isna().to_numpy()
+    if series.dtype.kind == "m":
+        days: Cells = series.dt.total_seconds().to_numpy(np.float64) / 86400.0
+        return days
     if series.dtype.kind == "f" or (series.dtype.kind in "iu" and _exact_in_float64(series)):
         numbers: Cells = series.astype("object").where(~missing, np.nan).to_numpy().astype(np.float64)
         return numbers
@@ -344,6 +353,14 @@ def _check_names(name: str, names: list[str]) -> None:
         seen.add(column)
     if not seen - {""}:
         raise TableError(f"{name}: expected a header with column names, got none.")
+
+
+def _gap_words(values: Iterable[Any], cells: Cells) -> tuple[str, ...]:
+    """The words in a column that were read as missing."""
+    if cells.dtype != object:
+        return ()
+    gaps = {value for value, cell in zip(values, cells, strict=True) if not cell and isinstance(value, str)}
+    return tuple(sorted({value.strip() for value in gaps} - {""}))
 
 
 def _note_unnamed(names: list[str]) -> tuple[str, ...]:

@@ -188,8 +188,11 @@ def _outlying(table: Table, name: str, *, is_target: bool) -> list[str]:
     shown = and_more(different[:_NAMED_VALUES], len(different))
     usual = values[~rows & np.isfinite(values)]
     others = f"where all others are {usual.min():g} to {usual.max():g}"
-    remedy = f"leave such {'rows out' if is_target else 'cells empty'}; if it is a mistake, correct it"
-    return [f"column {name!r}, {places(table, rows)}: {shown}, {others}; if it stands for a missing value, {remedy}"]
+    remedy = f"leave such {'rows out' if is_target else 'cells empty'}"
+    if table.columns[name].dtype == object and len(different) <= _NAMED_VALUES:  # as `--missing` compares them
+        remedy = f"pass --missing={','.join(different)}"
+    missing = f"if it stands for a missing value, {remedy}; if it is a mistake, correct it"
+    return [f"column {name!r}, {places(table, rows)}: {shown}, {others}; {missing}"]
 
 
 def _leading_zeros(table: Table, name: str) -> list[str]:

@@ -23,6 +23,7 @@ Texts = NDArray[np.object_]  # of str, "" where missing
 Numbers = NDArray[np.float64]  # NaN where missing
 Cells = Texts | Numbers
 
+DATE_ADVICE = "write dates as 2024-02-29"
 MISSING = frozenset({"", "na", "n/a", "#n/a", "nan", "<na>", "null", "?"})
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf(inity)?", re.ASCII | re.IGNORECASE)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ].*)?", re.ASCII)
@@ -94,12 +95,16 @@ def how_to_write(text: str) -> str:
 
     >>> how_to_write("12,5"), how_to_write("29/2/2024"), how_to_write("red")
     ('write numbers as 1234.5, or pass --decimal comma', 'write dates as 2024-02-29', '')
+    >>> how_to_write("1.234,50 €"), how_to_write("4,5 %")
+    ('write numbers as 1234.5, or pass --decimal comma', 'write numbers as 1234.5, or pass --decimal comma')
     """
+    parts = _WITH_UNIT.fullmatch(text)
+    text = parts[2] if parts else text
     if _THOUSANDS.fullmatch(text):
         return "write numbers without separators (if commas are decimal ones, pass --decimal comma)"
     if _DECIMAL_COMMA.fullmatch(text):
         return "write numbers as 1234.5, or pass --decimal comma"
-    return "write dates as 2024-02-29" if _OTHER_DATE.fullmatch(text) else ""
+    return DATE_ADVICE if _OTHER_DATE.fullmatch(text) else ""
 
 
 def label(value: str | float) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+FEW = 4  # parts that are alike and are still listed one by one
 CHANNELS_FIRST = "channels come before height and width: pass x.permute(0, 3, 1, 2)"
 
 
@@ -24,6 +25,8 @@ def shapes_in_words(inputs: Any, *, batch: bool = True) -> str:
     ('(B, 3)', '(8, 3)')
     >>> shapes_in_words((torch.zeros(8, 3), torch.zeros(8))), shapes_in_words({"x": torch.zeros(8, 1, 2)})
     ('a tuple of (B, 3) and (B,)', "a dict of 'x': (B, 1, 2)")
+    >>> shapes_in_words(["an", "id", "for", "each", "row"])
+    'a list of 5 str'
     """
     if isinstance(inputs, Tensor):
         sizes = [*(["B"] if batch and inputs.ndim else []), *map(str, inputs.shape[1 if batch else 0 :])]
@@ -31,7 +34,9 @@ def shapes_in_words(inputs: Any, *, batch: bool = True) -> str:
     if isinstance(inputs, Mapping):
         return f"a dict of {_and(f'{name!r}: {shapes_in_words(part, batch=batch)}' for name, part in inputs.items())}"
     if isinstance(inputs, (tuple, list)):
-        return f"a {type(inputs).__name__} of {_and(shapes_in_words(part, batch=batch) for part in inputs)}"
+        parts = [shapes_in_words(part, batch=batch) for part in inputs]
+        alike = len(parts) > FEW and len(set(parts)) == 1
+        return f"a {type(inputs).__name__} of {f'{len(parts)} {parts[0]}' if alike else _and(parts)}"
     return type(inputs).__name__
 
 
@@ -42,7 +47,7 @@ def remedy(fitted: str, inputs: Any) -> str:
         several = f"a {type(inputs).__name__} of {len(inputs)} is as many arguments of the network"
         return f"{several}: pass its inputs alone, without targets"
     if single and isinstance(inputs, Mapping):
-        return "the names of a dict are those of the network's arguments: pass a tensor"
+        return "the names of a dict are those of the network's arguments: pass a tensor, or of batches `unpack=`"
     if single and not isinstance(inputs, Tensor):
         return "pass a tensor, an array or a list of numbers"
     if isinstance(inputs, Mapping) and fitted.startswith("a dict"):

@@ -6,7 +6,9 @@ operation are a constant plus a multiple of the number of examples, so two runs 
 operations at any number of examples is the peak of one weight vector. It is doubled, since vmap puts some activations
 in another order (a copy) when there are several weight vectors, and kernels take scratch space that cannot be
 watched. Then as many weight vectors as fit are evaluated at once; where not even one fits, one at a time on as many
-examples as fit. What was measured of a network is kept for further inputs of the same kind, since for few of them
+examples as fit. On a CPU several take 32 MB together and no more, whatever the limit: that is as much as the C library
+keeps for the next operation, and larger blocks come from the system anew, page by page, which takes longer than the
+arithmetic. What was measured of a network is kept for further inputs of the same kind, since for few of them
 measuring takes longer than answering.
 
 What is not counted: the weight vectors themselves and the outputs that are returned.
@@ -33,8 +35,9 @@ from livi import checks
 from livi.network import Layout, Strategy, apply_many, as_call, record_statistics
 
 DEFAULT_MEMORY_LIMIT = 2**30
-"""One GiB of activations."""
+"""One GiB of activations; on a CPU it is for one weight vector, and several take at most 32 MB."""
 
+_QUICK = 2**25  # bytes of activations of several weight vectors on a CPU
 _PROBE = 4  # examples
 _MARGIN = 2
 _MOST_KINDS = 64  # of inputs, of which costs are kept: texts may have any length
@@ -137,7 +140,7 @@ def measure_statistics(
     if not layout.batch_norms:
         return {}
     whole = _levels(statistics, call)
-    size = _fitting(limit, _Bytes(whole, (0,) * len(whole)).peak(1), theta.shape[0])
+    size = _fitting(_at_once(limit, call), _Bytes(whole, (0,) * len(whole)).peak(1), theta.shape[0])
     found: dict[str, Tensor] = joined([statistics(rows, call) for rows in _even_slices(theta.shape[0], size)], 0)
     return found
 
@@ -221,14 +224,19 @@ def _chunk_sizes(
     outputs: Evaluation, call: Call, num_samples: int, num_examples: int | None, limit: int, known: _Known
 ) -> tuple[int, int | None]:
     """Weight vectors and examples to evaluate at once; None is all examples as they came."""
-    cost = None if num_examples is None else known.of(outputs, call, num_examples)
+    cost, at_once = None if num_examples is None else known.of(outputs, call, num_examples), _at_once(limit, call)
     if num_examples is None or cost is None:
         whole = _levels(outputs, call)
-        return _fitting(limit, _Bytes(whole, (0,) * len(whole)).peak(1), num_samples), None
+        return _fitting(at_once, _Bytes(whole, (0,) * len(whole)).peak(1), num_samples), None
     if cost.peak(num_examples) <= limit:
-        return _fitting(limit, cost.peak(num_examples), num_samples), None
+        return _fitting(at_once, cost.peak(num_examples), num_samples), None
     examples = max(1, bisect.bisect_right(range(1, num_examples + 1), limit, key=cost.peak))
     return 1, examples if num_examples > 1 and _one_by_one(outputs, call, num_examples) else None
+
+
+def _at_once(limit: int, call: Call) -> int:
+    """Bytes for several weight vectors together."""
+    return limit if any(leaf.device.type != "cpu" for leaf in _tensors(call)) else min(limit, _QUICK)
 
 
 def _fitting(limit: int, each: int, at_most: int) -> int:

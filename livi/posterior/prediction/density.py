@@ -120,15 +120,12 @@ class DrawnPrediction(Quantiles, DensityPrediction):
 
     def cdf(self, targets: Targets) -> Tensor:  # the targets' shape
         """P(Y <= y) for every target: the share of draws that are no larger."""
-        found = self._as_outputs(targets)
-        parts = [
-            (aligned(draws, found[rows]) <= found[rows]).to(self.outputs.dtype).mean(0) for rows, draws in self._draws()
-        ]
-        return torch.cat(parts)
+        return self._shares(self._as_outputs(targets))[0]
 
     def log_mass(self, low: Targets, high: Targets) -> Tensor:  # the targets' shape
         """log P(low < Y <= high) for every target, by the share of draws in between."""
-        return (self.cdf(high) - self.cdf(low)).clamp_min(_LEAST_MASS).log()
+        below, above = self._shares(self._as_outputs(low), self._as_outputs(high))
+        return (above - below).clamp_min(_LEAST_MASS).log()
 
     def pit(self, targets: Targets) -> Tensor:  # the targets' shape
         """Probability integral transforms, uniform on [0, 1] over new data if the prediction is calibrated.
@@ -139,7 +136,7 @@ class DrawnPrediction(Quantiles, DensityPrediction):
         if not self.likelihood.whole_numbers:
             return self.cdf(targets)
         found = self._as_outputs(targets).to(self.outputs.dtype)  # bytes would wrap at 0 - 1
-        highest, lowest = self.cdf(found), self.cdf(found - 1)
+        highest, lowest = self._shares(found, found - 1)
         known = zlib.crc32(torch.stack([lowest, highest]).cpu().numpy().tobytes())
         rng = torch.Generator().manual_seed(self.seed + 1 + known)
         return lowest + uniform(tuple(found.shape), rng, highest.dtype).to(highest) * (highest - lowest)
@@ -160,6 +157,15 @@ class DrawnPrediction(Quantiles, DensityPrediction):
         """Targets drawn from the prediction, each draw with one weight sample for all examples."""
         rows = random_rows(num_samples, self.num_samples, rng, self.outputs.device)
         return self._drawn(self.outputs[rows], rng)
+
+    def _shares(self, *places: Tensor) -> list[Tensor]:
+        """The share of draws up to each of these places, for every target."""
+        parts: list[list[Tensor]] = [[] for _ in places]
+        for rows, draws in self._draws():
+            for found, place in zip(parts, places, strict=True):
+                below = aligned(draws, place[rows]) <= place[rows]
+                found.append(below.to(self.outputs.dtype).mean(0))
+        return [torch.cat(found) for found in parts]
 
     def _drawn(self, outputs: Tensor, rng: torch.Generator | None) -> Tensor:
         assert isinstance(self.likelihood, Drawable)

@@ -89,11 +89,9 @@ class LogNormalPrediction(Quantiles, Moments):
         means = (logs + 0.5 * scales.square()).exp()
         unit = (self._log(found) - logs) / scales
         score = (found * (2.0 * below(unit) - 1.0) + means * (1.0 - 2.0 * below(unit - scales))).mean(0)
-        for log, scale, mean in zip(logs, scales, means, strict=True):
-            both = torch.hypot(scale, scales)
-            higher = mean * (2.0 * below((log - logs + scale.square()) / both) - 1.0)
-            lower = means * (2.0 * below((logs - log + scales.square()) / both) - 1.0)
-            score -= 0.5 * (higher + lower).mean(0) / len(logs)
+        for log, scale, mean in zip(logs, scales, means, strict=True):  # each pair's other half comes in its turn
+            higher = mean * (2.0 * below((log - logs + scale.square()) / torch.hypot(scale, scales)) - 1.0)
+            score = score - higher.mean(0) / len(logs)
         return score
 
     def __repr__(self) -> str:
