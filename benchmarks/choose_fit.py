@@ -246,6 +246,18 @@ GROUPS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "head": (PARTS, priors_of_a_part(1)),
     "two-layers": ([name for name in PARTS if name != "teacher-wide"], priors_of_a_part(2)),
     "two-layers-exact": (["friedman-numbers"], priors_of_a_part(2, "exact")),
+    "head-of-noise": (
+        ["friedman-stopped", "friedman-long"],
+        {
+            "last layer": lambda _: {"last": 1},
+            "last layer, a tenth of the rates": lambda _: {
+                "last": 1,
+                "recipe": livi.Recipe(affine_rate=5e-4, nonlinear_rate=2e-4, hyper_rate=1e-3),
+            },
+            "last layer, chains": lambda _: {"last": 1, "polish": True},
+            "last two layers": lambda _: {"last": 2},
+        },
+    ),
 }
 
 

@@ -173,4 +173,10 @@ PROBLEMS: dict[str, Problem] = {
     "teacher-narrow": Problem(teacher(10, 4, bent=True), 400, mlp(10, 32, 32, 4), livi.Categorical, rate=3e-3),
     "teacher-wide": Problem(teacher(20, 5, bent=True), 800, mlp(20, 128, 128, 5), livi.Categorical, rate=1e-3),
     "friedman-numbers": Problem(friedman(1, 10), 400, mlp(10, 64, 64, 1), livi.Gaussian, rate=1e-3),
+    "friedman-long": Problem(
+        friedman(1, 10), 400, mlp(10, 64, 64, 2), livi.HeteroscedasticGaussian, epochs=200, rate=1e-3
+    ),
+    "friedman-stopped": Problem(
+        friedman(1, 10), 400, mlp(10, 64, 64, 2), livi.HeteroscedasticGaussian, epochs=25, rate=1e-3
+    ),
 }

@@ -187,7 +187,10 @@ def test_the_judgement_is_between_a_constant_and_the_start():
     assert reached > constant + 50
     assert lost_likelihood(bound, trainer.data, reached, rng) == ""
     assert lost_likelihood(bound, trainer.data, constant + 3 * (reached - constant), rng) == ""
-    assert "worth" in lost_likelihood(bound, trainer.data, constant + 4 * (reached - constant + 60), rng)
+    high = constant + 4 * (reached - constant + 60)
+    assert "worth" in lost_likelihood(bound, trainer.data, high, rng)
+    assert "worth" in lost_likelihood(bound, trainer.data, high, rng, temperature=0.1)
+    assert lost_likelihood(bound, trainer.data, high, rng, temperature=2.0) == ""
     assert lost_likelihood(bound, trainer.data, constant + 19.0, rng) == ""  # nothing to lose
     bound.likelihood = livi.FunctionLikelihood(lambda outputs, targets: -(outputs[..., 0] - targets).square())
     assert lost_likelihood(bound, trainer.data, 1e9, rng) == ""  # nothing to compare with
@@ -261,6 +264,48 @@ def test_the_best_constant_is_worth_what_the_likelihood_says_of_it(case):
     for other in (output + 0.1, output - 0.1):
         moved = likelihood.log_prob(other.double().expand(1, 50, -1), targets).sum()
         assert float(moved.detach()) <= found + 1e-9
+
+
+WEIGHABLE = {
+    "Gaussian": livi.Gaussian,
+    "Gaussian of known noise": lambda: livi.Gaussian(0.7),
+    "HeteroscedasticGaussian": livi.HeteroscedasticGaussian,
+    "StudentT": livi.StudentT,
+    "StudentT of known scale": lambda: livi.StudentT(0.7, learned_df=True),
+    "LogNormal": livi.LogNormal,
+    "LogNormal of known scale": lambda: livi.LogNormal(0.7),
+    "Poisson": livi.Poisson,
+    "NegativeBinomial": livi.NegativeBinomial,
+    "NegativeBinomial of known dispersion": lambda: livi.NegativeBinomial(0.7),
+    "Bernoulli": livi.Bernoulli,
+    "Categorical": livi.Categorical,
+}
+
+
+@pytest.mark.parametrize("case", WEIGHABLE)
+@pytest.mark.parametrize("shape", [(), (3,), (2, 2)], ids=str)
+def test_an_example_of_weight_three_counts_in_the_best_constant_as_three_examples(case, shape):
+    likelihood, weights = WEIGHABLE[case]().double(), labels(40)
+    targets = labels(40, *shape, high=2 if case == "Bernoulli" else 5)
+    targets = targets + 1.0 if "LogNormal" in case else targets
+    repeated = likelihood.constant_log_prob(targets.repeat_interleave(weights, 0))
+    assert likelihood.constant_log_prob(targets, weights) == pytest.approx(repeated, rel=1e-6)
+
+
+def own_weights(net, inputs, weights):
+    return net(inputs), weights
+
+
+@pytest.mark.parametrize("forward", [livi.pass_weights, own_weights])
+def test_a_fit_with_weights_is_judged_by_the_weighted_best_constant(forward):
+    x, y = data()
+    weights = torch.rand(150, generator=torch.Generator().manual_seed(2))
+    options = {"forward": forward, "last_layer": "sampled", "recipe": QUICK, "batch_size": 75}
+    plan = livi.plan(network(), ((x, weights), y), livi.Weighted(livi.Gaussian()), **options)
+    constant = constant_log_likelihood(plan.bound, plan.data)
+    assert constant == pytest.approx(livi.Gaussian().constant_log_prob(y, weights), rel=1e-5)
+    text = lost_likelihood(plan.bound, plan.data, constant + 1e4, torch.Generator().manual_seed(0))
+    assert text.startswith("the fit ended far below its start")
 
 
 def test_the_best_constant_counts_pixels_but_not_ignored_ones():

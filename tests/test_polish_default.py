@@ -36,6 +36,18 @@ def test_a_mean_and_a_noise_of_a_middle_sized_network_are_polished():
     assert "Markov" not in str(plan(polish=False))
 
 
+def test_fits_with_weights_are_polished_like_others(tmp_path):
+    (x, y), likelihood = rows(), livi.Weighted(livi.HeteroscedasticGaussian())
+    options = {"forward": livi.pass_weights, "steps": 20}
+    weighted = ((x, torch.arange(40.0)), y)
+    assert plan(data=weighted, likelihood=likelihood, **options).chains == plan(steps=20).chains
+    posterior = livi.fit(network(), weighted, likelihood, progress=False, **options)
+    assert isinstance(posterior.sampler, Ensemble)
+    posterior.save(tmp_path / "p.livi")
+    again = livi.load(tmp_path / "p.livi", network())
+    torch.testing.assert_close(again.predict(x).log_prob(y), posterior.predict(x).log_prob(y))
+
+
 @pytest.mark.parametrize(
     "options",
     [

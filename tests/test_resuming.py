@@ -339,6 +339,17 @@ def test_a_mixture_by_rule_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     same(again, whole)
 
 
+def test_a_fit_does_not_go_on_in_another_precision(tmp_path):
+    path = tmp_path / "fit.livi"
+    assert quick_fit(checkpoint=path).plan["autocast"] is None
+    with pytest.raises(ValueError, match="but autocast was None and is bfloat16; pass the same arguments"):
+        quick_fit(checkpoint=path, autocast=torch.bfloat16)
+    kept = read_checkpoint(path)
+    del kept["facts"]["autocast"]  # as of earlier versions
+    livi.posterior.storage.write_checkpoint(path, kept)
+    assert quick_fit(checkpoint=path, autocast=torch.bfloat16, steps=80).plan["autocast"] == "bfloat16"
+
+
 def test_a_fit_does_not_go_on_from_a_checkpoint_of_another_network(tmp_path):
     options = {"start": "net", "checkpoint": tmp_path / "fit.livi"}
     quick_fit(**options)

@@ -139,6 +139,8 @@ def test_labels_are_counted_one_by_one():
     net = nn.Sequential(nn.Embedding(8, 4), nn.Linear(4, 8), nn.Flatten(1), nn.Unflatten(1, (8, -1)))
     x = torch.randint(0, 8, (12, 5))
     assert Size.of(livi.Problem.of(net, (x, x), livi.Categorical())).labels == 5
+    weighted = {"likelihood": livi.Weighted(livi.Categorical()), "forward": livi.pass_weights}
+    assert Size.of(livi.Problem.of(net, ((x, torch.ones(12)), x), **weighted)).labels == 5
     many = (torch.rand(12, 3), torch.rand(12, 4).round())
     assert Size.of(livi.Problem.of(nn.Linear(3, 4), many, livi.Multilabel())).labels == 1
 

@@ -96,6 +96,12 @@ def test_a_temperature_that_is_none_is_an_error():
         Recipe(temperature=0.0)
 
 
+def test_a_hot_posterior_may_lose_what_its_start_explained():
+    recipe, (x, y) = Recipe(temperature=100.0, steps=500, map_steps=400).over(QUICK), data(150)
+    posterior = quick_fit(recipe=recipe, data=(x, y))
+    assert float(posterior.predict(x).log_prob(y).sum()) < livi.Gaussian().constant_log_prob(y)
+
+
 def test_a_hot_posterior_may_be_far_below_its_start():
     bound = livi.plan(network(), data(), livi.Gaussian(0.1), last_layer="sampled").bound
     far = {"log_likelihood": -60.0, "start_log_likelihood": 0.0, "unconverged": 0.0}

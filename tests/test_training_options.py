@@ -10,6 +10,7 @@ from torch import nn
 
 import livi
 from livi.inference import FitWarning
+from livi.inference.alarms import alarms
 from livi.inference.progress import FitProgress
 from livi.model import problem as problem_module
 from livi.model.data import TensorData
@@ -163,7 +164,6 @@ def test_alarms_name_collapse_runaway_convergence_and_lost_likelihood():
     plan = livi.plan(network(), data(), livi.Gaussian(0.1), recipe=QUICK, **fixed)
     generator = plan.bound.family.generators[0]
     rng = torch.Generator().manual_seed(0)
-    alarms = livi.inference.alarms.alarms
     generator.init_around(torch.zeros(16), 0.3)
     assert alarms(plan.bound, -10.0, -9.0, 0.0, rng) == []
     generator.init_around(torch.ones(16), 1e-5)
@@ -173,6 +173,16 @@ def test_alarms_name_collapse_runaway_convergence_and_lost_likelihood():
     generator.init_around(torch.zeros(16), 0.3)
     assert "50% of the entropy estimates" in alarms(plan.bound, -10.0, -9.0, 0.5, rng)[0]
     assert "Likelihood far below the MAP start" in alarms(plan.bound, -100.0, -9.0, 0.0, rng)[0]
+
+
+def test_a_lost_likelihood_is_the_same_in_all_units_of_the_targets():
+    plan = livi.plan(network(), data(), livi.Gaussian(0.1), recipe=QUICK, last_layer="sampled")
+    plan.bound.family.generators[0].init_around(torch.zeros(16), 0.3)
+    for shift in (0.0, 1e4, -1e4):  # nats, as of targets in other units
+        levels = [shift + each for each in (-30.0, -9.0, -49.0)]
+        for below, expected in ((0.0, []), (5.0, ["Likelihood far below the MAP start"])):  # allowed are 16 + 4
+            found = alarms(plan.bound, levels[0] + 2.0 - below, levels[1], 0.0, torch.Generator(), 1.0, levels[2])
+            assert [text.partition(":")[0] for text in found] == expected
 
 
 def test_starts_and_ensembles_run_in_the_precision_of_the_fit(monkeypatch):
@@ -201,7 +211,7 @@ def test_a_layer_that_varies_by_a_noise_worth_having_has_not_collapsed():
         noise = livi.FixedNoise(3.0 * share)
         plan = livi.plan(network(), data(), livi.Gaussian(0.1), recipe=QUICK, last_layer="sampled", noise=noise)
         plan.bound.family.generators[0].init_around(torch.full((16,), 3.0), 1e-5)
-        found = livi.inference.alarms.alarms(plan.bound, -10.0, -9.0, 0.0, torch.Generator().manual_seed(0))
+        found = alarms(plan.bound, -10.0, -9.0, 0.0, torch.Generator().manual_seed(0))
         assert any("Collapsed" in text for text in found) == expected
 
 

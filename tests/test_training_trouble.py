@@ -50,7 +50,8 @@ def test_a_fit_that_keeps_failing_stops_with_the_term_s_name():
         Trainer(plan.bound, plan.data, plan.recipe).run()
 
 
-def test_a_component_that_is_lost_is_left_out_of_a_mixture(monkeypatch):
+@pytest.mark.parametrize("last_layer", ["sampled", "exact"])
+def test_a_component_that_is_lost_is_left_out_of_a_mixture(monkeypatch, last_layer):
     run = Trainer.run
 
     def spoiled(self):
@@ -59,14 +60,15 @@ def test_a_component_that_is_lost_is_left_out_of_a_mixture(monkeypatch):
             for parameter in self.bound.family.generators[1].parameters():
                 parameter.fill_(30.0)
 
-    options = {"components": 3, "likelihood": livi.Gaussian(0.1)}
+    options = {"components": 3, "likelihood": livi.Gaussian(0.1), "last_layer": last_layer}
     whole = quick_fit(**options)
     monkeypatch.setattr(Trainer, "run", spoiled)
     with pytest.warns(FitWarning, match="1 of 3 mixture components ended far below .* are left out"):
         posterior = quick_fit(**options)
     assert posterior.plan["components"] == 2
-    expected = [whole.sampler.generators[k].offset for k in (0, 2)]
-    torch.testing.assert_close([each.offset for each in posterior.sampler.generators], expected, rtol=0, atol=0)
+    before, after = (each.sampler if last_layer == "sampled" else each.sampler.earlier for each in (whole, posterior))
+    expected = [before.generators[k].offset for k in (0, 2)]
+    torch.testing.assert_close([each.offset for each in after.generators], expected, rtol=0, atol=0)
     assert posterior.predict(data()[0]).mean.sub(data()[1]).square().mean() < 1.0
 
 

@@ -27,6 +27,7 @@ def alarms(
     unconverged: float,
     rng: torch.Generator,
     temperature: float = 1.0,
+    constant_log_likelihood: float | None = None,
 ) -> list[str]:
     """A sentence about each problem found.
 
@@ -34,6 +35,8 @@ def alarms(
         log_likelihood, start_log_likelihood: of the data, expected under q, and at the MAP start.
         unconverged: share of steps whose entropy estimate missed its tolerance.
         temperature: of the posterior; one above 1 is expected to lie further below its start.
+        constant_log_likelihood: of the best constant prediction, from which the start's is counted, so that the units
+            of the targets do not matter; None where it is not known.
     """
     found = []
     names = [group.name for group in bound.family.layout.groups]
@@ -56,7 +59,11 @@ def alarms(
             f"Unconverged log-determinant: {unconverged:.0%} of the entropy estimates missed their tolerance; raise "
             "max_iterations or the noise."
         )
-    allowed = max(1.0, temperature) * bound.family.num_params + 0.1 * abs(start_log_likelihood)
+    if constant_log_likelihood is None:
+        explained = abs(start_log_likelihood)
+    else:
+        explained = max(0.0, start_log_likelihood - constant_log_likelihood)
+    allowed = max(1.0, temperature) * bound.family.num_params + 0.1 * explained
     if start_log_likelihood - log_likelihood > allowed:
         found.append(
             f"Likelihood far below the MAP start: {log_likelihood:.1f} against {start_log_likelihood:.1f} nats; the "

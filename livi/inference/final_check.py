@@ -10,9 +10,11 @@ from torch import Tensor
 
 from livi.family.family import Family
 from livi.family.implicit import ImplicitPosterior
+from livi.family.last_layer import Marginal
 from livi.family.objective import Bound
 from livi.model.data import Data
-from livi.model.problem import scaled_up
+from livi.model.likelihoods import Weighted
+from livi.model.problem import network_outputs, scaled_up
 from livi.model.warning import warn
 from livi.sampling.chains import log_density_range
 
@@ -67,22 +69,32 @@ def _over_data(
     return scaled_up(total / max(1, seen), data.num_data)
 
 
+@torch.no_grad()
 def constant_log_likelihood(bound: Bound, data: Data) -> float | None:
     """Log likelihood of the best constant prediction; None where the likelihood does not know it."""
-    targets: list[Tensor] = [target for (_, target), _ in zip(data.epoch(0), range(BATCHES), strict=False)]
-    seen = sum(map(len, targets))
-    value = bound.likelihood.constant_log_prob(torch.cat(targets))
-    return None if value is None else scaled_up(value / seen, data.num_data)
+    likelihood, layout = bound.likelihood, bound.family.layout
+    targets: list[Tensor] = []
+    weights: list[Tensor] = []
+    for (inputs, some), _ in zip(data.epoch(0), range(BATCHES), strict=False):
+        targets.append(some)
+        if isinstance(likelihood, Weighted):  # those of the examples come beside the outputs
+            weights.append(network_outputs(layout, layout.flatten()[None], inputs)[1].reshape(-1))
+    counts = likelihood.counts if isinstance(likelihood, Marginal) else torch.cat(weights) if weights else None
+    value = likelihood.observed.constant_log_prob(torch.cat(targets), counts)
+    return None if value is None else scaled_up(value / sum(map(len, targets)), data.num_data)
 
 
-def lost_likelihood(bound: Bound, data: Data, start_log_likelihood: float, rng: torch.Generator) -> str:
-    """A sentence where predictions gain less than a quarter of the start's nats over a constant prediction, else "".
+def lost_likelihood(
+    bound: Bound, data: Data, start_log_likelihood: float, rng: torch.Generator, temperature: float = 1.0
+) -> str:
+    """A sentence where predictions lost more than three quarters of what the start gained over a constant, else "".
 
-    A quarter, since a MAP estimate explains more than any posterior should: it fits noise, and drives an
-    input-dependent noise towards zero.
+    So much, since a MAP estimate explains more than any posterior should: it fits noise, and drives an input-dependent
+    noise towards zero. Draws of temperature T lie about T times as far below the best weights (in a linear model), and
+    may lose T times as much.
     """
     constant = constant_log_likelihood(bound, data)
-    least = _least(constant, start_log_likelihood)
+    least = _least(constant, start_log_likelihood, temperature)
     if least is None:
         return ""
     reached = log_predictive(bound, data, rng)
@@ -94,19 +106,21 @@ def lost_likelihood(bound: Bound, data: Data, start_log_likelihood: float, rng: 
     )
 
 
-def lost_components(bound: Bound, data: Data, start_log_likelihood: float, rng: torch.Generator) -> list[int]:
+def lost_components(
+    bound: Bound, data: Data, start_log_likelihood: float, rng: torch.Generator, temperature: float = 1.0
+) -> list[int]:
     """Components of a mixture that fail `lost_likelihood` by themselves, or are far below the best component.
 
     The whole mixture does not show them: it explains what its best component does, less log K an example at most, and
     yet predicts with all of them.
     """
     q = bound.family
-    least = _least(constant_log_likelihood(bound, data), start_log_likelihood)
+    least = _least(constant_log_likelihood(bound, data), start_log_likelihood, temperature)
     if least is None or not isinstance(q, ImplicitPosterior) or q.num_components == 1:
         return []
     few = max(1, BATCHES // q.num_components)  # so that this takes no longer than judging the whole
     reached = [log_predictive(bound, data, rng, q.only([k]), few) for k in range(q.num_components)]
-    least = max(least, max(reached) - log_density_range(q.num_params))
+    least = max(least, max(reached) - max(1.0, temperature) * log_density_range(q.num_params))
     return [k for k, worth in enumerate(reached) if not worth > least]
 
 
@@ -125,8 +139,9 @@ def leave_out(bound: Bound, components: Sequence[int]) -> None:
     )
 
 
-def _least(constant: float | None, start_log_likelihood: float) -> float | None:
+def _least(constant: float | None, start_log_likelihood: float, temperature: float) -> float | None:
     """The nats that predictions must reach; None where the start was hardly better than a constant."""
     if constant is None or not start_log_likelihood > constant + 20.0:
         return None
-    return constant + 0.25 * (start_log_likelihood - constant) - 20.0
+    lost = 0.75 * (start_log_likelihood - constant) + 20.0
+    return start_log_likelihood - max(1.0, temperature) * lost

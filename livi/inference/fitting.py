@@ -17,7 +17,13 @@ from livi.inference.alarms import alarms
 from livi.inference.begin import Beginning, begin, spread_out
 from livi.inference.callbacks import Callback, Callbacks, Row, as_callbacks
 from livi.inference.divergence import REMEDY, FitError
-from livi.inference.final_check import expected_log_likelihood, leave_out, lost_components, lost_likelihood
+from livi.inference.final_check import (
+    constant_log_likelihood,
+    expected_log_likelihood,
+    leave_out,
+    lost_components,
+    lost_likelihood,
+)
 from livi.inference.loop import Trainer
 from livi.inference.map_fits import map_weights
 from livi.inference.options import PlanOptions, checked
@@ -284,7 +290,7 @@ def _train(prepared: Plan, trainer: Trainer) -> str:
         return str(error)
     if trainer.interrupted:
         return ""
-    judged = (prepared.bound, prepared.data, trainer.start_log_likelihood, trainer.rng)
+    judged = (prepared.bound, prepared.data, trainer.start_log_likelihood, trainer.rng, trainer.recipe.temperature)
     lost = trainer.ranks.agreed(lost_likelihood(*judged))
     if not lost:
         leave_out(prepared.bound, trainer.ranks.agreed(lost_components(*judged)))
@@ -299,7 +305,8 @@ def _finish(result: Result, trainer: Trainer) -> Posterior:
     if final and trainer.ranks.first:
         reached = expected_log_likelihood(bound, result.prepared.data, trainer.rng)
         levels = (reached, trainer.start_log_likelihood)
-        for text in alarms(bound, *levels, unconverged, trainer.rng, trainer.recipe.temperature):
+        constant = constant_log_likelihood(bound, result.prepared.data)
+        for text in alarms(bound, *levels, unconverged, trainer.rng, trainer.recipe.temperature, constant):
             warn(text)
     facts = trainer.facts | bound.family.facts()  # a component may have been left out
     recipe, drawn = trainer.recipe, trainer.recipe.num_samples * trainer.facts.get("components", 1)

@@ -160,6 +160,7 @@ class Plan:
             "strategy": repr(self.problem.strategy),
             "device": str(self.layout.device),
             "dtype": str(self.layout.dtype).removeprefix("torch."),
+            "autocast": self._autocast,
             "recipe": asdict(self.recipe),
             "chains": None if self.chains is None else asdict(self.chains),
             "specs": [_described(part) for part in parts],
@@ -232,8 +233,12 @@ class Plan:
         others = self.problem.integrated.layout.num_params - self.layout.num_params
         return f", and {others:,} of the last layer integrated out"
 
+    @property
+    def _autocast(self) -> str | None:
+        return None if self.bound.autocast is None else str(self.bound.autocast).removeprefix("torch.")
+
     def _autocast_in_words(self) -> str:
-        return "" if self.bound.autocast is None else f", run in {str(self.bound.autocast).removeprefix('torch.')}"
+        return "" if self._autocast is None else f", run in {self._autocast}"
 
 
 def _posterior_in_words(facts: dict[str, Any]) -> str:

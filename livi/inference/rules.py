@@ -97,7 +97,7 @@ class Size:
             data.steps_per_epoch,
             work=multiplications(problem.layout, *args, **kwargs),
             classes=problem.classes,
-            labels=data.first()[1][0].numel() if isinstance(problem.likelihood, Categorical) else 1,
+            labels=data.first()[1][0].numel() if isinstance(problem.likelihood.observed, Categorical) else 1,
             one_by_one=isinstance(problem.strategy, Loop),
             gram=None if integrated is None else integrated.multiplications,
             polished=polished,
@@ -305,7 +305,7 @@ def wants_polish(problem: Problem) -> bool:
     do not (docs/benchmarks/polish.md).
     """
     middle = SMALL < problem.layout.num_params <= MIDDLE and problem.integrated is None
-    return middle and _one_batch(problem.data) and isinstance(problem.likelihood, HeteroscedasticGaussian)
+    return middle and _one_batch(problem.data) and isinstance(problem.likelihood.observed, HeteroscedasticGaussian)
 
 
 def wants_conditional(problem: Problem) -> bool:

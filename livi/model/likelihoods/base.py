@@ -121,9 +121,13 @@ class Likelihood(Specified, nn.Module):
         del targets
         return None
 
-    def constant_log_prob(self, targets: Tensor) -> float | None:  # (N, ...)
-        """log p(targets) under the best prediction that is the same for all inputs; None where that is not known."""
-        del targets
+    def constant_log_prob(self, targets: Tensor, weights: Tensor | None = None) -> float | None:  # (N, ...), (N,)
+        """log p(targets) under the best prediction that is the same for all inputs; None where that is not known.
+
+        Args:
+            weights: how often each example counts; once without.
+        """
+        del targets, weights
         return None
 
 
@@ -163,11 +167,12 @@ class RegressionLikelihood(Likelihood):
         density = -0.5 * unit.square() - std.log() - 0.5 * math.log(2.0 * math.pi)
         return summed(density)
 
-    def constant_log_prob(self, targets: Tensor) -> float | None:
+    def constant_log_prob(self, targets: Tensor, weights: Tensor | None = None) -> float | None:
         """log p(targets) under a normal distribution for each output: right for a Gaussian whose noise is learned."""
         columns = targets.detach().double().reshape(len(targets), -1)
-        deviation = columns.std(0, correction=0).clamp_min(1e-12)
-        return -len(columns) * float((deviation.log() + 0.5 * math.log(2.0 * math.pi * math.e)).sum())
+        counts = counts_of(columns, weights)
+        deviation = weighted_moments(columns, counts)[1].sqrt().clamp_min(1e-12)
+        return -float(counts.sum() * (deviation.log() + 0.5 * math.log(2.0 * math.pi * math.e)).sum())
 
 
 class ClassificationLikelihood(Likelihood):
@@ -228,6 +233,19 @@ def other_last_axis(outputs: Tensor, count: int, each: str, instead: str) -> Val
     return ValueError(
         f"outputs: expected a last axis of {count}, one output per {each}, got {tuple(outputs.shape)}; {remedy}."
     )
+
+
+def counts_of(columns: Tensor, weights: Tensor | None) -> Tensor:  # (n, k), (N,) -> (n, 1)
+    """How often each row counts, from weights of examples that have one row each, or equally many; once without."""
+    if weights is None:
+        return torch.ones_like(columns[:, :1])
+    return weights.detach().to(columns).repeat_interleave(len(columns) // len(weights))[:, None]
+
+
+def weighted_moments(columns: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:  # (n, k), (n, 1) -> (k,), (k,)
+    """Mean and variance of each column."""
+    mean = (counts * columns).sum(0) / counts.sum()
+    return mean, (counts * (columns - mean).square()).sum(0) / counts.sum()
 
 
 def summed(density: Tensor) -> Tensor:  # (S, B, ...) -> (S, B)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from livi import checks
 from livi.draws import gamma, normal
-from livi.model.likelihoods.base import aligned, refuse, single, summed
+from livi.model.likelihoods.base import aligned, counts_of, refuse, single, summed, weighted_moments
 from livi.model.likelihoods.forms import ClosedForm, LogNormals
 from livi.model.likelihoods.located import Located, Numbers
 from livi.model.likelihoods.scales import LogLinkedScaled, Positive, Scaled, columns_of, log_rising
@@ -83,26 +83,27 @@ class StudentT(Located, Scaled):
         return limits
 
     @torch.no_grad()
-    def constant_log_prob(self, targets: Tensor) -> float | None:
+    def constant_log_prob(self, targets: Tensor, weights: Tensor | None = None) -> float | None:
         """log p(targets) at each output's best location, and the best scale and degrees of freedom if learned."""
         columns = columns_of(targets)
+        counts = counts_of(columns, weights)
         own = float(self.df())
         tried = [own] if self.log_excess is None else [own, 2.1, 2.5, 3.0, 4.0, 6.0, 10.0, 30.0, 100.0]
-        return max(float(self._constant(columns, df)) for df in tried)
+        return max(float(self._constant(columns, counts, df)) for df in tried)
 
-    def _constant(self, columns: Tensor, df: float) -> Tensor:  # (N, k) -> ()
+    def _constant(self, columns: Tensor, counts: Tensor, df: float) -> Tensor:  # (n, k), (n, 1) -> ()
         """log p(targets) at these degrees of freedom, maximised by EM: target weights are (df + 1) / (df + unit^2)."""
         location = columns.median(0).values
         scale = (
             self._scale_of(columns).clamp_min(1e-12) if self.learned else self.log_scale.detach().cpu().double().exp()
         )
-        weights = torch.ones_like(columns)
         for _ in range(100):
-            weights = (df + 1.0) / (df + ((columns - location) / scale).square())
+            weights = counts * (df + 1.0) / (df + ((columns - location) / scale).square())
             location = (weights * columns).sum(0) / weights.sum(0)
             if self.learned:
-                scale = (weights * (columns - location).square()).mean(0).sqrt().clamp_min(1e-12)
-        density: Tensor = torch.distributions.StudentT(df, location, scale).log_prob(columns)
+                variance = (weights * (columns - location).square()).sum(0) / counts.sum()
+                scale = variance.sqrt().clamp_min(1e-12)
+        density: Tensor = counts * torch.distributions.StudentT(df, location, scale).log_prob(columns)
         return density.sum()
 
     def _scale_of(self, columns: Tensor) -> Tensor:
@@ -171,13 +172,14 @@ class LogNormal(LogLinkedScaled):
         log_mean, log_std = self.log_moments(outputs)
         return (log_mean + log_std * normal(tuple(outputs.shape), rng, outputs.dtype, outputs.device)).exp()
 
-    def constant_log_prob(self, targets: Tensor) -> float | None:
+    def constant_log_prob(self, targets: Tensor, weights: Tensor | None = None) -> float | None:
         """log p(targets) under a normal distribution of their logarithms, with the given log_std unless learned."""
         logs = columns_of(targets).log()
-        variance = logs.var(0, correction=0).clamp_min(1e-24)
+        counts = counts_of(logs, weights)
+        variance = weighted_moments(logs, counts)[1].clamp_min(1e-24)
         own = variance if self.learned else (2.0 * self.log_scale.detach().cpu().double()).exp()
         each = -0.5 * variance / own - 0.5 * own.log() - _HALF_LOG_TWO_PI
-        return float((len(logs) * each.expand_as(variance) - logs.sum(0)).sum())
+        return float((counts * (each - logs)).sum())
 
     def _scale_of(self, columns: Tensor) -> Tensor:
         return columns.clamp_min(torch.finfo(torch.float64).tiny).log().std(0)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from livi.draws import gamma, poisson
-from livi.model.likelihoods.base import aligned, refuse, single, summed
+from livi.model.likelihoods.base import aligned, counts_of, refuse, single, summed, weighted_moments
 from livi.model.likelihoods.scales import LogLinked, LogLinkedScaled, Positive, columns_of, log_rising
 
 
@@ -55,10 +55,11 @@ class Poisson(LogLinked):
         """This likelihood with the mean of the targets as its unit, if none was given."""
         return self._with_unit_of(targets)
 
-    def constant_log_prob(self, targets: Tensor) -> float | None:
+    def constant_log_prob(self, targets: Tensor, weights: Tensor | None = None) -> float | None:
         counts = columns_of(targets)
-        mean = counts.mean(0).expand_as(counts)
-        return float((torch.xlogy(counts, mean) - mean - torch.lgamma(counts + 1.0)).sum())
+        often = counts_of(counts, weights)
+        mean = weighted_moments(counts, often)[0]
+        return float((often * (torch.xlogy(counts, mean) - mean - torch.lgamma(counts + 1.0))).sum())
 
 
 class NegativeBinomial(LogLinkedScaled):
@@ -104,14 +105,15 @@ class NegativeBinomial(LogLinkedScaled):
         mean, dispersion = self._log_size(outputs).exp(), self._log_scale_of(outputs).exp()
         return poisson(mean * dispersion * gamma(dispersion.reciprocal().expand_as(mean).contiguous(), rng), rng)
 
-    def constant_log_prob(self, targets: Tensor) -> float | None:
+    def constant_log_prob(self, targets: Tensor, weights: Tensor | None = None) -> float | None:
         """log p(targets) at their mean and the given dispersion; if that is learned, the best from 1e-5 to 1e3."""
         counts = columns_of(targets)
-        log_mean = counts.mean(0).clamp_min(1e-12).log().expand_as(counts)
+        often = counts_of(counts, weights)
+        log_mean = weighted_moments(counts, often)[0].clamp_min(1e-12).log().expand_as(counts)
         if not self.learned:
-            return float(_negative_binomial(counts, log_mean, self.log_scale.detach().cpu().double()).sum())
+            return float((often * _negative_binomial(counts, log_mean, self.log_scale.detach().cpu().double())).sum())
         tried = torch.linspace(math.log(1e-5), math.log(1e3), 40, dtype=torch.float64, device=counts.device)
-        sums = torch.stack([_negative_binomial(counts, log_mean, each).sum(0) for each in tried])  # (40, k)
+        sums = torch.stack([(often * _negative_binomial(counts, log_mean, each)).sum(0) for each in tried])  # (40, k)
         return float(sums.amax(0).sum())
 
     def _scale_of(self, columns: Tensor) -> Tensor:

@@ -12,7 +12,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from livi import checks
-from livi.model.likelihoods.base import Likelihood, aligned, log_positive, other_last_axis, summed
+from livi.model.likelihoods.base import (
+    Likelihood,
+    aligned,
+    counts_of,
+    log_positive,
+    other_last_axis,
+    summed,
+    weighted_moments,
+)
 from livi.model.likelihoods.located import Located, Numbers
 
 LEAST = 0.01  # standard deviation of order-one targets
@@ -88,13 +96,14 @@ class Gaussian(Located):
         """The logarithm of the noise of `natural` targets."""
         return self.log_std if self.log_unit is None else self.log_std - self.log_unit
 
-    def constant_log_prob(self, targets: Tensor) -> float | None:
+    def constant_log_prob(self, targets: Tensor, weights: Tensor | None = None) -> float | None:
         """log p(targets) at their means, with the given noise unless it is learned."""
         if isinstance(self.log_std, nn.Parameter):
-            return super().constant_log_prob(targets)
+            return super().constant_log_prob(targets, weights)
         columns = targets.detach().double().reshape(len(targets), -1)
-        means = columns.mean(0).expand_as(columns).reshape(targets.shape)
-        return float(self.log_prob(self.natural(means)[None], targets.double()).sum())
+        counts = counts_of(columns, weights)
+        means = weighted_moments(columns, counts)[0].expand_as(columns).reshape(targets.shape)
+        return float(self.log_prob(self.natural(means)[None], targets.double()) @ counts)
 
     def lower_limits(self) -> list[tuple[nn.Parameter, float | Tensor]]:
         """A learned noise may fall to a tenth of its present value."""

@@ -8,7 +8,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from livi.model.likelihoods.base import ClassificationLikelihood, aligned, refuse, single, summed
+from livi.model.likelihoods.base import (
+    ClassificationLikelihood,
+    aligned,
+    counts_of,
+    refuse,
+    single,
+    summed,
+    weighted_moments,
+)
 from livi.model.likelihoods.forms import ClosedForm, Logits
 
 
@@ -44,9 +52,11 @@ class Bernoulli(ClassificationLikelihood):
     def closed_form(self, outputs: Tensor) -> ClosedForm | None:
         return Logits(outputs) if self.is_as_in(Bernoulli, "log_prob", "probabilities") else None
 
-    def constant_log_prob(self, targets: Tensor) -> float | None:
-        share = targets.detach().double().mean(0)
-        return -len(targets) * float((torch.special.entr(share) + torch.special.entr(1.0 - share)).sum())
+    def constant_log_prob(self, targets: Tensor, weights: Tensor | None = None) -> float | None:
+        columns = targets.detach().double().reshape(len(targets), -1)
+        counts = counts_of(columns, weights)
+        share = weighted_moments(columns, counts)[0]
+        return -float(counts.sum() * (torch.special.entr(share) + torch.special.entr(1.0 - share)).sum())
 
 
 class Multilabel(Bernoulli):
@@ -100,10 +110,11 @@ class Categorical(ClassificationLikelihood):
     def closed_form(self, outputs: Tensor) -> ClosedForm | None:
         return Logits(outputs) if self.is_as_in(Categorical, "log_prob", "probabilities") else None
 
-    def constant_log_prob(self, targets: Tensor) -> float | None:
-        labels = targets.detach().reshape(-1).long()
-        counts = torch.bincount(labels[(labels >= 0) & (labels != self.ignore_index)]).double()
-        return -float(counts.sum() * torch.special.entr(counts / counts.sum().clamp_min(1.0)).sum())
+    def constant_log_prob(self, targets: Tensor, weights: Tensor | None = None) -> float | None:
+        labels = targets.detach().reshape(-1, 1).long()
+        known = (labels >= 0) & (labels != self.ignore_index)
+        counts = torch.bincount(labels[known], counts_of(labels.double(), weights)[known])
+        return float(torch.xlogy(counts, counts / counts.sum()).sum())
 
 
 def _check_classes(outputs: Tensor, targets: Tensor) -> None:
