@@ -80,7 +80,8 @@ def constant_log_likelihood(bound: Bound, data: Data) -> float | None:
         if isinstance(likelihood, Weighted):  # those of the examples come beside the outputs
             weights.append(network_outputs(layout, layout.flatten()[None], inputs)[1].reshape(-1))
     counts = likelihood.counts if isinstance(likelihood, Marginal) else torch.cat(weights) if weights else None
-    value = likelihood.observed.constant_log_prob(torch.cat(targets), counts)
+    weighted = () if counts is None else (counts,)  # of which a likelihood of one's own need not know
+    value = likelihood.observed.constant_log_prob(torch.cat(targets), *weighted)
     return None if value is None else scaled_up(value / sum(map(len, targets)), data.num_data)
 
 
