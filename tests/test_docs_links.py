@@ -1,4 +1,4 @@
-"""Every relative link of the documentation leads to a file that is there, and to a heading in it; no merge is unfinished."""
+"""Every relative link of the documentation leads to a file and to a heading in it; no page has a merge left undone."""
 
 import re
 from pathlib import Path
