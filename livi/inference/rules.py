@@ -69,7 +69,7 @@ class Size:
     """The sizes of a problem, which the rules depend on.
 
     Args:
-        work: multiplications of one pass over a batch, for one weight vector.
+        work: multiplications that each weight vector takes on a batch.
         classes: the targets are labels.
         labels: of one example; a text has one a character.
         one_by_one: weight vectors are evaluated one after the other, which makes many of them slow.
@@ -95,7 +95,7 @@ class Size:
             problem.layout,
             data.num_data,
             data.steps_per_epoch,
-            work=multiplications(problem.layout, *args, **kwargs),
+            work=multiplications(problem.layout, *args, strategy=problem.strategy, **kwargs),
             classes=problem.classes,
             labels=data.first()[1][0].numel() if isinstance(problem.likelihood, Categorical) else 1,
             one_by_one=isinstance(problem.strategy, Loop),
