@@ -61,6 +61,7 @@ FEWEST = 600  # steps of a large network
 MANY = 5_000  # fewest labels for a mixture by default
 SHARE_OF_STARTS = 3 / 11  # share of a mixture's gradients that its MAP fits take
 OF_A_PART = 0.1  # of the learning rates, for parts of classifiers
+MOST_OF_A_PART = 64  # samples of a step for such a part, whose single ones are cheap
 BUDGET = 1.5e7  # multiplications for the Gram matrices of a step's samples, of which there are at least four
 
 
@@ -205,7 +206,8 @@ def _recipe_by_size(size: Size, components: int) -> Recipe:
     if size.gram is not None:
         return _with_exact_last_layer(size, size.gram, components)
     m = size.num_params
-    affordable = min(int(1e8 / size.work), 16 if size.one_by_one else 1_000_000)
+    most = 16 if size.one_by_one else MOST_OF_A_PART if size.part_of_classes else 1_000_000
+    affordable = min(int(1e8 / size.work), most)
     if m <= SMALL:
         samples = max(8, min(2 * m, affordable))
         return Recipe(num_samples=samples + samples % 2, map_restarts=8 * components)
