@@ -143,6 +143,7 @@ def test_the_inputs_are_kept_where_they_are_needed(rng, monkeypatch):
         assert not isinstance(planned(net, data, include).data, Features)
     assert not isinstance(planned(net, data, augment=lambda x, _: x).data, Features)
     assert not isinstance(planned(net, data, autocast=torch.bfloat16).data, Features)
+    assert not isinstance(planned(net, data, polish=True).data, Features)
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*data), batch_size=20)
     assert not isinstance(planned(net, loader).data, Features)
     rows = (torch.randn(30, 4, generator=rng), torch.arange(30) % 4)
