@@ -156,3 +156,27 @@ def test_multiplications_are_counted_for_tokens_pixels_and_time_steps():
     assert multiplications(lstm, torch.zeros(5, 7, 2)) == 5 * 7 * lstm.num_params
     own = Layout(nn.ParameterDict({"a": torch.ones(6)}), forward=lambda module, x: x + module["a"].sum())
     assert multiplications(own, torch.zeros(5, 1)) == 5 * 6  # at least one for each weight and example
+
+
+def test_what_is_fixed_and_comes_first_counts_once_for_all_weight_vectors():
+    net = nn.Sequential(nn.Conv2d(1, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 676, 4), nn.Linear(4, 2))
+    head, x = Layout(net, include="3.*"), torch.randn(8, 1, 28, 28)
+    before, own, after = 8 * 16 * 676 * 9, 8 * 16 * 676 * 4, 8 * 8
+    assert multiplications(head, x) == before + own + after
+    assert multiplications(head, x, strategy=Loop()) == before + own + after
+    assert multiplications(head, x, strategy=Vmap()) == own + after
+    assert multiplications(Layout(net), x, strategy=Vmap()) >= before + own + after
+    plain = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 4))  # which is written out, without torch's vmap
+    rows = torch.randn(7, 6)
+    assert (
+        multiplications(Layout(plain, include="2.*"), rows, strategy=Vmap()) == 7 * 24
+    )  # one for each weight at least
+    assert multiplications(Layout(plain, include="2.weight"), rows, strategy=Vmap()) == 7 * 20
+
+
+def test_convolutions_with_fixed_weights_are_vectorised_on_a_cpu():
+    net = nn.Sequential(nn.Conv2d(1, 16, 3), nn.Conv2d(16, 16, 3), nn.Flatten(), nn.Linear(16 * 576, 4))
+    x = torch.randn(64, 1, 28, 28)
+    assert suitable_strategy(Layout(net), x) == Loop()
+    assert suitable_strategy(Layout(net, include="3.*"), x) == Vmap()
+    assert suitable_strategy(Layout(net, include="1.*"), x) == Loop()

@@ -389,3 +389,10 @@ def test_a_trained_network_needs_no_start_and_fewer_steps(steps):
     recipe = from_trained(livi.Recipe(steps=steps))
     assert (recipe.map_steps, recipe.map_restarts) == (0, 1)
     assert recipe.steps == {100: 100, 600: 600, 1000: 600, 5000: 2500}[steps]
+
+
+def test_a_step_of_a_part_of_a_classifier_has_at_most_64_samples_however_cheap():
+    layout = Layout(tabular(16), include="2.*")
+    cheap = [default_recipe(sizes(layout, work=work, classes=True)).num_samples for work in (1.0, 1e6, 1e9)]
+    assert cheap[0] <= 64
+    assert cheap[0] > cheap[2]

@@ -36,6 +36,7 @@ from livi.inference.rules import (
     wants_polish,
 )
 from livi.model.data import Data, LoaderData, TensorData, shapes_in_words
+from livi.model.features import as_given, on_features
 from livi.model.likelihoods.located import Located
 from livi.model.priors import Prior
 from livi.model.problem import Choice, Problem, chosen_for
@@ -133,7 +134,7 @@ class Plan:
         """The choices and costs as JSON-able values."""
         posterior, integrated = self.bound.family, self.problem.integrated
         weights = sum(parameter.numel() for parameter in self.bound.parameters())
-        likelihood = self.bound.likelihood
+        likelihood, given = self.bound.likelihood, as_given(self.data)
         whole = self.layout if integrated is None else integrated.layout
         held = storage.network.held(whole)
         if isinstance(posterior, ImplicitPosterior):
@@ -146,7 +147,7 @@ class Plan:
             "network": storage.network.layers(self.layout.module),
             "num_data": self.data.num_data,
             "steps_per_epoch": self.data.steps_per_epoch,
-            "inputs": shapes_in_words(self.data.first()[0]),
+            "inputs": shapes_in_words(given.first()[0]),
             "standardised": self.standardised,
             "augment": _augment(self.data),
             "last_layer": "sampled" if integrated is None else f"{integrated.word}: {integrated.name}",
@@ -164,7 +165,7 @@ class Plan:
             "recipe": asdict(self.recipe),
             "chains": None if self.chains is None else asdict(self.chains),
             "specs": [_described(part) for part in parts],
-            "first_batch": _digest(self.data.first()),
+            "first_batch": _digest(given.first()),
             "first_weights": _digest(_some(self.layout.flatten())) if self.start == "net" else None,
             "fixed_weights": _digest([_some(each) for name, each in held.items() if name in whole.fixed]),
             "buffers": _digest([_some(each) for name, each in held.items() if name not in whole.fixed]),
@@ -286,6 +287,8 @@ def make_plan(problem: Problem, choices: Choices, *, seed: int) -> Plan:
         strategy=problem.strategy,
         autocast=autocast,
     )
+    if not polished and autocast is None:  # chains go on with the inputs
+        problem = on_features(problem)
     cost = measure_step(bound, problem.data.first(), recipe, capture=choices.capture)
     starting = replace(problem, autocast=autocast)
     climbing = measure_start(starting, recipe.map_restarts) if recipe.map_steps or polished else 0.0

@@ -12,6 +12,7 @@ from livi.family.last_layer import ExactLastLayer
 from livi.family.objective import Bound
 from livi.inference.plans import Plan
 from livi.model.data import Data, TensorData, shapes_in_words, some_inputs
+from livi.model.features import as_given
 from livi.posterior.posterior import Posterior
 
 CALIBRATION = 512  # examples to measure the BatchNorm statistics of drawn networks on
@@ -52,7 +53,7 @@ class Result:
 
     def copied(self, bound: Bound) -> Posterior:
         """The posterior made of a copy of this bound."""
-        facts = {"inputs": shapes_in_words(self.prepared.data.first()[0])}
+        facts = {"inputs": shapes_in_words(as_given(self.prepared.data).first()[0])}
         return self.posterior(copy.deepcopy(bound), facts=facts)
 
 

@@ -61,6 +61,7 @@ FEWEST = 600  # steps of a large network
 MANY = 5_000  # fewest labels for a mixture by default
 SHARE_OF_STARTS = 3 / 11  # share of a mixture's gradients that its MAP fits take
 OF_A_PART = 0.1  # of the learning rates, for parts of classifiers
+MOST_OF_A_PART = 64  # samples of a step for such a part, whose single ones are cheap
 BUDGET = 1.5e7  # multiplications for the Gram matrices of a step's samples, of which there are at least four
 
 
@@ -69,7 +70,7 @@ class Size:
     """The sizes of a problem, which the rules depend on.
 
     Args:
-        work: multiplications of one pass over a batch, for one weight vector.
+        work: multiplications that each weight vector takes on a batch.
         classes: the targets are labels.
         labels: of one example; a text has one a character.
         one_by_one: weight vectors are evaluated one after the other, which makes many of them slow.
@@ -95,7 +96,7 @@ class Size:
             problem.layout,
             data.num_data,
             data.steps_per_epoch,
-            work=multiplications(problem.layout, *args, **kwargs),
+            work=multiplications(problem.layout, *args, strategy=problem.strategy, **kwargs),
             classes=problem.classes,
             labels=data.first()[1][0].numel() if isinstance(problem.likelihood.observed, Categorical) else 1,
             one_by_one=isinstance(problem.strategy, Loop),
@@ -205,7 +206,8 @@ def _recipe_by_size(size: Size, components: int) -> Recipe:
     if size.gram is not None:
         return _with_exact_last_layer(size, size.gram, components)
     m = size.num_params
-    affordable = min(int(1e8 / size.work), 16 if size.one_by_one else 1_000_000)
+    most = 16 if size.one_by_one else MOST_OF_A_PART if size.part_of_classes else 1_000_000
+    affordable = min(int(1e8 / size.work), most)
     if m <= SMALL:
         samples = max(8, min(2 * m, affordable))
         return Recipe(num_samples=samples + samples % 2, map_restarts=8 * components)

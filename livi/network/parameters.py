@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from livi import checks
 from livi.draws import normal
+from livi.network.entered import Entered
 from livi.network.modes import all_batch_norms, attributes_kept, evaluation_mode
 from livi.network.scaling import InputScaling, scaled
 from livi.network.slots import chosen_slots, grouped
@@ -162,7 +163,7 @@ class Layout:
         buffers: Mapping[str, Tensor] | None = None,
         **kwargs: Any,
     ) -> Any:
-        """The module's output with its stochastic parameters replaced by theta.
+        """The module's output with its stochastic parameters replaced by theta, or that of one layer (`Entered`).
 
         Of an object with `.logits`, as transformers return it, those are the output, unless there is a `forward`.
 
@@ -197,16 +198,21 @@ class Layout:
         # Copies, since a forward that writes to a buffer would change the module, and the next theta's output with it.
         tensors |= {name: b.clone() for name, b in (dict(self.module.named_buffers()) | dict(buffers or {})).items()}
         named = {
-            self._prefix + place: tensor
+            place: tensor
             for name, tensor in tensors.items()
             for place in self._places.get(name, (name,))  # a buffer may be newer than the layout
         }
-        given = (scaled(self.scaling, args), dict(kwargs))
+        if args and isinstance(args[0], Entered):
+            root, named = self.module.get_submodule(args[0].layer), args[0].inside(named)
+            given: Any = ((args[0].values,), {})
+        else:
+            root, named = self._root, {self._prefix + name: tensor for name, tensor in named.items()}
+            given = (scaled(self.scaling, args), dict(kwargs))
         if self.overwrites is not False:  # the data are the user's, and the next theta's too
             given = pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, given)
         # Torch's own tying would replace the parameters of a submodule with two names twice and restore them wrongly.
-        with attributes_kept(self._root):
-            outputs = functional_call(self._root, named, *given, tie_weights=False)
+        with attributes_kept(root):
+            outputs = functional_call(root, named, *given, tie_weights=False)
         if self.overwrites is None:
             self.overwrites = _written_to(given)
         return outputs if self.forward is not None else _logits_of(outputs)
