@@ -175,6 +175,16 @@ def test_alarms_name_collapse_runaway_convergence_and_lost_likelihood():
     assert "Likelihood far below the MAP start" in alarms(plan.bound, -100.0, -9.0, 0.0, rng)[0]
 
 
+@pytest.mark.parametrize(("constant", "warned"), [(None, False), (-300.0, False), (-150.0, True), (5.0, False)])
+def test_half_of_what_labels_had_to_lose_is_far_below_the_start_though_weights_are_many(constant, warned):
+    net = nn.Sequential(nn.Linear(1, 100), nn.Tanh(), nn.Linear(100, 1))  # 301 weights, a nat each
+    plan = livi.plan(net, data(), livi.Gaussian(0.1), recipe=QUICK, last_layer="sampled")
+    rng = torch.Generator().manual_seed(0)
+    plan.bound.family.begin_around(torch.zeros(1, 301), 0.3)
+    found = livi.inference.alarms.alarms(plan.bound, -110.0, 0.0, 0.0, rng, constant=constant)
+    assert any("far below the MAP start" in text for text in found) == warned
+
+
 def test_starts_and_ensembles_run_in_the_precision_of_the_fit(monkeypatch):
     seen = []
     taken = problem_module.log_likelihood

@@ -27,6 +27,7 @@ def alarms(
     unconverged: float,
     rng: torch.Generator,
     temperature: float = 1.0,
+    constant: float | None = None,
 ) -> list[str]:
     """A sentence about each problem found.
 
@@ -34,6 +35,8 @@ def alarms(
         log_likelihood, start_log_likelihood: of the data, expected under q, and at the MAP start.
         unconverged: share of steps whose entropy estimate missed its tolerance.
         temperature: of the posterior; one above 1 is expected to lie further below its start.
+        constant: the log likelihood of labels by the best constant prediction. A nat for each weight may be more than
+            there is to lose; then half of what the start explains beyond that is.
     """
     found = []
     names = [group.name for group in bound.family.layout.groups]
@@ -56,11 +59,14 @@ def alarms(
             f"Unconverged log-determinant: {unconverged:.0%} of the entropy estimates missed their tolerance; raise "
             "max_iterations or the noise."
         )
-    allowed = max(1.0, temperature) * bound.family.num_params + 0.1 * abs(start_log_likelihood)
+    most = float(bound.family.num_params)
+    if constant is not None and start_log_likelihood > constant:
+        most = min(most, 20.0 + 0.5 * (start_log_likelihood - constant))
+    allowed = max(1.0, temperature) * most + 0.1 * abs(start_log_likelihood)
     if start_log_likelihood - log_likelihood > allowed:
         found.append(
             f"Likelihood far below the MAP start: {log_likelihood:.1f} against {start_log_likelihood:.1f} nats; the "
-            "posterior may be too wide or not converged. Raise Recipe.steps or num_samples."
+            "posterior may be too wide or not converged. Raise Recipe.steps or num_samples, or lower its rates."
         )
     return found
 

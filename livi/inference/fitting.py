@@ -17,7 +17,13 @@ from livi.inference.alarms import alarms
 from livi.inference.begin import Beginning, begin, spread_out
 from livi.inference.callbacks import Callback, Callbacks, Row, as_callbacks
 from livi.inference.divergence import REMEDY, FitError
-from livi.inference.final_check import expected_log_likelihood, leave_out, lost_components, lost_likelihood
+from livi.inference.final_check import (
+    constant_log_likelihood,
+    expected_log_likelihood,
+    leave_out,
+    lost_components,
+    lost_likelihood,
+)
 from livi.inference.loop import Trainer
 from livi.inference.map_fits import map_weights
 from livi.inference.options import PlanOptions, checked
@@ -298,8 +304,9 @@ def _finish(result: Result, trainer: Trainer) -> Posterior:
     final = trainer.history and not trainer.interrupted and result.prepared.chains is None  # chains do not follow
     if final and trainer.ranks.first:
         reached = expected_log_likelihood(bound, result.prepared.data, trainer.rng)
-        levels = (reached, trainer.start_log_likelihood)
-        for text in alarms(bound, *levels, unconverged, trainer.rng, trainer.recipe.temperature):
+        constant = constant_log_likelihood(bound, result.prepared.data) if result.prepared.problem.classes else None
+        measured = (reached, trainer.start_log_likelihood, unconverged, trainer.rng)
+        for text in alarms(bound, *measured, trainer.recipe.temperature, constant):
             warn(text)
     facts = trainer.facts | bound.family.facts()  # a component may have been left out
     recipe, drawn = trainer.recipe, trainer.recipe.num_samples * trainer.facts.get("components", 1)
