@@ -106,6 +106,20 @@ def from_scratch(components: int, _: int) -> Options:
     return {"start": "map", "components": components}
 
 
+def shares_of_rates(start: str) -> dict[str, Any]:
+    """Short fits of all weights of a classifier at shares of the rates."""
+    recipes = {"the default": livi.Recipe(steps=600)} | {
+        f"rates of {share:g}": livi.Recipe(
+            steps=600, affine_rate=share * 3e-3, nonlinear_rate=share * 1e-3, hyper_rate=share * 3e-2
+        )
+        for share in (1.0, 0.3, 0.2, 0.1)
+    }
+    return {
+        name: lambda _, recipe=recipe: {"start": start, "last_layer": "sampled", "recipe": recipe}
+        for name, recipe in recipes.items()
+    }
+
+
 def priors_of_a_part(layers: int, last_layer: str = "sampled") -> dict[str, Any]:
     """Fits of so many last layers of a network under different priors."""
 
@@ -157,7 +171,9 @@ def last_layers(net: nn.Module, count: int) -> list[str]:
 PARTS = ["teacher", "teacher-narrow", "teacher-wide", "rings", "friedman-1"]
 LARGE = [name for name in PROBLEMS if name.startswith(("kmnist", "letters")) and not name.endswith("small")]
 MNIST = ["mnist-lenet-50000"]
-MIDDLE = [name for name in PROBLEMS if name not in (*LARGE, *MNIST) and not PROBLEMS[name].rate]
+CNNS = ["kmnist-cnn-small", "letters-cnn-small"]
+MIDDLE = [name for name in PROBLEMS if name not in (*LARGE, *MNIST, *CNNS) and not PROBLEMS[name].rate]
+LABELS = [name for name in MIDDLE if PROBLEMS[name].likelihood is livi.Categorical]
 GROUPS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "large-latents": (
         LARGE,
@@ -243,6 +259,8 @@ GROUPS: dict[str, tuple[list[str], dict[str, Any]]] = {
             "N / 20, 3000 steps": middle(20, steps=3000),
         },
     ),
+    "middle-rates": ([*CNNS, *LABELS], shares_of_rates("net")),
+    "middle-rates-map": ([*CNNS, *LABELS], shares_of_rates("map")),
     "head": (PARTS, priors_of_a_part(1)),
     "two-layers": ([name for name in PARTS if name != "teacher-wide"], priors_of_a_part(2)),
     "two-layers-exact": (["friedman-numbers"], priors_of_a_part(2, "exact")),

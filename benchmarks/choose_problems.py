@@ -61,6 +61,19 @@ def norm_cnn(classes: int) -> Callable[[], nn.Module]:
     return _sequence(*first, *second, nn.Linear(32 * 49, classes))
 
 
+def strided_cnn(classes: int) -> Callable[[], nn.Module]:
+    """Two strided convolutions, and a linear layer: 2,698 weights for ten classes."""
+    features = [nn.Conv2d(1, 8, 3, 2, 1), nn.ReLU(), nn.Conv2d(8, 16, 3, 2, 1), nn.ReLU(), nn.MaxPool2d(2)]
+    return _sequence(*features, nn.Flatten(), nn.Linear(144, classes))
+
+
+def padded_cnn(classes: int) -> Callable[[], nn.Module]:
+    """Two convolutions of 14 x 14 pictures, and a linear layer: 2,562 weights for 26 classes."""
+    first = [nn.Conv2d(1, 8, 3, 1, 1), nn.ReLU(), nn.MaxPool2d(2)]
+    second = [nn.Conv2d(8, 8, 3, 1, 1), nn.ReLU(), nn.MaxPool2d(2)]
+    return _sequence(*first, *second, nn.Flatten(), nn.Linear(72, classes))
+
+
 def mlp(*widths: int, activation: type[nn.Module] = nn.ReLU) -> Callable[[], nn.Module]:
     layers: list[nn.Module] = [nn.Flatten()]
     for i in range(len(widths) - 1):
@@ -168,6 +181,9 @@ PROBLEMS: dict[str, Problem] = {
     "waves": Problem(waves, 250, mlp(1, 16, 16, 2, activation=nn.Tanh), livi.HeteroscedasticGaussian, epochs=400),
     "friedman-1": Problem(friedman(1, 10), 400, mlp(10, 16, 16, 2), livi.HeteroscedasticGaussian, epochs=200),
     "friedman-2": Problem(friedman(2, 4), 600, mlp(4, 16, 16, 2), livi.HeteroscedasticGaussian, epochs=200),
+    # the same, of convolutions
+    "kmnist-cnn-small": Problem(pictures("kmnist"), 1500, strided_cnn(10), livi.Categorical),
+    "letters-cnn-small": Problem(pictures("emnist-letters", 14), 1300, padded_cnn(26), livi.Categorical),
     # of which a part is fitted
     "teacher": Problem(teacher(10, 3, bent=False), 400, mlp(10, 64, 64, 3), livi.Categorical, rate=1e-3),
     "teacher-narrow": Problem(teacher(10, 4, bent=True), 400, mlp(10, 32, 32, 4), livi.Categorical, rate=3e-3),

@@ -190,7 +190,7 @@ def test_a_posterior_moves_with_everything_that_it_holds(case):
     posterior.predict(data()[0])
     assert posterior.to("meta") is posterior  # a device that is always there
     assert places(posterior) == {"meta"}
-    assert posterior._kept == {}
+    assert posterior._same.kept == {}
 
 
 def test_a_posterior_that_stays_predicts_the_same():

@@ -386,7 +386,7 @@ def test_weights_start_nearer_together_for_more_rows_than_a_full_batch(gram):
 
 @pytest.mark.parametrize("steps", [100, 600, 1000, 5000])
 def test_a_trained_network_needs_no_start_and_fewer_steps(steps):
-    recipe = from_trained(livi.Recipe(steps=steps))
+    recipe = from_trained(livi.Recipe(steps=steps), sizes())
     assert (recipe.map_steps, recipe.map_restarts) == (0, 1)
     assert recipe.steps == {100: 100, 600: 600, 1000: 600, 5000: 2500}[steps]
 

@@ -185,6 +185,17 @@ def test_a_lost_likelihood_is_the_same_in_all_units_of_the_targets():
             assert [text.partition(":")[0] for text in found] == expected
 
 
+@pytest.mark.parametrize(("constant", "warned"), [(None, False), (-300.0, False), (-140.0, True), (5.0, False)])
+def test_half_of_what_labels_had_to_lose_is_far_below_the_start_though_weights_are_many(constant, warned):
+    net = nn.Sequential(nn.Linear(1, 100), nn.Tanh(), nn.Linear(100, 2))  # 402 weights, a nat each
+    x, y = data()
+    plan = livi.plan(net, (x, (y > 0).long().flatten()), livi.Categorical(), recipe=QUICK, last_layer="sampled")
+    rng = torch.Generator().manual_seed(0)
+    plan.bound.family.begin_around(torch.zeros(1, 402), 0.3)
+    found = alarms(plan.bound, -110.0, 0.0, 0.0, rng, 1.0, constant)
+    assert any("far below the MAP start" in text for text in found) == warned
+
+
 def test_starts_and_ensembles_run_in_the_precision_of_the_fit(monkeypatch):
     seen = []
     taken = problem_module.log_likelihood

@@ -13,6 +13,7 @@ from livi.family.latents import Independent
 from livi.family.moments import moments
 from livi.family.noise import Noise
 from livi.family.objective import Bound
+from livi.model.problem import are_labels
 from livi.posterior.diagnostics.verdict import COLLAPSED, RUNAWAY
 
 DRAWS = 64  # with which spreads are measured
@@ -59,15 +60,18 @@ def alarms(
             f"Unconverged log-determinant: {unconverged:.0%} of the entropy estimates missed their tolerance; raise "
             "max_iterations or the noise."
         )
+    nats = float(bound.family.num_params)  # one for each weight
     if constant_log_likelihood is None:
         explained = abs(start_log_likelihood)
     else:
         explained = max(0.0, start_log_likelihood - constant_log_likelihood)
-    allowed = max(1.0, temperature) * bound.family.num_params + 0.1 * explained
+        if explained and are_labels(bound.likelihood):  # for which that may be more than there is to lose
+            nats = min(nats, 20.0 + 0.5 * explained)
+    allowed = max(1.0, temperature) * nats + 0.1 * explained
     if start_log_likelihood - log_likelihood > allowed:
         found.append(
             f"Likelihood far below the MAP start: {log_likelihood:.1f} against {start_log_likelihood:.1f} nats; the "
-            "posterior may be too wide or not converged. Raise Recipe.steps or num_samples."
+            "posterior may be too wide or not converged. Raise Recipe.steps or num_samples, or lower its rates."
         )
     return found
 

@@ -269,7 +269,7 @@ def make_plan(problem: Problem, choices: Choices, *, seed: int) -> Plan:
     recipe = choices.recipe.over(default_recipe(size, components))
     if choices.start != "map":
         rule = from_trained if choices.start == "net" else from_posterior
-        recipe = replace(choices.recipe.over(rule(recipe)), map_steps=0)
+        recipe = replace(choices.recipe.over(rule(recipe, size)), map_steps=0)
     with global_stream(seed, problem.layout.device):  # from which generators initialise themselves
         family = chosen_for(_of_layout(choices.family, size), problem.layout)
         family = family or ImplicitPosterior(size.layout, *parts(size, components, choices.generator, choices.noise))

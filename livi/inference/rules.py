@@ -18,7 +18,8 @@ For m stochastic weights and N examples:
 Where weight matrices are fixed, by `include` or `exclude`, biases have the prior of their layer's weights. Of classes
 it is N(0, 4 / fan-in) whatever the size: features that were trained on the same rows look better than they are, and a
 wide prior believes them. Of numbers it is that of the table, by the size of the whole network. A part of a classifier
-of up to 5,000 weights is fitted at a tenth of the rates (`default_recipe`).
+of up to 5,000 weights is fitted at a tenth of the rates (`default_recipe`), a whole one of convolutions, from its own
+trained weights, at a fifth (`from_trained`).
 
 Chosen by `python -m benchmarks.choose_fit` for what predictions are worth on held-out rows; docs/benchmarks/choices.md
 has the numbers. Noise that is learned for each weight gives the highest bound of all, and networks that underfit,
@@ -62,6 +63,8 @@ MANY = 5_000  # fewest labels for a mixture by default
 SHARE_OF_STARTS = 3 / 11  # share of a mixture's gradients that its MAP fits take
 OF_A_PART = 0.1  # of the learning rates, for parts of classifiers
 MOST_OF_A_PART = 64  # samples of a step for such a part, whose single ones are cheap
+OF_FILTERS = 0.2  # of the learning rates, for trained classifiers that use their weights at many places
+PLACES = 4  # at which weights are used, on average, from which they are many
 BUDGET = 1.5e7  # multiplications for the Gram matrices of a step's samples, of which there are at least four
 
 
@@ -120,6 +123,12 @@ class Size:
         """A part of a classifier, of up to 5,000 weights, of which none are integrated out."""
         small = self.num_params <= MIDDLE and self.gram is None
         return self.classes and small and has_fixed_matrices(self.layout)
+
+    @property
+    def filters_of_classes(self) -> bool:
+        """A classifier of 300 to 5,000 weights, used at several places of an example, as those of convolutions are."""
+        middle = SMALL < self.num_params <= MIDDLE and self.gram is None and not self.part_of_classes
+        return self.classes and middle and self.work * self.steps_per_epoch >= PLACES * self.num_data * self.num_params
 
     @property
     def narrowing(self) -> float:
@@ -340,18 +349,25 @@ def _one_batch(data: Data) -> bool:
     return isinstance(data, TensorData) and data.steps_per_epoch == 1 and data.augment is None
 
 
-def from_trained(recipe: Recipe) -> Recipe:
-    """The schedule for a network that is trained already: no MAP fit, and fewer steps."""
-    return replace(recipe, map_steps=0, map_restarts=1, steps=max(min(600, recipe.steps), recipe.steps // 2))
+def from_trained(recipe: Recipe, size: Size) -> Recipe:
+    """The schedule for a network that is trained already: no MAP fit, and fewer steps.
+
+    One of convolutions that tells classes apart is fitted at a fifth of the rates. Adam moves every weight by its rate,
+    and a filter moves the outputs of all places at once: logits move by 0.5 in a step at full rates, against 0.1 to 0.2
+    in dense networks, and what was learned is lost within thirty. A MAP start has less to lose: it fits noise.
+    """
+    fewer = replace(recipe, map_steps=0, map_restarts=1, steps=max(min(600, recipe.steps), recipe.steps // 2))
+    return _at_share(fewer, OF_FILTERS) if size.filters_of_classes else fewer
 
 
-def from_posterior(recipe: Recipe) -> Recipe:
-    """The schedule for a posterior that is fitted already: as `from_trained`, without KL warm-up, at 0.3 of the rates.
+def from_posterior(recipe: Recipe, size: Size) -> Recipe:
+    """The schedule for a posterior that is fitted already: at most 0.3 of the rates, no KL warm-up.
 
     At full rates a fit first loses what was learned: on 60 points of a sine, last layer sampled, one seed, 400 steps
     after 1,500 ended 2.6 nats lower at full rates, and 0.3 nats higher at 0.3 of them.
     """
-    return replace(_at_share(from_trained(recipe), 0.3), kl_warm_up=0.0)
+    fewer = replace(from_trained(recipe, size), kl_warm_up=0.0)
+    return fewer if size.filters_of_classes else _at_share(fewer, 0.3)
 
 
 def _at_share(recipe: Recipe, share: float) -> Recipe:
