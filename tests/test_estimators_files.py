@@ -116,14 +116,14 @@ def test_a_file_without_rows_answers_alike_and_holds_none(tmp_path, kind):
 
 
 def test_files_of_before_target_scales_are_read_and_nothing_is_drawn_in():
-    model = LIVIRegressor(**SHORT, target_scale="plain", noise="constant").fit(*wave(40))
+    model = LIVIRegressor(**SHORT, target_scale="plain", noise="constant").fit(*wave(60))
     facts = model._fitted_facts()
     old = {name: value for name, value in facts.items() if name not in ("target_", "model_", "trials_", "input_reach_")}
     old["target_scaling_"] = facts["target_"]["scaling"]
     again = LIVIRegressor(**SHORT, noise="constant")._restore(old, model.posterior_)
     assert again.model_ == Model("plain", "constant")
     assert again.trials_ == []
-    inside = wave(40)[0]
+    inside = wave(60)[0]
     np.testing.assert_array_equal(again.predict(inside), model.predict(inside))
     far = inside + 50.0 * inside.std(0)
     np.testing.assert_array_equal(again.standardised_inputs(far), again.input_scaling_.standardise(far))

@@ -5,11 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from scipy.stats import t as student
 
+import livi
 from livi.posterior.prediction import DrawnPrediction, RegressionPrediction
-from livi.tables.estimators import LIVIRegressor, load, model_trials
+from livi.tables.estimators import LIVIRegressor, load, model_trials, regressor
 from livi.tables.estimators.scaling import Scaling
-from livi.tables.estimators.spread import LOG_SPREAD_STD, USUAL_SPREAD, likely_spread
+from livi.tables.estimators.spread import LOG_SPREAD_STD, USUAL_SPREAD, few_rows_spread, likely_spread
 from livi.tables.estimators.target import TargetScale
 from livi.tables.estimators.target_models import Model
 
@@ -171,11 +173,44 @@ def test_a_factor_is_a_positive_number():
             mixture().spread_by(wrong)
 
 
-def test_other_noise_keeps_its_spread():
+def test_other_noise_keeps_its_spread_from_60_rows_on():
     X, y = waves(60)
     options = {"hidden": (5,), "steps": 20, "num_samples": 10, "random_state": 0}
     for noise in ("constant", "varying"):
         assert LIVIRegressor(noise=noise, target_scale="plain", **options).fit(X, y).target_.spread == 1.0
+
+
+def test_other_noise_of_few_rows_has_the_spread_of_standardisation_by_these_rows():
+    X, y = waves(12)
+    options = {"hidden": (5,), "steps": 20, "num_samples": 10, "random_state": 0, "target_scale": "plain"}
+    for noise in ("constant", "varying"):
+        assert LIVIRegressor(noise=noise, **options).fit(X, y).target_.spread == few_rows_spread(12)
+    heavy = LIVIRegressor(noise="constant", **options).fit(X, y, sample_weight=np.full(12, 3.0))
+    assert heavy.target_.spread == few_rows_spread(36)
+
+
+@pytest.mark.parametrize("rows", [3, 8])
+def test_new_normal_numbers_in_units_of_that_spread_have_students_distribution(rows):
+    tables, level = np.random.default_rng(0).standard_normal((40_000, rows + 1)), 0.9
+    old, new = tables[:, :-1], tables[:, -1]
+    units = (new - old.mean(1)) / (few_rows_spread(rows) * old.std(1))
+    held = (np.abs(units) < student.ppf(0.5 + level / 2, rows - 1)).mean()
+    assert abs(held - level) < 4.0 * np.sqrt(level * (1.0 - level) / len(tables))
+
+
+def test_weights_that_add_up_to_less_than_two_rows_count_as_two():
+    assert few_rows_spread(0.01) == few_rows_spread(2.0) == np.sqrt(3.0)
+
+
+def test_the_noise_of_rows_that_could_be_fitted_exactly_stays_nearer_to_where_it_starts(monkeypatch):
+    rng = np.random.default_rng(1)
+    X, y = rng.standard_normal((8, 8)), rng.standard_normal(8)
+    model = LIVIRegressor(noise="constant", target_scale="plain", steps=200, num_samples=10, random_state=0)
+    guarded = model.fit(X, y).posterior_.likelihood
+    monkeypatch.setattr(regressor, "MIN_TABLE_ROWS", 8)
+    free = model.fit(X, y).posterior_.likelihood
+    assert type(guarded) is type(free) is livi.Gaussian
+    assert guarded.obs_std() > free.obs_std()
 
 
 def test_it_is_saved_and_older_files_leave_spread_as_it_is(tmp_path, fitted):

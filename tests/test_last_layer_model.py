@@ -11,6 +11,7 @@ from torch.distributions import MultivariateNormal
 import livi
 from livi.family.last_layer import ExactLastLayer, LinearGaussian
 from livi.inference import Recipe
+from livi.model.likelihoods import GuardedGaussian
 from livi.spec import build, known_classes, spec_of
 
 QUICK = Recipe(steps=40, map_steps=40, map_restarts=2, num_samples=8, num_entropy_samples=2)
@@ -294,3 +295,27 @@ def test_three_outputs_have_three_noises(last_layer, tmp_path):
     posterior.save(tmp_path / "p.livi")
     again = livi.load(tmp_path / "p.livi", nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Linear(8, 3)))
     assert torch.equal(*(each.predict(x, rng=torch.Generator().manual_seed(0)).stds for each in (posterior, again)))
+
+
+def test_the_prior_of_a_guarded_noise_counts_once_for_all_examples():
+    x, y = data()
+    features = torch.randn(2, len(x), 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    guarded = GuardedGaussian(0.3, 0.5)
+    with torch.no_grad():
+        guarded.log_std += 1.0
+    joint, plain = (
+        LinearGaussian(noise).log_prob(features, y.double()).sum(1) for noise in (guarded, guarded.unguarded())
+    )
+    torch.testing.assert_close(joint - plain, torch.full_like(plain, -0.5 * (1.0 / 0.5) ** 2))
+    assert guarded.unguarded().log_std is guarded.log_std
+
+
+def test_a_guarded_noise_is_integrated_out_and_read_from_a_file_like_any_other(tmp_path):
+    options = {"recipe": QUICK, "seed": 0, "progress": False}
+    posterior = livi.fit(network(), data(), GuardedGaussian(0.3, 0.5, unit=2.0), **options)
+    assert isinstance(posterior.sampler, ExactLastLayer)
+    assert posterior.likelihood.unguarded().unit() == 2.0
+    posterior.save(tmp_path / "few.livi")
+    again = livi.load(tmp_path / "few.livi", network())
+    assert again.likelihood.log_prob_of_noise() == posterior.likelihood.log_prob_of_noise() != 0.0
+    assert again.likelihood.log_prob_of_scales() == 0.0  # which its log_prob does not count

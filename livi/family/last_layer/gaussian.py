@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from livi.draws import normal
 from livi.family.last_layer.evidence import Conditional, Problem, by_noise, by_output, conditional, log_evidence
 from livi.family.last_layer.marginal import Marginal
-from livi.model.likelihoods import Gaussian, HeteroscedasticGaussian
+from livi.model.likelihoods import Gaussian, GuardedGaussian, HeteroscedasticGaussian
 from livi.model.priors import Normal, Relevance
 
 
@@ -46,6 +46,11 @@ class LinearGaussian(Marginal):
 
     def lower_limits(self) -> list[tuple[nn.Parameter, float | Tensor]]:
         return self.noise.lower_limits()
+
+    def log_prob_of_scales(self) -> Tensor | float:
+        """Of the last layer's prior, and of a noise that has one."""
+        own = super().log_prob_of_scales()
+        return own + self.noise.log_prob_of_noise() if isinstance(self.noise, GuardedGaussian) else own
 
     def joint(self, outputs: Tensor, targets: Tensor) -> Tensor:  # (S,)
         return log_evidence(self._problem(outputs, targets)) - self._log_volume(targets)

@@ -20,6 +20,7 @@ from livi.model.likelihoods import (
     Bernoulli,
     Categorical,
     Gaussian,
+    GuardedGaussian,
     HeteroscedasticGaussian,
     Likelihood,
     Multilabel,
@@ -33,7 +34,8 @@ from livi.network import Layout, as_call, suitable_strategy
 
 # Beyond so many examples, or multiplications for one sample's Gram matrix, the layer is sampled unless asked otherwise.
 ROWS, LIMIT = 20_000, 5e7
-_NUMBERS, _LABELS = (Gaussian, HeteroscedasticGaussian), (Categorical, Bernoulli, Multilabel)
+_NUMBERS = (Gaussian, GuardedGaussian, HeteroscedasticGaussian)
+_LABELS = (Categorical, Bernoulli, Multilabel)
 
 
 def integrate_last_layer(

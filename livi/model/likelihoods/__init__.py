@@ -15,7 +15,7 @@ from livi.model.likelihoods.contaminated import ContaminatedGaussian
 from livi.model.likelihoods.continuous import LogNormal, StudentT
 from livi.model.likelihoods.counts import NegativeBinomial, Poisson
 from livi.model.likelihoods.forms import Logits, LogNormals, Normals
-from livi.model.likelihoods.gaussian import Gaussian, HeteroscedasticGaussian
+from livi.model.likelihoods.gaussian import Gaussian, GuardedGaussian, HeteroscedasticGaussian
 from livi.model.likelihoods.labels import Bernoulli, Categorical, Multilabel
 from livi.model.likelihoods.others import FunctionLikelihood, Weighted, pass_weights
 
@@ -26,6 +26,7 @@ __all__ = [
     "ContaminatedGaussian",
     "FunctionLikelihood",
     "Gaussian",
+    "GuardedGaussian",
     "HeteroscedasticGaussian",
     "Likelihood",
     "LogNormal",

@@ -113,6 +113,38 @@ class Gaussian(Located):
         return [(self.log_std, limits if limits.ndim else float(limits))]
 
 
+class GuardedGaussian(Gaussian):
+    """`Gaussian` noise that is learned from few examples: log obs_std ~ N(log start, spread^2) a priori.
+
+    Few examples can be fitted exactly, and the evidence of their features then favours a noise of next to nothing.
+    Under this prior a noise that the data say little about stays near where it starts; n examples count 2 n spread^2
+    times as much. It is counted where the last layer is integrated out (`LinearGaussian`), by its density relative to
+    its peak, and not where examples come in batches, for those are many.
+
+    Args:
+        obs_std: where the noise starts.
+        spread: of the logarithm of the noise around it.
+        centre, unit: as of `Gaussian`.
+    """
+
+    def __init__(self, obs_std: float, spread: float, *, centre: Numbers = 0.0, unit: Numbers = 1.0) -> None:
+        super().__init__(checks.positive_float("obs_std", obs_std), learned=True, centre=centre, unit=unit)
+        self.spread = checks.positive_float("spread", spread)
+        self.log_start: Tensor
+        self.register_buffer("log_start", self.log_std.detach().clone())
+
+    def log_prob_of_noise(self) -> Tensor:  # ()
+        """The log density of the noise relative to its peak."""
+        return -0.5 * ((self.log_std - self.log_start) / self.spread).square()
+
+    def unguarded(self) -> Gaussian:
+        """The same noise, by the same parameter, without its prior."""
+        location: dict[str, Numbers] = {} if self.centre is None else {"centre": self.centre, "unit": self.unit()}
+        other = Gaussian(1.0, learned=True, **location)
+        other.log_std = self.log_std
+        return other
+
+
 class HeteroscedasticGaussian(Located):
     """y ~ N(mean(x), std(x)^2): the last axis holds means, then as many raw scales.
 

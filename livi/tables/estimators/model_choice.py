@@ -28,7 +28,7 @@ from livi.tables.estimators.scaling import Array
 from livi.tables.estimators.target_models import Model
 from livi.tables.estimators.trial import Trial, TrialRows
 
-MIN_TABLE_ROWS = 60  # rows that a table needs for trials
+MIN_TABLE_ROWS = 60  # rows that a table needs for trials; with fewer, point estimates of the noise are guarded
 MIN_TRIAL_ROWS, MAX_TRIAL_ROWS = 600, 2000  # rows of a trial, where the table has as many
 TRIAL_SHARE = 0.2  # of all rows, used in between; chains then have no short trial, but the other model a long one
 SCORED_SHARE = 0.3  # of a trial's rows

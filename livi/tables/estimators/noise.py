@@ -11,6 +11,7 @@ from livi.tables.estimators.scaling import Array
 from livi.tables.estimators.target import rounding
 
 MIN_FIRST_NOISE = 0.3  # in standard deviations of the target
+NOISE_SPREAD = 1.0  # of the logarithm of a constant noise around its initial value, a priori, for few rows
 # Smallest varying noise, in standard deviations of the target. It may be this small, since a log-linear noise cannot
 # vanish at single points, and targets may be nearly a function of the inputs.
 VARYING_FLOOR = 1e-4

@@ -19,7 +19,14 @@ from torch import Tensor, nn
 from livi.durations import seconds
 from livi.inference import Recipe
 from livi.model.defaults import SMALL
-from livi.model.likelihoods import Gaussian, HeteroscedasticGaussian, Likelihood, NegativeBinomial, Poisson
+from livi.model.likelihoods import (
+    Gaussian,
+    GuardedGaussian,
+    HeteroscedasticGaussian,
+    Likelihood,
+    NegativeBinomial,
+    Poisson,
+)
 from livi.model.priors import Normal, Prior
 from livi.network import Layout
 from livi.posterior.posterior import Posterior
@@ -31,11 +38,11 @@ from livi.tables.estimators.conformal import threshold
 from livi.tables.estimators.draws import INTERVAL_ENDS
 from livi.tables.estimators.model_choice import BUDGET_SHARE, MAX_CHAIN_ROWS, MIN_TABLE_ROWS, TRIAL_NUM_SAMPLES
 from livi.tables.estimators.model_trials import Trials
-from livi.tables.estimators.noise import VARYING_FLOOR, first_noise, network_noise, with_outliers
+from livi.tables.estimators.noise import NOISE_SPREAD, VARYING_FLOOR, first_noise, network_noise, with_outliers
 from livi.tables.estimators.prior import prior_of
 from livi.tables.estimators.recipe import count_recipe
 from livi.tables.estimators.scaling import Array, Scaling
-from livi.tables.estimators.spread import USUAL_SPREAD
+from livi.tables.estimators.spread import USUAL_SPREAD, few_rows_spread
 from livi.tables.estimators.target import TARGET_SCALES, TargetPrediction, TargetScale, modelled, stretched
 from livi.tables.estimators.target_models import NOISES, Model, candidates, check_targets
 from livi.tables.estimators.trial import Trial
@@ -177,6 +184,8 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         began = time.perf_counter()
         chains = checkpoint is None and self._tries_chains(len(X))
         self.model_, spread = self._choose(X, y, weights, chains=chains)
+        if len(y) < MIN_TABLE_ROWS and not self._by_chains:
+            spread *= few_rows_spread(float(weights.sum()))
         self.target_ = TargetScale.of(self.model_.target_scale, y, weights, spread)
         if self.target_.constant:
             warnings.warn(
@@ -204,7 +213,9 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         if self.model_.target_scale == "count":
             return Poisson(unit=None) if self.model_.noise == "poisson" else NegativeBinomial(unit=None)
         if self.model_.noise == "constant":
-            return Gaussian(first_noise(Scaling.of_inputs(X, weights).inputs(X), targets, weights), learned=True)
+            start = first_noise(Scaling.of_inputs(X, weights).inputs(X), targets, weights)
+            few = len(targets) < MIN_TABLE_ROWS
+            return GuardedGaussian(start, NOISE_SPREAD) if few else Gaussian(start, learned=True)
         if self._by_chains:
             return network_noise(targets)
         return HeteroscedasticGaussian(floor=VARYING_FLOOR, learned=True)
@@ -235,6 +246,8 @@ class LIVIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
 
     def _for_predictions(self, posterior: Posterior) -> Posterior:
         """On the log scale there are no outliers, since they would dominate the mean."""
+        if isinstance(posterior.likelihood, GuardedGaussian):
+            posterior.likelihood = posterior.likelihood.unguarded()
         return with_outliers(posterior) if self._by_chains and self.model_.target_scale == "plain" else posterior
 
     def _choose(self, X: Array, y: Array, weights: Array, *, chains: bool) -> tuple[Model, float]:

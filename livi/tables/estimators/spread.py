@@ -23,6 +23,20 @@ LOG_SPREAD_STD = 0.05  # standard deviation of its logarithm between tables
 _GRID_STDS, _GRID_SIZE = 4.0, 81  # range of the factors tried, in those standard deviations, and their number
 
 
+def few_rows_spread(rows: float) -> float:
+    """The factor for the spread of predictions by a point estimate of the noise, after standardising by so many rows.
+
+    The mean and the deviation by which targets are standardised are those of the rows. A new normal target is sqrt((n +
+    1) / (n - 1)) times as far from that mean as the deviation says, up to Student's t: 22 % farther for 5 rows, 2 % for
+    59. Chains need no such factor, since they sample the noise.
+
+    >>> [round(few_rows_spread(rows), 3) for rows in (5, 30, 59)]
+    [1.225, 1.034, 1.017]
+    """
+    rows = max(rows, 2.0)  # weights may add up to less
+    return math.sqrt((rows + 1.0) / (rows - 1.0))
+
+
 def likely_spread(
     prediction: RegressionPrediction,
     targets: Tensor | tuple[Tensor, Tensor],
