@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from statistics import mean
 from typing import Any
@@ -67,7 +68,7 @@ def requirements(rows: Rows) -> list[str]:
     outside = [f"{row['data']} ({row['coverage']:.1%})" for row in numbers if not low <= row["coverage"] <= high]
     rivals = {(row["data"], row["split"]): row["log_score"] for row in rows if row["method"] == "boosting"}
     compared = [row for row in ours if (row["data"], row["split"]) in rivals]
-    losses = [row["data"] for row in compared if row["log_score"] <= rivals[row["data"], row["split"]]]
+    losses = Counter(row["data"] for row in compared if row["log_score"] <= rivals[row["data"], row["split"]])
     found = [
         f"R2 below 0: {', '.join(poor) or 'on none'} of {len(numbers)} regressions.",
         f"Coverage of {low:.0%} to {high:.0%}: on {len(numbers) - len(outside)} of {len(numbers)} regressions"
@@ -75,8 +76,8 @@ def requirements(rows: Rows) -> list[str]:
     ]
     if compared:
         found.append(
-            f"Log score better than boosting's: on {len(compared) - len(losses)} of {len(compared)} tables"
-            f"{with_names('behind:', losses)}."
+            f"Log score better than boosting's: on {len(compared) - losses.total()} of {len(compared)} splits of tables"
+            f"{with_names('behind:', [f'{name} ({count})' for name, count in losses.items()])}."
         )
         seconds = {name: mean(row["seconds"] for row in rows if row["method"] == name) for name in ("livi", "boosting")}
         found.append(f"Seconds a table, on average: livi {seconds['livi']:.0f}, boosting {seconds['boosting']:.1f}.")
