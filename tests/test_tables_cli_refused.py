@@ -249,7 +249,6 @@ def test_files_that_cannot_be_read_or_written(here, model, capsys, arguments, co
     ("arguments", "complaint"),
     [
         (["fit", "houses.csv", "--out", "m.livi"], "--target"),
-        (["fit", "houses.csv", "--target", "price"], "--out"),
         (["fit", "houses.csv", "--target", "y", "--out", "m", "--task", "ranking"], "invalid choice"),
         (["fit", "houses.csv", "--target", "y", "--out", "m", "--steps", "0"], "expected a number from 1 on, got '0'"),
         (

@@ -199,7 +199,7 @@ def _add_report(parser: argparse.ArgumentParser) -> None:
 
 def _fit(chosen: argparse.Namespace) -> int:
     tables = load("livi.tables")
-    chosen.out = chosen.out or f"{Path(chosen.data).stem}.livi"
+    chosen.out = f"{Path(chosen.data).stem}.livi" if chosen.out is None else chosen.out
     _check_outputs(chosen, (chosen.out, chosen.report), (chosen.data,))
     if chosen.checkpoint is not None:
         others = [path for path in (chosen.data, chosen.out, chosen.report) if path is not None]

@@ -62,12 +62,12 @@ def alarms(
         )
     nats = float(bound.family.num_params)  # one for each weight
     if constant_log_likelihood is None:
-        explained = abs(start_log_likelihood)
+        apart = abs(start_log_likelihood)
     else:
-        explained = max(0.0, start_log_likelihood - constant_log_likelihood)
-        if explained and are_labels(bound.likelihood):  # for which that may be more than there is to lose
-            nats = min(nats, 20.0 + 0.5 * explained)
-    allowed = max(1.0, temperature) * nats + 0.1 * explained
+        apart = abs(start_log_likelihood - constant_log_likelihood)
+        if start_log_likelihood > constant_log_likelihood and are_labels(bound.likelihood):
+            nats = min(nats, 20.0 + 0.5 * apart)  # a nat for each weight may be more than there is to lose
+    allowed = max(1.0, temperature) * nats + 0.1 * apart
     if start_log_likelihood - log_likelihood > allowed:
         found.append(
             f"Likelihood far below the MAP start: {log_likelihood:.1f} against {start_log_likelihood:.1f} nats; the "
