@@ -17,7 +17,7 @@ import livi
 from livi.experiments.datasets import uci
 from livi.inference import FitError, Recipe, Trainer, begin
 from livi.inference import loop as loop_module
-from livi.inference.final_check import constant_log_likelihood, log_predictive, lost_likelihood
+from livi.inference.final_check import Yardstick, constant_log_likelihood, log_predictive, lost_likelihood
 
 fit_module = sys.modules["livi.inference.fitting"]
 QUICK = Recipe(steps=60, map_steps=200, map_restarts=2, num_samples=8, num_entropy_samples=2)
@@ -185,15 +185,17 @@ def test_the_judgement_is_between_a_constant_and_the_start():
     bound, rng = trainer.bound, torch.Generator().manual_seed(0)
     constant, reached = constant_log_likelihood(bound, trainer.data), log_predictive(bound, trainer.data, rng)
     assert reached > constant + 50
-    assert lost_likelihood(bound, trainer.data, reached, rng) == ""
-    assert lost_likelihood(bound, trainer.data, constant + 3 * (reached - constant), rng) == ""
+    assert lost_likelihood(bound, trainer.data, Yardstick(reached, constant), rng) == ""
+    assert lost_likelihood(bound, trainer.data, Yardstick(constant + 3 * (reached - constant), constant), rng) == ""
     high = constant + 4 * (reached - constant + 60)
-    assert "worth" in lost_likelihood(bound, trainer.data, high, rng)
-    assert "worth" in lost_likelihood(bound, trainer.data, high, rng, temperature=0.1)
-    assert lost_likelihood(bound, trainer.data, high, rng, temperature=2.0) == ""
-    assert lost_likelihood(bound, trainer.data, constant + 19.0, rng) == ""  # nothing to lose
+    assert "worth" in lost_likelihood(bound, trainer.data, Yardstick(high, constant), rng)
+    assert "worth" in lost_likelihood(bound, trainer.data, Yardstick(high, constant, 0.1), rng)
+    assert lost_likelihood(bound, trainer.data, Yardstick(high, constant, 2.0), rng) == ""
+    assert lost_likelihood(bound, trainer.data, Yardstick(constant + 19.0, constant), rng) == ""  # nothing to lose
     bound.likelihood = livi.FunctionLikelihood(lambda outputs, targets: -(outputs[..., 0] - targets).square())
-    assert lost_likelihood(bound, trainer.data, 1e9, rng) == ""  # nothing to compare with
+    assert (
+        lost_likelihood(bound, trainer.data, Yardstick(1e9, constant_log_likelihood(bound, trainer.data)), rng) == ""
+    )  # nothing to compare with
 
 
 def test_the_log_predictive_is_that_of_a_mixture_of_draws():
@@ -304,7 +306,7 @@ def test_a_fit_with_weights_is_judged_by_the_weighted_best_constant(forward):
     plan = livi.plan(network(), ((x, weights), y), livi.Weighted(livi.Gaussian()), **options)
     constant = constant_log_likelihood(plan.bound, plan.data)
     assert constant == pytest.approx(livi.Gaussian().constant_log_prob(y, weights), rel=1e-5)
-    text = lost_likelihood(plan.bound, plan.data, constant + 1e4, torch.Generator().manual_seed(0))
+    text = lost_likelihood(plan.bound, plan.data, Yardstick(constant + 1e4, constant), torch.Generator().manual_seed(0))
     assert text.startswith("the fit ended far below its start")
 
 

@@ -8,7 +8,7 @@ import livi
 from livi.family import moments as module
 from livi.family.moments import bytes_of_moments, moments
 from livi.inference.alarms import alarms
-from livi.inference.final_check import log_predictive
+from livi.inference.final_check import Yardstick, log_predictive
 
 
 @pytest.mark.parametrize("block", [1, 7 * 5, 20 * 5, 10**9])
@@ -51,7 +51,7 @@ def test_a_fit_does_not_draw_many_large_networks_at_once(monkeypatch, family):
     prepared.bound.family.begin_around(torch.zeros(1, size), 0.1)
     assert Watched.most == 4
     if family == "implicit":
-        assert alarms(prepared.bound, -1.0, -1.0, 0.0, rng) == []
+        assert alarms(prepared.bound, -1.0, Yardstick(-1.0), 0.0, rng) == []
         assert Watched.most == 4
         return
     posterior = prepared.bound.family
@@ -60,7 +60,7 @@ def test_a_fit_does_not_draw_many_large_networks_at_once(monkeypatch, family):
     monkeypatch.setattr(
         type(posterior), "sample", lambda _, count, __: counts.append(count) or torch.randn(count, size)
     )
-    alarms(prepared.bound, -1.0, -1.0, 0.0, rng)
+    alarms(prepared.bound, -1.0, Yardstick(-1.0), 0.0, rng)
     assert sum(counts) >= 64
     assert max(counts) == 4
 

@@ -8,6 +8,7 @@ from torch import nn
 import livi
 from livi.inference import Recipe
 from livi.inference.alarms import alarms
+from livi.inference.final_check import Yardstick
 from livi.report.course import warming_up
 
 
@@ -104,6 +105,5 @@ def test_a_hot_posterior_may_lose_what_its_start_explained():
 
 def test_a_hot_posterior_may_be_far_below_its_start():
     bound = livi.plan(network(), data(), livi.Gaussian(0.1), last_layer="sampled").bound
-    far = {"log_likelihood": -60.0, "start_log_likelihood": 0.0, "unconverged": 0.0}
-    said = [alarms(bound, **far, rng=torch.Generator(), temperature=each) for each in (1.0, 10.0)]
+    said = [alarms(bound, -60.0, Yardstick(0.0, None, each), 0.0, torch.Generator()) for each in (1.0, 10.0)]
     assert ["far below the MAP start" in " ".join(texts) for texts in said] == [True, False]

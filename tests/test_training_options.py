@@ -11,6 +11,7 @@ from torch import nn
 import livi
 from livi.inference import FitWarning
 from livi.inference.alarms import alarms
+from livi.inference.final_check import Yardstick
 from livi.inference.progress import FitProgress
 from livi.model import problem as problem_module
 from livi.model.data import TensorData
@@ -165,14 +166,14 @@ def test_alarms_name_collapse_runaway_convergence_and_lost_likelihood():
     generator = plan.bound.family.generators[0]
     rng = torch.Generator().manual_seed(0)
     generator.init_around(torch.zeros(16), 0.3)
-    assert alarms(plan.bound, -10.0, -9.0, 0.0, rng) == []
+    assert alarms(plan.bound, -10.0, Yardstick(-9.0), 0.0, rng) == []
     generator.init_around(torch.ones(16), 1e-5)
-    assert "Collapsed spread: the weights of 0, 2" in alarms(plan.bound, -10.0, -9.0, 0.0, rng)[0]
+    assert "Collapsed spread: the weights of 0, 2" in alarms(plan.bound, -10.0, Yardstick(-9.0), 0.0, rng)[0]
     generator.init_around(torch.zeros(16), 50.0)
-    assert "Runaway spread" in alarms(plan.bound, -10.0, -9.0, 0.0, rng)[0]
+    assert "Runaway spread" in alarms(plan.bound, -10.0, Yardstick(-9.0), 0.0, rng)[0]
     generator.init_around(torch.zeros(16), 0.3)
-    assert "50% of the entropy estimates" in alarms(plan.bound, -10.0, -9.0, 0.5, rng)[0]
-    assert "Likelihood far below the MAP start" in alarms(plan.bound, -100.0, -9.0, 0.0, rng)[0]
+    assert "50% of the entropy estimates" in alarms(plan.bound, -10.0, Yardstick(-9.0), 0.5, rng)[0]
+    assert "Likelihood far below the MAP start" in alarms(plan.bound, -100.0, Yardstick(-9.0), 0.0, rng)[0]
 
 
 def test_a_lost_likelihood_is_the_same_in_all_units_of_the_targets():
@@ -181,7 +182,7 @@ def test_a_lost_likelihood_is_the_same_in_all_units_of_the_targets():
     for shift in (0.0, 1e4, -1e4):  # nats, as of targets in other units
         levels = [shift + each for each in (-30.0, -9.0, -49.0)]
         for below, expected in ((0.0, []), (5.0, ["Likelihood far below the MAP start"])):  # allowed are 16 + 4
-            found = alarms(plan.bound, levels[0] + 2.0 - below, levels[1], 0.0, torch.Generator(), 1.0, levels[2])
+            found = alarms(plan.bound, levels[0] + 2.0 - below, Yardstick(*levels[1:]), 0.0, torch.Generator())
             assert [text.partition(":")[0] for text in found] == expected
 
 
@@ -192,7 +193,7 @@ def test_half_of_what_labels_had_to_lose_is_far_below_the_start_though_weights_a
     plan = livi.plan(net, (x, (y > 0).long().flatten()), livi.Categorical(), recipe=QUICK, last_layer="sampled")
     rng = torch.Generator().manual_seed(0)
     plan.bound.family.begin_around(torch.zeros(1, 402), 0.3)
-    found = alarms(plan.bound, -110.0, 0.0, 0.0, rng, 1.0, constant)
+    found = alarms(plan.bound, -110.0, Yardstick(0.0, constant), 0.0, rng)
     assert any("far below the MAP start" in text for text in found) == warned
 
 
@@ -222,7 +223,7 @@ def test_a_layer_that_varies_by_a_noise_worth_having_has_not_collapsed():
         noise = livi.FixedNoise(3.0 * share)
         plan = livi.plan(network(), data(), livi.Gaussian(0.1), recipe=QUICK, last_layer="sampled", noise=noise)
         plan.bound.family.generators[0].init_around(torch.full((16,), 3.0), 1e-5)
-        found = alarms(plan.bound, -10.0, -9.0, 0.0, torch.Generator().manual_seed(0))
+        found = alarms(plan.bound, -10.0, Yardstick(-9.0), 0.0, torch.Generator().manual_seed(0))
         assert any("Collapsed" in text for text in found) == expected
 
 

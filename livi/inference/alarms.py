@@ -13,6 +13,7 @@ from livi.family.latents import Independent
 from livi.family.moments import moments
 from livi.family.noise import Noise
 from livi.family.objective import Bound
+from livi.inference.final_check import Yardstick
 from livi.model.problem import are_labels
 from livi.posterior.diagnostics.verdict import COLLAPSED, RUNAWAY
 
@@ -24,20 +25,17 @@ SMALL_NOISE = 0.05  # times the size of the weights: a fixed noise above this is
 def alarms(
     bound: Bound,
     log_likelihood: float,
-    start_log_likelihood: float,
+    yardstick: Yardstick,
     unconverged: float,
     rng: torch.Generator,
-    temperature: float = 1.0,
-    constant_log_likelihood: float | None = None,
 ) -> list[str]:
     """A sentence about each problem found.
 
     Args:
-        log_likelihood, start_log_likelihood: of the data, expected under q, and at the MAP start.
+        log_likelihood: of the data, expected under q.
+        yardstick: what that is held against. The start's is counted from the constant prediction's, where that is
+            known, so that the units of the targets do not matter.
         unconverged: share of steps whose entropy estimate missed its tolerance.
-        temperature: of the posterior; one above 1 is expected to lie further below its start.
-        constant_log_likelihood: of the best constant prediction, from which the start's is counted, so that the units
-            of the targets do not matter; None where it is not known.
     """
     found = []
     names = [group.name for group in bound.family.layout.groups]
@@ -61,16 +59,13 @@ def alarms(
             "max_iterations or the noise."
         )
     nats = float(bound.family.num_params)  # one for each weight
-    if constant_log_likelihood is None:
-        apart = abs(start_log_likelihood)
-    else:
-        apart = abs(start_log_likelihood - constant_log_likelihood)
-        if start_log_likelihood > constant_log_likelihood and are_labels(bound.likelihood):
-            nats = min(nats, 20.0 + 0.5 * apart)  # a nat for each weight may be more than there is to lose
-    allowed = max(1.0, temperature) * nats + 0.1 * apart
-    if start_log_likelihood - log_likelihood > allowed:
+    start, constant = yardstick.start, yardstick.constant
+    apart = abs(start - (constant or 0.0))
+    if constant is not None and start > constant and are_labels(bound.likelihood):
+        nats = min(nats, 20.0 + 0.5 * apart)  # a nat for each weight may be more than there is to lose
+    if start - log_likelihood > yardstick.heat * nats + 0.1 * apart:
         found.append(
-            f"Likelihood far below the MAP start: {log_likelihood:.1f} against {start_log_likelihood:.1f} nats; the "
+            f"Likelihood far below the MAP start: {log_likelihood:.1f} against {start:.1f} nats; the "
             "posterior may be too wide or not converged. Raise Recipe.steps or num_samples, or lower its rates."
         )
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -85,17 +86,39 @@ def constant_log_likelihood(bound: Bound, data: Data) -> float | None:
     return None if value is None else scaled_up(value / sum(map(len, targets)), data.num_data)
 
 
-def lost_likelihood(
-    bound: Bound, data: Data, start_log_likelihood: float, rng: torch.Generator, temperature: float = 1.0
-) -> str:
+class Yardstick(NamedTuple):
+    """What the end of a fit is held against.
+
+    Args:
+        start: log likelihood of the data at the weights that it started from.
+        constant: that of the best constant prediction; None where it is not known.
+        temperature: of the posterior; one above 1 is expected to lie further below its start.
+    """
+
+    start: float
+    constant: float | None = None
+    temperature: float = 1.0
+
+    @property
+    def heat(self) -> float:
+        """How many times as far below its start as one of temperature 1 a posterior may lie."""
+        return max(1.0, self.temperature)
+
+    def least(self) -> float | None:
+        """The nats that predictions must reach; None where the start was hardly better than a constant."""
+        if self.constant is None or not self.start > self.constant + 20.0:
+            return None
+        return self.start - self.heat * (0.75 * (self.start - self.constant) + 20.0)
+
+
+def lost_likelihood(bound: Bound, data: Data, yardstick: Yardstick, rng: torch.Generator) -> str:
     """A sentence where predictions lost more than three quarters of what the start gained over a constant, else "".
 
     So much, since a MAP estimate explains more than any posterior should: it fits noise, and drives an input-dependent
     noise towards zero. Draws of temperature T lie about T times as far below the best weights (in a linear model), and
     may lose T times as much.
     """
-    constant = constant_log_likelihood(bound, data)
-    least = _least(constant, start_log_likelihood, temperature)
+    least = yardstick.least()
     if least is None:
         return ""
     reached = log_predictive(bound, data, rng)
@@ -103,25 +126,23 @@ def lost_likelihood(
         return ""
     return (
         f"the fit ended far below its start: its predictions of the training data are worth {reached:,.0f} nats, where "
-        f"the weights that it started from had {start_log_likelihood:,.0f} and a constant prediction {constant:,.0f}."
+        f"the weights that it started from had {yardstick.start:,.0f} and a constant prediction "
+        f"{yardstick.constant:,.0f}."
     )
 
 
-def lost_components(
-    bound: Bound, data: Data, start_log_likelihood: float, rng: torch.Generator, temperature: float = 1.0
-) -> list[int]:
+def lost_components(bound: Bound, data: Data, yardstick: Yardstick, rng: torch.Generator) -> list[int]:
     """Components of a mixture that fail `lost_likelihood` by themselves, or are far below the best component.
 
     The whole mixture does not show them: it explains what its best component does, less log K an example at most, and
     yet predicts with all of them.
     """
-    q = bound.family
-    least = _least(constant_log_likelihood(bound, data), start_log_likelihood, temperature)
+    q, least = bound.family, yardstick.least()
     if least is None or not isinstance(q, ImplicitPosterior) or q.num_components == 1:
         return []
     few = max(1, BATCHES // q.num_components)  # so that this takes no longer than judging the whole
     reached = [log_predictive(bound, data, rng, q.only([k]), few) for k in range(q.num_components)]
-    least = max(least, max(reached) - max(1.0, temperature) * log_density_range(q.num_params))
+    least = max(least, max(reached) - yardstick.heat * log_density_range(q.num_params))
     return [k for k, worth in enumerate(reached) if not worth > least]
 
 
@@ -138,11 +159,3 @@ def leave_out(bound: Bound, components: Sequence[int]) -> None:
         "best of them, and are left out: predictions are better without. Raise Recipe.steps or num_samples, or lower "
         "its rates.",
     )
-
-
-def _least(constant: float | None, start_log_likelihood: float, temperature: float) -> float | None:
-    """The nats that predictions must reach; None where the start was hardly better than a constant."""
-    if constant is None or not start_log_likelihood > constant + 20.0:
-        return None
-    lost = 0.75 * (start_log_likelihood - constant) + 20.0
-    return start_log_likelihood - max(1.0, temperature) * lost

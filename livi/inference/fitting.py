@@ -18,7 +18,7 @@ from livi.inference.begin import Beginning, begin, spread_out
 from livi.inference.callbacks import Callback, Callbacks, Row, as_callbacks
 from livi.inference.divergence import REMEDY, FitError
 from livi.inference.final_check import (
-    constant_log_likelihood,
+    Yardstick,
     expected_log_likelihood,
     leave_out,
     lost_components,
@@ -196,7 +196,7 @@ def _run(prepared: Plan, trainer: Trainer, result: Result, state: dict[str, Any]
     """Run the fit, from its start or from a checkpoint's state, and return the posterior."""
     if state is not None and "bound" in state:
         trainer.load(state)
-        trouble = _train(prepared, trainer)
+        trouble = _train(result, trainer)
     else:
         begun = _begin(prepared, trainer, None if state is None else state["start"])
         if trainer.interrupted:
@@ -205,7 +205,7 @@ def _run(prepared: Plan, trainer: Trainer, result: Result, state: dict[str, Any]
         if trainer.checkpoint is not None:
             trainer.save()
         before = copied(prepared.bound.state_dict())
-        trouble = _train(prepared, trainer)
+        trouble = _train(result, trainer)
         if trouble and not trainer.interrupted and prepared.chains is not None and prepared.problem.integrated is None:
             prepared.bound.load_state_dict(before)
             return _from_modes(prepared, trainer, result, trouble)
@@ -217,7 +217,7 @@ def _run(prepared: Plan, trainer: Trainer, result: Result, state: dict[str, Any]
                 spread_out(prepared, begun.theta, NARROWER)
                 trainer.ranks.equal(prepared.bound)
             trainer.restart(rate_scale=0.5)
-            trouble = _train(prepared, trainer)
+            trouble = _train(result, trainer)
     posterior = _finish(result, trainer)
     if trouble:
         error = FitError(
@@ -282,7 +282,7 @@ def _begin(prepared: Plan, trainer: Trainer, state: dict[str, Any] | None) -> Be
     return begun
 
 
-def _train(prepared: Plan, trainer: Trainer) -> str:
+def _train(result: Result, trainer: Trainer) -> str:
     """Train to the end; returns what went wrong, or an empty text."""
     try:
         trainer.run()
@@ -290,11 +290,16 @@ def _train(prepared: Plan, trainer: Trainer) -> str:
         return str(error)
     if trainer.interrupted:
         return ""
-    judged = (prepared.bound, prepared.data, trainer.start_log_likelihood, trainer.rng, trainer.recipe.temperature)
+    prepared = result.prepared
+    judged = (prepared.bound, prepared.data, _yardstick(result, trainer), trainer.rng)
     lost = trainer.ranks.agreed(lost_likelihood(*judged))
     if not lost:
         leave_out(prepared.bound, trainer.ranks.agreed(lost_components(*judged)))
     return lost
+
+
+def _yardstick(result: Result, trainer: Trainer) -> Yardstick:
+    return Yardstick(trainer.start_log_likelihood, result.constant_log_likelihood, trainer.recipe.temperature)
 
 
 def _finish(result: Result, trainer: Trainer) -> Posterior:
@@ -304,9 +309,7 @@ def _finish(result: Result, trainer: Trainer) -> Posterior:
     final = trainer.history and not trainer.interrupted and result.prepared.chains is None  # chains do not follow
     if final and trainer.ranks.first:
         reached = expected_log_likelihood(bound, result.prepared.data, trainer.rng)
-        levels = (reached, trainer.start_log_likelihood)
-        constant = constant_log_likelihood(bound, result.prepared.data)
-        for text in alarms(bound, *levels, unconverged, trainer.rng, trainer.recipe.temperature, constant):
+        for text in alarms(bound, reached, _yardstick(result, trainer), unconverged, trainer.rng):
             warn(text)
     facts = trainer.facts | bound.family.facts()  # a component may have been left out
     recipe, drawn = trainer.recipe, trainer.recipe.num_samples * trainer.facts.get("components", 1)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from livi.family.implicit import ImplicitPosterior
 from livi.family.last_layer import ExactLastLayer
 from livi.family.objective import Bound
+from livi.inference.final_check import constant_log_likelihood
 from livi.inference.plans import Plan
 from livi.model.data import Data, TensorData, shapes_in_words, some_inputs
 from livi.model.features import as_given
@@ -29,6 +31,10 @@ class Result:
         self.prepared = prepared
         normalised = prepared.problem.integrated is None and prepared.layout.batch_norms
         self.calibration = calibration_inputs(prepared.data) if normalised else None
+
+    @cached_property
+    def constant_log_likelihood(self) -> float | None:
+        return constant_log_likelihood(self.prepared.bound, self.prepared.data)
 
     def posterior(
         self, bound: Bound, history: Sequence[Mapping[str, float]] = (), facts: Mapping[str, Any] | None = None
